@@ -1,0 +1,35 @@
+# make run        the six hospitals of Fed-ISIC2019 in NVIDIA FLARE's simulator
+# make test       lint, type check, all tests
+# make test-fast  lint, type check, the tests without simulator runs
+# All of them make .venv first when it is missing or older than pyproject.toml or constraints.txt.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+RUN := runs/isic_fedmr-$(shell date +%Y%m%d-%H%M%S)
+
+.PHONY: run test test-fast lint install
+.DELETE_ON_ERROR:
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedmr_med needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
+	@touch $@
+
+run: $(INSTALLED)
+	$(BIN)/nvflare simulator jobs/isic_fedmr -t 6 -w $(RUN) -l jobs/simulator_log.json
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest
+
+test-fast: lint
+	$(BIN)/pytest -m "not slow"

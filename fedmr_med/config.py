@@ -1,0 +1,233 @@
+"""The configuration of a job: one YAML file, ``app/config/fedmr.yaml``, read by server and sites alike.
+
+Every section is a frozen pydantic model that refuses unknown keys. What belongs to a hospital (data, policy)
+is not here but in :mod:`fedmr_med.sites`.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedmr_med.errors import ConfigError, FedMRError
+from fedmr_med.privacy.policy import SitePolicy
+
+JOB_FILE = "fedmr.yaml"
+CHAIN_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class Strict(BaseModel):
+    """A frozen configuration section that refuses unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TaskConfig(Strict):
+    """What is learned.
+
+    Attributes:
+        dataset: name of the dataset; benchmark datasets are read from their archives, ``isic2019`` from each
+            hospital's own data.
+        class_names: the classes, in the order of the labels.
+        image_size: edge of the square the network sees, in pixels.
+        channels: 3 for colour, 1 for grey.
+        transform: name of a pair of train and test transforms in :mod:`fedmr_med.data.transforms`.
+        split: how a benchmark dataset is dealt to the clients (``P5C2``, ``dir0.5``, ``iid``); None where
+            the hospitals hold their own data.
+    """
+
+    dataset: str
+    class_names: tuple[str, ...] = Field(min_length=2)
+    image_size: int = Field(gt=0)
+    channels: int = Field(3, ge=1)
+    transform: str
+    split: str | None = None
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes of the task."""
+        return len(self.class_names)
+
+
+class ModelConfig(Strict):
+    """A network by name, with the options its builder in :mod:`fedmr_med.models` takes."""
+
+    name: str
+    options: dict[str, Any] = {}
+
+
+class MethodConfig(Strict):
+    """A federated method by name, with the options its file in :mod:`fedmr_med.methods` declares."""
+
+    name: str
+    options: dict[str, Any] = {}
+
+
+class LossConfig(Strict):
+    """The classification loss.
+
+    Attributes:
+        name: ``cross_entropy``, or ``focal``: FLamby's loss for ISIC2019.
+        gamma: focusing parameter of the focal loss.
+        class_weights: ``none``; ``local``: N / n_c from the site's own counts; ``flamby``: FLamby's constants
+            for ISIC2019, made from the class counts of all centres.
+    """
+
+    name: Literal["cross_entropy", "focal"] = "cross_entropy"
+    gamma: float = Field(2.0, ge=0)
+    class_weights: Literal["none", "local", "flamby"] = "none"
+
+
+class TrainConfig(Strict):
+    """Local training of one round.
+
+    Attributes:
+        epochs, updates: passes over the local data, or optimiser steps; exactly one of them is given.
+        augment: whether training images go through the random transform.
+        workers: processes that load images; 0 loads in the training process.
+        precision: of the network's forward pass; ``auto`` is bfloat16 on a GPU that has it, else float32.
+    """
+
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float = Field(0.01, ge=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: float = Field(1e-5, ge=0)
+    batch_size: int = Field(128, ge=2)
+    epochs: int | None = Field(None, ge=1)
+    updates: int | None = Field(None, ge=1)
+    augment: bool = True
+    workers: int = Field(0, ge=0)
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Self:
+        if (self.epochs is None) == (self.updates is None):
+            raise ValueError("give exactly one of train.epochs and train.updates")
+        return self
+
+
+class FederationConfig(Strict):
+    """How the sites take part.
+
+    Attributes:
+        rounds: rounds of the whole chain (a run and its resumptions).
+        min_sites: replies that make a round count (the quorum).
+        sites_per_round: how many sites are drawn each round; None asks all of them.
+        timeout_seconds: how long a round may take; 0 waits for ever.
+        grace_seconds: how long to wait for the others once the quorum is there.
+        buffers: what becomes of BatchNorm statistics: ``average`` like weights, or ``first``: those of the
+            first site, as FLamby scores its models.
+        max_norm: a reply with an array of a larger norm is refused.
+    """
+
+    rounds: int = Field(ge=1)
+    min_sites: int = Field(1, ge=1)
+    sites_per_round: int | None = Field(None, ge=1)
+    timeout_seconds: int = Field(0, ge=0)
+    grace_seconds: int = Field(10, ge=0)
+    buffers: Literal["average", "first"] = "average"
+    max_norm: float = Field(1e9, gt=0)
+
+
+class JobConfig(Strict):
+    """A whole job.
+
+    Attributes:
+        policy: the most the job asks a site to share. It can make a hospital's own policy stricter, never
+            looser.
+        chain: id that a run and its resumptions have in common; None uses the id FLARE gives the job.
+        demo: overrides of any section, applied where the built-in demo stands in for data.
+    """
+
+    name: str
+    task: TaskConfig
+    model: ModelConfig
+    method: MethodConfig
+    loss: LossConfig = LossConfig()
+    train: TrainConfig
+    federation: FederationConfig
+    seed: int = Field(0, ge=0)
+    policy: SitePolicy = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="per_class")
+    chain: str | None = Field(None, pattern=f"^{CHAIN_PATTERN}$")
+    demo: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _demo_is_valid(self) -> Self:
+        if self.demo:
+            self.for_demo()
+        return self
+
+    def for_demo(self) -> "JobConfig":
+        """Return this job with its ``demo`` overrides applied."""
+        return self.override(self.demo).model_copy(update={"demo": {}})
+
+    def override(self, changes: dict[str, Any]) -> "JobConfig":
+        """Return a copy in which ``changes``, nested like the YAML file, replace values.
+
+        Raises:
+            ConfigError: a key does not exist or a value is not valid.
+        """
+        merged = _merge(self.model_dump(mode="json", exclude={"demo"}), changes)
+        return validated(JobConfig, merged | {"demo": {}}, "the overrides")
+
+    def digest(self) -> str:
+        """Return a short hash of what makes two runs comparable: everything but the name and the chain's length."""
+        content = self.model_dump(mode="json", exclude={"name": True, "chain": True, "federation": {"rounds"}})
+        return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def load_job(path: Path) -> JobConfig:
+    """Read a job's ``fedmr.yaml``.
+
+    Raises:
+        ConfigError: the file is missing or not valid; the message names the file and the key.
+    """
+    return validated(JobConfig, read_yaml(path), str(path))
+
+
+def dump_yaml(config: BaseModel) -> str:
+    """Return a configuration as YAML, defaults included, so that a reader sees every setting."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
+
+
+def read_yaml(path: Path, error: type[FedMRError] = ConfigError) -> dict[str, Any]:
+    """Read a YAML mapping; raise ``error`` naming the file when that is not possible."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as e:
+        raise error(f"{path} does not exist.") from e
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
+        raise error(f"{path} cannot be read: {str(e).splitlines()[0]}.") from e
+    if not isinstance(content, dict):
+        raise error(f"{path} must hold keys and values, not {type(content).__name__}.")
+    return content
+
+
+def validated(model: type[T], content: dict[str, Any], where: str, error: type[FedMRError] = ConfigError) -> T:
+    """Validate ``content`` as ``model``; raise ``error`` naming ``where`` and the first offending key."""
+    try:
+        return model.model_validate(content)
+    except ValidationError as e:
+        first = e.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "the file"
+        reason = "is not a known key" if first["type"] == "extra_forbidden" else first["msg"]
+        more = f" ({e.error_count() - 1} more)" if e.error_count() > 1 else ""
+        raise error(f"{where}: {key}: {reason}{more}.") from e
+
+
+def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Merge nested mappings. Another ``name`` of a model or method starts from no options: the old ones are not its."""
+    merged = dict(base)
+    if "options" in base and changes.get("name", base["name"]) != base["name"]:
+        merged["options"] = {}
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(merged.get(key), dict):
+            merged[key] = _merge(merged[key], value)
+        else:
+            merged[key] = value
+    return merged

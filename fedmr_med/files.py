@@ -1,0 +1,76 @@
+"""Writing files so that a crash or a full disk never leaves half of one, and one writer at a time."""
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def atomic_writer(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file beside ``path``; on success sync it and rename it over ``path``.
+
+    If the body raises (a full disk, for example), the temporary file is removed and the old ``path`` stays.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` atomically, as UTF-8."""
+    with atomic_writer(path) as stream:
+        stream.write(text.encode())
+
+
+@contextmanager
+def locked(path: Path, *, patience: float) -> Iterator[None]:
+    """Hold the lock file ``path`` during the body. The lock goes with the process, however that ends.
+
+    Args:
+        path: the lock file; made if it is not there, and never removed.
+        patience: seconds to wait for another process that holds it.
+
+    Raises:
+        TimeoutError: the other process did not let go of it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as stream:
+        give_up = time.monotonic() + patience
+        while not _try_lock(stream.fileno()):
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"{path} is locked by another process")
+            time.sleep(0.1)
+        yield
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable: on POSIX the directory entry has to be synced as well."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

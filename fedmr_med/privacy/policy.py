@@ -1,0 +1,56 @@
+"""The site policy: which prototypes and metrics a hospital lets out.
+
+Defaults share nothing. The executor asks the policy before it computes anything that could leave.
+"""
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class SitePolicy(BaseModel):
+    """What a hospital shares beyond its model update and its number of training images.
+
+    Attributes:
+        share_prototypes: True, False, or the names of the classes whose prototypes may leave.
+        min_class_count: a class with fewer local training images leaves neither sum nor count.
+        share_metrics: ``none``; ``scalar``: accuracy, balanced accuracy and the number of test images;
+            ``per_class``: the confusion matrix as well.
+        allow_submit_model: whether the site answers ``submit_model``, which hands its local model out.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    share_prototypes: bool | tuple[str, ...] = False
+    min_class_count: int = Field(10, ge=1)
+    share_metrics: Literal["none", "scalar", "per_class"] = "none"
+    allow_submit_model: bool = False
+
+    def shareable_classes(self, counts: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+        """Return a mask (C,) of the classes whose prototype may leave, given the local counts (C,)."""
+        if isinstance(self.share_prototypes, bool):
+            chosen = np.full(len(class_names), self.share_prototypes)
+        else:
+            chosen = np.array([name in self.share_prototypes for name in class_names])
+        mask: npt.NDArray[np.bool_] = chosen & (counts >= self.min_class_count)
+        return mask
+
+    def restricted_by(self, other: "SitePolicy") -> "SitePolicy":
+        """Return the stricter of the two policies, setting by setting."""
+        levels = ("none", "scalar", "per_class")
+        return SitePolicy(
+            share_prototypes=_fewer_classes(self.share_prototypes, other.share_prototypes),
+            min_class_count=max(self.min_class_count, other.min_class_count),
+            share_metrics=min(self.share_metrics, other.share_metrics, key=levels.index),
+            allow_submit_model=self.allow_submit_model and other.allow_submit_model,
+        )
+
+
+def _fewer_classes(a: bool | tuple[str, ...], b: bool | tuple[str, ...]) -> bool | tuple[str, ...]:
+    if isinstance(a, bool):
+        return b if a else False
+    if isinstance(b, bool):
+        return a if b else False
+    return tuple(name for name in a if name in b)

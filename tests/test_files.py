@@ -1,0 +1,56 @@
+"""Atomic writing."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedmr_med.files import atomic_writer, write_text
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_text(path, "old")
+    with pytest.raises(RuntimeError, match="half way"), atomic_writer(path) as stream:
+        stream.write(b"new")
+        raise RuntimeError("half way")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_folders_are_made(tmp_path: Path) -> None:
+    write_text(tmp_path / "a" / "b", "text")
+    assert (tmp_path / "a" / "b").read_text() == "text"
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+import numpy as np, torch
+from fedmr_med.checkpoint import save_model
+from fedmr_med.errors import CheckpointError
+path = Path(sys.argv[1])
+save_model(path, {"w": np.zeros(10)}, {"round": 1})
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    save_model(path, {"w": np.zeros(1_000_000)}, {"round": 2})
+except CheckpointError as e:
+    print(e)
+    sys.exit(7)
+"""
+
+
+@pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="needs a limit on file sizes")
+def test_a_checkpoint_that_does_not_fit_on_the_disk_leaves_the_old_one(tmp_path: Path) -> None:
+    from fedmr_med.checkpoint import load_model
+
+    path = tmp_path / "model.pt"
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 7, done.stderr
+    assert str(path) in done.stdout
+    assert "unchanged" in done.stdout
+    assert load_model(path)["w"].shape == (10,)
+    assert list(tmp_path.iterdir()) == [path]
