@@ -1,0 +1,58 @@
+"""Scores from a confusion matrix: the additive form in which test results are pooled over sites."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How well a model does on one test set.
+
+    Attributes:
+        accuracy: share of right answers.
+        balanced_accuracy: mean recall over the classes that are present in the test set.
+        samples: size of the test set.
+        confusion: (C, C) counts, row = true class, column = predicted class; None where a site shares only
+            the scalars.
+    """
+
+    accuracy: float
+    balanced_accuracy: float
+    samples: int
+    confusion: IntArray | None = None
+
+
+def confusion_matrix(labels: IntArray, predictions: IntArray, num_classes: int) -> IntArray:
+    """Count (true class, predicted class) pairs, (C, C)."""
+    cells = np.bincount(labels * num_classes + predictions, minlength=num_classes**2)
+    return cells.reshape(num_classes, num_classes).astype(np.int64)
+
+
+def scores(confusion: IntArray) -> Scores:
+    """Score a confusion matrix (C, C); both accuracies are 0 for an empty test set."""
+    present = confusion.sum(1) > 0
+    samples = int(confusion.sum())
+    right = np.diag(confusion)
+    recall = right[present] / confusion.sum(1)[present]
+    return Scores(
+        accuracy=float(right.sum() / max(samples, 1)),
+        balanced_accuracy=float(recall.mean()) if samples else 0.0,
+        samples=samples,
+        confusion=confusion,
+    )
+
+
+def pooled(site_scores: dict[str, Scores]) -> tuple[Scores | None, tuple[str, ...]]:
+    """Pool the test sets of the sites that share their confusion matrix.
+
+    Returns:
+        The pooled scores (None if no site shares its matrix) and the names of the sites they cover.
+    """
+    matrices = {site: s.confusion for site, s in sorted(site_scores.items()) if s.confusion is not None}
+    if not matrices:
+        return None, ()
+    return scores(np.sum(list(matrices.values()), axis=0)), tuple(matrices)
