@@ -1,0 +1,60 @@
+"""Networks by name, all behind :class:`Network`: ``forward(x) -> (features, logits)``."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from fedmr_med.errors import ConfigError
+from fedmr_med.models.base import Arrays, Network, load_arrays, parameter_names, state_arrays
+from fedmr_med.models.char_lstm import CharLSTM
+from fedmr_med.models.efficientnet import EfficientNetB0
+from fedmr_med.models.resnet import narrow_resnet, resnet18
+from fedmr_med.models.small_cnn import SmallCNN
+from fedmr_med.models.wide_resnet import WideResNet28x10
+
+__all__ = ["Arrays", "Network", "available", "build", "load_arrays", "parameter_names", "state_arrays"]
+
+_BUILDERS: dict[str, Callable[..., Network]] = {
+    "char_lstm": CharLSTM,
+    "efficientnet_b0": EfficientNetB0,
+    "narrow_resnet": narrow_resnet,
+    "resnet18": resnet18,
+    "small_cnn": SmallCNN,
+    "wide_resnet28_10": WideResNet28x10,
+}
+
+
+def available() -> tuple[str, ...]:
+    """Return the names of all networks."""
+    return tuple(_BUILDERS)
+
+
+def build(name: str, *, num_classes: int, in_channels: int = 3, **options: Any) -> Network:
+    """Build a network; the same torch seed gives the same weights.
+
+    Args:
+        name: one of :func:`available`.
+        num_classes: number of classes of the task.
+        in_channels: channels of the images.
+        options: what the network's own builder takes.
+
+    Raises:
+        ConfigError: the network or an option does not exist, or an option's value is not valid.
+    """
+    if name not in _BUILDERS:
+        raise ConfigError(f"model.name: {name!r} is not a network ({', '.join(available())}).")
+    builder = _BUILDERS[name]
+    known = _options(builder)
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"model.options: {name} has no option {option!r} ({', '.join(known) or 'it has none'}).")
+    try:
+        return builder(num_classes, in_channels, **options)
+    except (TypeError, ValueError) as e:
+        raise ConfigError(f"model.options: {name} cannot be built: {e}.") from e
+
+
+def _options(builder: Callable[..., Network]) -> tuple[str, ...]:
+    """Return the names of a builder's options: its keyword-only arguments."""
+    parameters = inspect.signature(builder).parameters.values()
+    return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)

@@ -1,0 +1,121 @@
+"""EfficientNet-b0, the network for ISIC2019, through efficientnet-pytorch as in FLamby."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from fedmr_med.errors import ConfigError
+from fedmr_med.models.base import Network
+
+POOLED_SIZE = 1280
+FEDMR_FEATURE_SIZE = 640
+
+T = TypeVar("T")
+
+
+class EfficientNetB0(Network):
+    """EfficientNet-b0 with one of two heads.
+
+    Args:
+        num_classes: number of logits.
+        in_channels: channels of the images.
+        head: ``flamby``: the pooled output is the feature (1280), then the classifier, as FLamby's baseline;
+            ``fedmr``: a linear layer to 640 features before the classifier, as the paper's parameter count implies.
+        pretrained: ``none``, or a file with efficientnet-pytorch's weights for b0; its classifier is not used.
+        bn_momentum: share of a batch's statistics in BatchNorm's running ones, in torch's sense.
+        dropout: on the pooled output, during training.
+        drop_connect: probability of dropping the last residual branch; earlier ones are dropped less.
+        image_size: the size whose "same" padding is built in. FLamby's 224, used for every input of 32 px and
+            more; None computes the padding from each input instead.
+
+    Raises:
+        ConfigError: an option is out of range, or the pretrained file is missing or does not fit.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        in_channels: int,
+        *,
+        head: str = "flamby",
+        pretrained: str = "none",
+        bn_momentum: float = 0.01,
+        dropout: float = 0.2,
+        drop_connect: float = 0.2,
+        image_size: int | None = 224,
+    ) -> None:
+        from efficientnet_pytorch import EfficientNet
+
+        super().__init__()
+        if not 0 < bn_momentum <= 1:
+            raise ConfigError(
+                f"model.options.bn_momentum of efficientnet_b0 must be above 0 and at most 1: {bn_momentum}."
+            )
+        if not 0 <= drop_connect < 1:
+            raise ConfigError(
+                f"model.options.drop_connect of efficientnet_b0 must be from 0 to below 1: {drop_connect}."
+            )
+        self.base_model = EfficientNet.from_name(
+            "efficientnet-b0",
+            in_channels=in_channels,
+            include_top=False,
+            image_size=image_size,
+            batch_norm_momentum=1 - bn_momentum,
+            drop_connect_rate=drop_connect,
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.neck: nn.Linear | None = None
+        if head == "flamby":
+            self.feature_size = POOLED_SIZE
+        elif head == "fedmr":
+            self.feature_size = FEDMR_FEATURE_SIZE
+            self.neck = nn.Linear(POOLED_SIZE, FEDMR_FEATURE_SIZE)
+        else:
+            raise ConfigError(f"model.options.head: {head!r} is not a head of efficientnet_b0 (flamby, fedmr).")
+        self.classifier = nn.Linear(self.feature_size, num_classes)
+        if pretrained != "none":
+            _load_backbone(self.base_model, Path(pretrained).expanduser())
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return features and logits of images (n, in_channels, h, w)."""
+        pooled: Tensor = self.base_model(x).flatten(1)
+        if self.neck is None:
+            return pooled, self.classifier(self.dropout(pooled))
+        features = self.neck(self.dropout(pooled))
+        return features, self.classifier(features)
+
+
+def from_flamby(state: Mapping[str, T]) -> dict[str, T]:
+    """Rename the state of FLamby's ``Baseline`` to that of this network with the ``flamby`` head."""
+    return {name.replace("base_model._fc.", "classifier."): value for name, value in state.items()}
+
+
+def to_flamby(state: Mapping[str, T]) -> dict[str, T]:
+    """Rename the state of this network with the ``flamby`` head to that of FLamby's ``Baseline``."""
+    return {name.replace("classifier.", "base_model._fc."): value for name, value in state.items()}
+
+
+def _load_backbone(base_model: nn.Module, path: Path) -> None:
+    """Load everything but the classifier from efficientnet-pytorch's weights file."""
+    if not path.is_file():
+        raise ConfigError(f"model.options.pretrained: {path} does not exist; name a weights file, or none.")
+    try:
+        weights: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as e:
+        # torch.load has no error class of its own: a damaged file gives pickle, zip, runtime and EOF errors.
+        raise ConfigError(f"model.options.pretrained: {path} cannot be read as torch weights.") from e
+    if not isinstance(weights, Mapping):
+        raise ConfigError(f"model.options.pretrained: {path} must hold a state dict, not {type(weights).__name__}.")
+    own = base_model.state_dict()
+    for name, tensor in own.items():
+        if name not in weights:
+            raise ConfigError(f"model.options.pretrained: {path} has no {name!r}; it is not efficientnet-b0.")
+        if weights[name].shape != tensor.shape:
+            raise ConfigError(
+                f"model.options.pretrained: {name!r} in {path} has shape {tuple(weights[name].shape)}, "
+                f"not {tuple(tensor.shape)}; it is not efficientnet-b0 for these images."
+            )
+    base_model.load_state_dict({name: weights[name] for name in own})
