@@ -1,0 +1,234 @@
+"""What a federated method is: a client half, a server half, and the options they share.
+
+One file per method holds both halves. A method is registered by name with :func:`register`; a job picks it by
+that name. Everything here is plain tensors and arrays: FLARE is not known.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedmr_med.config import MethodConfig, Strict, validated
+from fedmr_med.errors import ConfigError
+from fedmr_med.methods.local import Batch, LocalResult, LocalRound
+from fedmr_med.methods.reshaping import ManifoldReshaping, ReshapingOptions
+from fedmr_med.models.base import Arrays, Network
+
+__all__ = [
+    "Arrays",
+    "Batch",
+    "ClientHalf",
+    "Contribution",
+    "LocalResult",
+    "LocalRound",
+    "Method",
+    "Options",
+    "ServerHalf",
+    "Sums",
+    "available",
+    "build",
+    "register",
+]
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """A site's reply as the server half sees it, already validated.
+
+    Attributes:
+        site: name of the site.
+        samples: number of its training images.
+        model: its weights and buffers by name.
+        payload: what the client half added.
+    """
+
+    site: str
+    samples: int
+    model: Arrays
+    payload: Arrays = field(default_factory=dict)
+
+
+class ClientHalf:
+    """The client half of FedAvg, and the hooks that other methods override.
+
+    Attributes:
+        options: of the method.
+        local: the round.
+        parameters: the network's parameters by name, as they change in training.
+        reshaping: FedMR's losses to add to the method's own objective, or None.
+    """
+
+    def __init__(self, options: Any, local: LocalRound):
+        self.options = options
+        self.local = local
+        self.parameters: dict[str, Tensor] = dict(local.network.named_parameters())
+        self.reshaping: ManifoldReshaping | None = None
+
+    def objective(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the weighted terms of the local objective by name; their sum is minimised."""
+        terms = {"classification": batch.classification}
+        return terms if self.reshaping is None else terms | self.reshaping.terms(batch)
+
+    def after_backward(self) -> None:
+        """Change the gradients before the optimiser's step."""
+
+    def finish(self, trained: Mapping[str, Tensor]) -> LocalResult:
+        """Close the round, given the trained parameters by name."""
+        return LocalResult()
+
+
+class Sums:
+    """Weighted sums of named arrays in float64, and of plain numbers."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, dict[str, Tensor]] = {}
+        self.numbers: dict[str, float] = {}
+
+    def add(self, group: str, arrays: Mapping[str, npt.NDArray[Any]], weight: float) -> None:
+        """Add ``weight`` times each array to the group's sums."""
+        sums = self.arrays.setdefault(group, {})
+        for name, array in arrays.items():
+            value = torch.from_numpy(np.ascontiguousarray(array))
+            if name not in sums:
+                sums[name] = torch.zeros(value.shape, dtype=torch.float64)
+            # One pass: torch converts to float64 while it adds.
+            sums[name].add_(value, alpha=weight)
+
+    def add_number(self, name: str, value: float) -> None:
+        """Add to a plain sum."""
+        self.numbers[name] = self.numbers.get(name, 0.0) + value
+
+    def mean(self, group: str, total: float) -> dict[str, npt.NDArray[np.float64]]:
+        """Return the group's sums divided by ``total``."""
+        return {name: (value / total).numpy() for name, value in self.arrays[group].items()}
+
+
+class ServerHalf:
+    """The server half of FedAvg, and the hooks that other methods override.
+
+    Parameters only: buffers (BatchNorm statistics) are averaged by the aggregation for all methods alike.
+    """
+
+    def __init__(self, options: Any):
+        self.options = options
+
+    def initial_state(self, parameters: Arrays) -> Arrays:
+        """Return the server state before the first round."""
+        return {}
+
+    def client_view(self, state: Arrays) -> Arrays:
+        """Return the part of the state that the sites receive."""
+        return state
+
+    def payload_spec(self, parameters: Arrays) -> Mapping[str, tuple[int, ...]]:
+        """Return name and shape of every array a reply's payload must hold."""
+        return {}
+
+    def check_payload(self, payload: Arrays) -> None:
+        """Look at the values of a payload whose names, shapes and types are right, before any of it counts.
+
+        Raises:
+            WireError: with the reason.
+        """
+
+    def add(self, sums: Sums, contribution: Contribution, parameters: Arrays) -> None:
+        """Add one contribution. ``parameters`` are the global ones the round started from."""
+        local = {name: contribution.model[name] for name in parameters}
+        sums.add("parameters", local, contribution.samples)
+        sums.add_number("samples", contribution.samples)
+
+    def finish(self, sums: Sums, parameters: Arrays, state: Arrays, num_sites: int) -> tuple[Arrays, Arrays]:
+        """Return the new global parameters (float64) and server state.
+
+        Args:
+            sums: of all contributions of the round.
+            parameters: the global ones the round started from.
+            state: the server state the round started from.
+            num_sites: sites of the federation, whether or not they took part.
+        """
+        return sums.mean("parameters", sums.numbers["samples"]), state
+
+
+class Options(Strict):
+    """Options every method takes.
+
+    Attributes:
+        reshaping: FedMR's losses, and with them its prototypes, added to the method's own objective; None adds
+            nothing.
+    """
+
+    reshaping: ReshapingOptions | None = None
+
+
+class Method:
+    """A federated method: its name, its options and its two halves.
+
+    Attributes:
+        keeps_state: whether a site keeps something of its own from round to round.
+    """
+
+    name: ClassVar[str]
+    options_type: ClassVar[type[Strict]] = Options
+    client_half: ClassVar[type[ClientHalf]] = ClientHalf
+    server_half: ClassVar[type[ServerHalf]] = ServerHalf
+    keeps_state: ClassVar[bool] = False
+
+    def __init__(self, options: Any):
+        self.options = options
+
+    @property
+    def reshaping(self) -> ReshapingOptions | None:
+        """FedMR's losses, if they are added to the objective."""
+        reshaping: ReshapingOptions | None = self.options.reshaping
+        return reshaping
+
+    @property
+    def uses_prototypes(self) -> bool:
+        """Whether sites are asked for class sums, where their policy allows it."""
+        return self.reshaping is not None and self.reshaping.needs_prototypes
+
+    def adapt(self, network: Network) -> Network:
+        """Return the network to train, made from the job's; the same on the server and at every site."""
+        return network
+
+    def client(self, local: LocalRound) -> ClientHalf:
+        """Start the client half for one round."""
+        half = self.client_half(self.options, local)
+        if self.reshaping is not None:
+            half.reshaping = ManifoldReshaping(self.reshaping, local)
+        return half
+
+    def server(self) -> ServerHalf:
+        """Start the server half."""
+        return self.server_half(self.options)
+
+
+_registry: dict[str, type[Method]] = {}
+
+
+def register(method: type[Method]) -> type[Method]:
+    """Class decorator: make a method known by its name."""
+    _registry[method.name] = method
+    return method
+
+
+def available() -> tuple[str, ...]:
+    """Return the names of all methods."""
+    return tuple(_registry)
+
+
+def build(config: MethodConfig) -> Method:
+    """Return a method by name.
+
+    Raises:
+        ConfigError: the name is unknown, or an option is.
+    """
+    if config.name not in _registry:
+        raise ConfigError(f"method.name: {config.name!r} is not one of {', '.join(_registry)}.")
+    method = _registry[config.name]
+    return method(validated(method.options_type, config.options, f"method.options of {config.name}"))

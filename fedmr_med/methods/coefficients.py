@@ -1,0 +1,62 @@
+"""The paper's coefficients per dataset, split and method, from ``coefficients.yaml``."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from fedmr_med.config import read_yaml
+from fedmr_med.errors import ConfigError
+from fedmr_med.methods.base import available
+
+FILE = Path(__file__).with_suffix(".yaml")
+OTHER, REAL = "other", "real"
+
+# The options that each method's column of the paper's tables stands for; FedAvg and FedNova have no column.
+_OPTIONS = {
+    "fedprox": ("mu",),
+    "fedproc": ("mu",),
+    "moon": ("mu",),
+    "feddyn": ("alpha",),
+    "feddc": ("alpha",),
+    "fedmr": ("mu1", "mu2"),
+}
+
+
+def coefficients(dataset: str, split: str | None, method: str) -> dict[str, Any]:
+    """Return the options of a method for a dataset and split, as the paper tuned them.
+
+    Args:
+        dataset: name of the dataset.
+        split: ``P5C2``, ``iid`` and the like; None where the hospitals hold their own data.
+        method: name of the method.
+
+    Returns:
+        Options for the method's configuration. For a split that the paper does not list, the dataset's usual
+        values; for a dataset it does not list, none, so that the method's own defaults hold. Whether they are
+        the paper's own says :func:`published`.
+
+    Raises:
+        ConfigError: there is no such method.
+    """
+    if method not in available():
+        raise ConfigError(f"method.name: {method!r} is not one of {', '.join(available())}.")
+    rows = _tables().get(dataset)
+    if rows is None or method not in _OPTIONS:
+        return {}
+    value = rows.get(_row(split), rows[OTHER])[method]
+    return dict(zip(_OPTIONS[method], value if isinstance(value, list) else [value], strict=True))
+
+
+def published(dataset: str, split: str | None) -> bool:
+    """Whether the paper lists coefficients for this dataset and split."""
+    return _row(split) in _tables().get(dataset, {}).keys() - {OTHER}
+
+
+def _row(split: str | None) -> str:
+    return (split or REAL).lower()
+
+
+@lru_cache(maxsize=1)
+def _tables() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the rows by dataset and lower-case split."""
+    return {dataset: {split.lower(): row for split, row in rows.items()} for dataset, rows in read_yaml(FILE).items()}

@@ -1,0 +1,130 @@
+"""FedDC (Gao et al., CVPR 2022): local drift is decoupled from the local model and corrected.
+
+With omega_k and a_k = alpha / omega_k as in :mod:`fedmr_med.methods.feddyn`, a site minimises its classification
+loss + a_k / 2 * ||w_k + h_k - w||^2 + <w_k, c / omega_k - c_k>. Then, with D = w_k - w, h_k += D and
+c_k' = c_k - c / omega_k - D / (M lr), where M are the effective local steps: momentum makes a step count for up
+to ten, and with their plain number the control would be as much too large. The server sets
+c += mean over all sites of omega_k (c_k' - c_k), and w as FedDyn does.
+
+A site keeps h_k and c_k, twice the model; it sends omega_k (c_k' - c_k) and receives c, so that the wire carries
+twice the model each way.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from pydantic import Field
+from torch import Tensor
+
+from fedmr_med.errors import ConfigError
+from fedmr_med.methods.base import (
+    Arrays,
+    Batch,
+    ClientHalf,
+    Contribution,
+    LocalResult,
+    LocalRound,
+    Method,
+    Options,
+    Sums,
+    register,
+)
+from fedmr_med.methods.feddyn import DRIFT, FedDynServer, relative_size
+from fedmr_med.methods.vectors import (
+    combine,
+    inner_product,
+    squared_distance,
+    to_arrays,
+    to_tensors,
+    with_prefix,
+    without_prefix,
+)
+
+CONTROL = "c"
+
+
+class FedDCOptions(Options):
+    """Options of FedDC.
+
+    Attributes:
+        alpha: weight of the drift penalty.
+        mean_samples: mean number of training images per site, if it is known before the first round; None
+            learns it from the replies, see :mod:`fedmr_med.methods.feddyn`.
+    """
+
+    alpha: float = Field(0.0001, ge=0)
+    mean_samples: float | None = Field(None, gt=0)
+
+
+class FedDCClient(ClientHalf):
+    """Classification loss + a_k / 2 * ||w_k + h_k - w||^2 + <w_k, c / omega_k - c_k>."""
+
+    options: FedDCOptions
+
+    def __init__(self, options: FedDCOptions, local: LocalRound):
+        super().__init__(options, local)
+        if local.lr == 0:
+            raise ConfigError("train.lr: feddc divides by it; it must not be 0.")
+        self.omega = relative_size(local)
+        self.alpha = options.alpha / self.omega
+        self.drift = to_tensors(without_prefix(DRIFT, local.client_state), local.received)
+        self.control = to_tensors(without_prefix(CONTROL, local.client_state), local.received)
+        self.global_control = to_tensors(without_prefix(CONTROL, local.server_state), local.received)
+        self.anchor = combine(local.received, -1, self.drift)
+        self.correction = combine(self.control, -1 / self.omega, self.global_control)
+
+    def objective(self, batch: Batch) -> dict[str, Tensor]:
+        """Add the drift penalty and the gradient correction."""
+        drift = self.alpha / 2 * squared_distance(self.parameters, self.anchor)
+        control = -inner_product(self.parameters, self.correction)
+        return super().objective(batch) | {"drift": drift, "control": control}
+
+    def finish(self, trained: Mapping[str, Tensor]) -> LocalResult:
+        """Keep the new h_k and c_k; send the weighted change of c_k."""
+        moved = combine(trained, -1, self.local.received)
+        drift = combine(self.drift, 1, moved)
+        control = combine(self.correction, -1 / (self.local.effective_steps * self.local.lr), moved)
+        change = {name: self.omega * (value - self.control[name]) for name, value in control.items()}
+        kept = with_prefix(DRIFT, to_arrays(drift)) | with_prefix(CONTROL, to_arrays(control))
+        return LocalResult(payload=to_arrays(change), state=kept)
+
+
+class FedDCServer(FedDynServer):
+    """FedDyn's server half, with the global control c. The payload has the names of the parameters."""
+
+    def initial_state(self, parameters: Arrays) -> Arrays:
+        """No drift and no control yet."""
+        zeros = {name: np.zeros_like(array) for name, array in parameters.items()}
+        return super().initial_state(parameters) | with_prefix(CONTROL, zeros)
+
+    def client_view(self, state: Arrays) -> Arrays:
+        """The mean number of images, if it is known, and c."""
+        return super().client_view(state) | with_prefix(CONTROL, without_prefix(CONTROL, state))
+
+    def payload_spec(self, parameters: Arrays) -> Mapping[str, tuple[int, ...]]:
+        """The weighted change of c_k, by parameter."""
+        return {name: array.shape for name, array in parameters.items()}
+
+    def add(self, sums: Sums, contribution: Contribution, parameters: Arrays) -> None:
+        """Add one participant and its change of control."""
+        super().add(sums, contribution, parameters)
+        sums.add(CONTROL, contribution.payload, 1)
+
+    def finish(self, sums: Sums, parameters: Arrays, state: Arrays, num_sites: int) -> tuple[Arrays, Arrays]:
+        """As FedDyn; and move c by the mean change over all sites, absent ones having none."""
+        new, state = super().finish(sums, parameters, state, num_sites)
+        change = sums.mean(CONTROL, num_sites)
+        before = without_prefix(CONTROL, state)
+        control = {name: (before[name] + change[name]).astype(w.dtype) for name, w in parameters.items()}
+        return new, state | with_prefix(CONTROL, control)
+
+
+@register
+class FedDC(Method):
+    """Federated learning with local drift decoupling and correction."""
+
+    name = "feddc"
+    options_type = FedDCOptions
+    client_half = FedDCClient
+    server_half = FedDCServer
+    keeps_state = True

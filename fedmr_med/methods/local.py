@@ -1,0 +1,84 @@
+"""What the client half of a method works with during one local round: plain tensors and arrays."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedmr_med.models.base import Arrays, Network
+from fedmr_med.prototypes import Prototypes
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One mini-batch on its way through the loss.
+
+    Attributes:
+        images: (B, ...) network input.
+        labels: (B,) int64.
+        features: (B, d) features that feed the classifier.
+        logits: (B, C).
+        classification: the mean classification loss, a scalar.
+    """
+
+    images: Tensor
+    labels: Tensor
+    features: Tensor
+    logits: Tensor
+    classification: Tensor
+
+    @property
+    def exact_features(self) -> Tensor:
+        """The features in float32 or better, whatever the precision of the forward pass."""
+        return self.features.to(torch.promote_types(self.features.dtype, torch.float32))
+
+
+@dataclass(frozen=True)
+class LocalRound:
+    """What the client half of a method may use during one round.
+
+    Attributes:
+        network: the model being trained, already holding the global weights.
+        received: the global parameters (not buffers) by name, detached.
+        prototypes: the global prototypes.
+        local_classes: (C,) bool, the classes this site holds.
+        server_state: what the server half sent along.
+        client_state: what this site kept from the last round the server accepted; empty at first.
+        samples: number of local training images.
+        steps: number of local steps of this round.
+        lr, momentum: of the local optimiser; momentum is 0 for an optimiser that has none in SGD's sense.
+        round, rounds: number of this round, from 0, and rounds of the whole chain.
+        generator: random numbers of this round, for what the method draws itself.
+    """
+
+    network: Network
+    received: Mapping[str, Tensor]
+    prototypes: Prototypes
+    local_classes: Tensor
+    server_state: Arrays
+    client_state: Arrays
+    samples: int
+    steps: int
+    lr: float
+    momentum: float
+    round: int
+    rounds: int
+    generator: torch.Generator
+
+    @property
+    def effective_steps(self) -> float:
+        """How many plain SGD steps the local steps weigh as much as, momentum from zero included (FedNova's a_k).
+
+        With tau steps and momentum rho: [tau - rho (1 - rho^tau) / (1 - rho)] / (1 - rho); tau without momentum.
+        """
+        tau, rho = self.steps, self.momentum
+        return (tau - rho * (1 - rho**tau) / (1 - rho)) / (1 - rho)
+
+
+@dataclass(frozen=True)
+class LocalResult:
+    """What the client half adds to a site's reply (``payload``) and keeps for itself (``state``)."""
+
+    payload: Arrays = field(default_factory=dict)
+    state: Arrays = field(default_factory=dict)

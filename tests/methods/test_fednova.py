@@ -1,0 +1,50 @@
+"""FedNova: equal steps are FedAvg; what a site says about its steps is checked."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedmr_med.errors import WireError
+from tests.methods.federation import Federation, WithBatchNorm, job
+
+
+def test_equal_steps_give_fedavg(tmp_path: Path) -> None:
+    train = {"updates": 4}
+    nova = Federation(job("fednova", train=train), tmp_path / "nova", WithBatchNorm)
+    plain = Federation(job("fedavg", train=train), tmp_path / "plain", WithBatchNorm)
+    for present in ("abc", "ac", "abc"):
+        nova.round(present)
+        plain.round(present)
+    for name, expected in plain.state.model.items():
+        np.testing.assert_allclose(nova.state.model[name], expected, rtol=0, atol=1e-6)
+
+
+def test_unequal_steps_do_not(tmp_path: Path) -> None:
+    nova, plain = (Federation(job(name), tmp_path / name, WithBatchNorm) for name in ("fednova", "fedavg"))
+    nova.round()
+    plain.round()
+    assert np.abs(nova.state.model["conv.weight"] - plain.state.model["conv.weight"]).max() > 1e-3
+
+
+@pytest.mark.parametrize("steps", [0.0, -3.0, 1e-9])
+def test_less_than_one_step_is_refused(tmp_path: Path, steps: float) -> None:
+    federation = Federation(job("fednova"), tmp_path)
+    reply = federation.sites["a"].train(federation.task())
+    forged = replace(reply, payload={"effective_steps": np.asarray(steps, dtype=np.float32)})
+    with pytest.raises(WireError, match=r"a: effective_steps is .*, below one"):
+        federation.close([forged])
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9, 0.99])
+def test_a_single_step_is_accepted_and_is_one(tmp_path: Path, momentum: float) -> None:
+    federation = Federation(job("fednova", train={"updates": 1, "momentum": momentum}), tmp_path)
+    (reply,) = federation.round("a")
+    assert reply.payload["effective_steps"] == pytest.approx(1, abs=1e-5)
+
+
+def test_adam_has_no_momentum_in_the_sense_of_sgd(tmp_path: Path) -> None:
+    federation = Federation(job("fednova", train={"updates": 6, "optimizer": "adam", "lr": 0.001}), tmp_path)
+    (reply,) = federation.round("a")
+    assert reply.payload["effective_steps"] == 6
