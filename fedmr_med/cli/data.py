@@ -1,0 +1,108 @@
+"""``fedmr-med data``."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedmr_med.cli.download import download
+
+app = typer.Typer(no_args_is_help=True)
+app.command()(download)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+SplitFile = Annotated[Path | None, typer.Option(help="FLamby's train_test_split; default the one in the folder.")]
+Flamby = Annotated[Path | None, typer.Option(help="A FLamby checkout, which holds train_test_split.")]
+
+_LISTED = 10
+
+
+@app.command()
+def prepare_isic(
+    source: Annotated[Path, typer.Argument(help="Folder that holds ISIC_2019_Training_Input; it is not changed.")],
+    target: Annotated[Path, typer.Argument(help="Folder that gets ISIC_2019_Training_Input_preprocessed.")],
+    edge: Annotated[int, typer.Option(min=1, help="Shorter edge of the prepared images, in pixels.")] = 224,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes to use; default the number of cores.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Prepare ISIC2019 as FLamby does. The same command goes on after Ctrl-C or a crash."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from fedmr_med.data.prepare import prepare_isic as prepare
+    from fedmr_med.runtime import available_cores
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("Preparing", total=None)
+        report = prepare(
+            source,
+            target,
+            edge=edge,
+            workers=workers or available_cores(),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    for line in report.failed[:_LISTED]:
+        typer.echo(f"cannot be read: {line}", err=True)
+    if len(report.failed) > _LISTED:
+        typer.echo(f"and {len(report.failed) - _LISTED} more", err=True)
+    if as_json:
+        content = {"folder": str(report.folder), "written": report.written, "kept": report.kept}
+        typer.echo(json.dumps(content | {"failed": report.failed}))
+    else:
+        counts = f"{report.written} images prepared, {report.kept} were there, {len(report.failed)} cannot be read"
+        typer.echo(f"{counts}: {report.folder}")
+    if report.failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def split_sites(
+    out: Annotated[Path, typer.Argument(help="Gets one folder per hospital.")],
+    root: Annotated[Path | None, typer.Option(help="The prepared folder; default FEDMR_MED_ISIC.")] = None,
+    split_file: SplitFile = None,
+    flamby: Flamby = None,
+    lesions: Annotated[
+        Path | None, typer.Option(help="HAM10000_metadata.csv, for the group column; default the one in the folder.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Cut prepared ISIC2019 into one folder per hospital: manifest, images and a site file that shares nothing."""
+    from fedmr_med.data.split_sites import split_sites as split
+
+    report = split(root, out, split_file=split_file, flamby=flamby, lesions=lesions)
+    if as_json:
+        typer.echo(json.dumps({"folder": str(out), "sites": report.sites, "absent": report.absent}))
+        return
+    for name, images in report.sites.items():
+        typer.echo(f"{out / name}: {images} images")
+    if report.absent:
+        typer.echo(f"no images of: {', '.join(report.absent)}", err=True)
+
+
+@app.command()
+def describe(
+    place: Annotated[str, typer.Argument(help="'demo', a folder of Fed-ISIC2019, or a folder of sites.")],
+    png: Annotated[Path | None, typer.Option(help="Draw the table into this file as well.")] = None,
+    classes: Annotated[str | None, typer.Option(help="Classes of manifests, with commas; default ISIC2019's.")] = None,
+    split_file: SplitFile = None,
+    flamby: Flamby = None,
+    as_json: Json = False,
+) -> None:
+    """Show how many images of which class each site holds."""
+    from rich.console import Console
+
+    from fedmr_med.data.describe import describe as count
+    from fedmr_med.data.describe import draw
+    from fedmr_med.data.flamby_isic import CLASS_NAMES
+
+    names = tuple(name.strip() for name in classes.split(",")) if classes else CLASS_NAMES
+    description = count(place, class_names=names, split_file=split_file, flamby=flamby)
+    if png:
+        draw(description, png)
+        typer.echo(f"Drawn to {png}.", err=True)
+    if as_json:
+        typer.echo(json.dumps(description.as_json()))
+    else:
+        Console().print(description.as_tables())

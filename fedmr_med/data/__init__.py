@@ -1,0 +1,38 @@
+"""The data of a site: where it comes from, how it is cut and how it reaches the network."""
+
+from fedmr_med.config import TaskConfig
+from fedmr_med.data.base import SiteData
+from fedmr_med.sites import BenchmarkSource, DemoSource, FlambyIsicSource, SiteConfig
+
+__all__ = ["load"]
+
+
+def load(site: SiteConfig, task: TaskConfig, *, seed: int) -> SiteData:
+    """Return the train and test fold of a site, whatever the source of its data.
+
+    Images are decoded once, to a shorter edge fit for crops of ``task.image_size``, and stay uint8 RGB.
+
+    Args:
+        site: the hospital's settings.
+        task: the classes and the image size.
+        seed: the job's; it cuts benchmark datasets and changes nothing else.
+
+    Raises:
+        DataError: the data is missing or inconsistent, or too many images are unreadable.
+    """
+    source = site.data
+    if isinstance(source, DemoSource):
+        from fedmr_med.data.demo import load_demo
+
+        return load_demo(source, task)
+    if isinstance(source, BenchmarkSource):
+        from fedmr_med.data.benchmark import load_benchmark
+
+        return load_benchmark(source, task, seed=seed)
+    if isinstance(source, FlambyIsicSource):
+        from fedmr_med.data.flamby_isic import load_flamby_isic
+
+        return load_flamby_isic(source, task, site)
+    from fedmr_med.data.manifest import load_manifest
+
+    return load_manifest(source, task, site)

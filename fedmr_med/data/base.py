@@ -1,0 +1,73 @@
+"""What every data source gives a site: two folds of labelled items."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Fold(Protocol):
+    """One fold (train or test) of one site's data.
+
+    Attributes:
+        labels: (n,) int64, the class of each item.
+    """
+
+    @property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """The class of each item, (n,) int64."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
+        """Return item ``index``; an image is (height, width, 3) uint8, RGB."""
+
+
+@dataclass(frozen=True)
+class ArrayFold:
+    """A fold held in memory.
+
+    Attributes:
+        items: (n, ...) array, one item per row; images are (n, height, width, channels) uint8.
+        labels: (n,) int64.
+    """
+
+    items: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
+        item: npt.NDArray[np.uint8] = self.items[index]
+        return item
+
+
+@dataclass(frozen=True)
+class SiteData:
+    """The data of one site.
+
+    Attributes:
+        train, test: the two folds, unreadable items already left out.
+        class_names: one name per class of the task, in the order of the labels.
+        is_demo: whether the pictures are generated; every log and report has to say so.
+        skipped: what was left out because it could not be read, one line each.
+    """
+
+    train: Fold
+    test: Fold
+    class_names: tuple[str, ...]
+    is_demo: bool = False
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes the task has, whether or not this site holds them."""
+        return len(self.class_names)
+
+
+def class_counts(fold: Fold, num_classes: int) -> npt.NDArray[np.int64]:
+    """Return the number of items of each class, (num_classes,)."""
+    counts: npt.NDArray[np.int64] = np.bincount(fold.labels, minlength=num_classes).astype(np.int64)
+    return counts

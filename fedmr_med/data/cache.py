@@ -1,0 +1,235 @@
+"""Decoded images on disk: decoded once, then mapped into memory by every process that needs them.
+
+An entry is a folder with all images of one dataset, one after the other in ``pixels``, and an ``index`` of their
+shapes. Its name is a hash of what went in (path, size and modification time of every file) and of how images are
+prepared, so a changed file makes a new entry. The least recently used entries go when the cache grows too large.
+"""
+
+import errno
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from fedmr_med.data.images import UnreadableImageError, decode
+from fedmr_med.errors import DataError
+from fedmr_med.runtime import available_cores
+
+CACHE_VARIABLE = "FEDMR_MED_CACHE"
+DEFAULT_LIMIT = 20 * 10**9  # bytes
+
+_VERSION = 1  # to be raised when decoding changes
+_PIXELS, _INDEX = "pixels", "index.json"
+_AT_ONCE = 256  # images decoded before they are written: bounds the memory in use
+
+_log = logging.getLogger(__name__)
+
+
+class DecodedImages:
+    """The decoded images of one entry, mapped into memory. Pickled as its path, so that workers map it themselves.
+
+    Attributes:
+        errors: for each image None, or why it could not be decoded.
+    """
+
+    def __init__(self, entry: Path) -> None:
+        """Open an entry.
+
+        Raises:
+            OSError, ValueError: it is not there or damaged.
+        """
+        self._entry = entry
+        index = _read_index(entry / _INDEX)
+        self.errors: list[str | None] = index["errors"]
+        self._shapes: list[tuple[int, int]] = [(height, width) for height, width in index["shapes"]]
+        ends = np.cumsum([3 * height * width for height, width in self._shapes], dtype=np.int64)
+        self._ends: list[int] = ends.tolist()
+        self._file = (entry / _PIXELS).open("rb")
+        weakref.finalize(self, self._file.close)
+        # Held as long as this object lives: the cache does not remove an entry in use.
+        fcntl.flock(self._file, fcntl.LOCK_SH)
+        size = os.fstat(self._file.fileno()).st_size
+        if size != (self._ends[-1] if self._ends else 0):
+            raise ValueError(f"{entry / _PIXELS} has {size} bytes")
+        self._pixels: npt.NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+        if size:
+            self._pixels = np.asarray(np.memmap(self._file, dtype=np.uint8, mode="r"))
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
+        """Return image ``index``, (height, width, 3), read-only; (0, 0, 3) if it could not be decoded."""
+        height, width = self._shapes[index]
+        end = self._ends[index]
+        return self._pixels[end - 3 * height * width : end].reshape(height, width, 3)
+
+    def __reduce__(self) -> tuple[type["DecodedImages"], tuple[Path]]:
+        return DecodedImages, (self._entry,)
+
+
+def open_images(
+    root: Path, names: Sequence[str], *, edge: int, folder: Path | None = None, limit: int = DEFAULT_LIMIT
+) -> DecodedImages:
+    """Return the images ``root / name``, decoded to a shorter edge of ``edge`` pixels, from the cache or into it.
+
+    Several processes may ask for the same images at once: one decodes them, the others wait.
+
+    Args:
+        root: folder that the names are relative to.
+        names: the image files.
+        edge: shorter edge in pixels.
+        folder: the cache; None uses ``FEDMR_MED_CACHE``, then ``~/.cache/fedmr_med``.
+        limit: bytes the cache may hold before the least recently used entries go.
+
+    Raises:
+        DataError: the cache cannot be written.
+    """
+    folder = folder or default_folder()
+    try:
+        # Only the owner may look: these are patients' images.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        entry = folder / _key(root, names, edge)
+        with _locked(folder / f"{entry.name}.lock"):
+            images = _open(entry)
+            if images is None:
+                _build(entry, [root / name for name in names], edge)
+                images = DecodedImages(entry)
+            os.utime(entry)
+        with _locked(folder / "cache.lock"):
+            _shrink(folder, limit, keep=entry)
+    except OSError as e:
+        raise DataError(f"The image cache {folder} cannot be used ({e.strerror or e}); set cache in site.yaml.") from e
+    return images
+
+
+def default_folder() -> Path:
+    """Return the cache folder of this user."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "fedmr_med"
+
+
+def _key(root: Path, names: Sequence[str], edge: int) -> str:
+    """Return a hash of the files and of the preparation."""
+    digest = hashlib.blake2b(repr((_VERSION, edge)).encode(), digest_size=16)
+    for name in names:
+        path = root / name
+        try:
+            stat = path.stat()
+            state: tuple[Any, ...] = (stat.st_size, stat.st_mtime_ns, os.access(path, os.R_OK))
+        except OSError as e:
+            state = (errno.errorcode.get(e.errno or 0, "?"),)
+        digest.update(repr((name, *state)).encode())
+    return digest.hexdigest()
+
+
+def _open(entry: Path) -> DecodedImages | None:
+    """Open an entry, or return None where it has to be made: not there yet, or damaged."""
+    if not entry.exists():
+        return None
+    try:
+        return DecodedImages(entry)
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        _log.warning("Decoding the images again: the cache entry %s is damaged (%s).", entry, e)
+        return None
+
+
+def _build(entry: Path, paths: Sequence[Path], edge: int) -> None:
+    """Decode all images into a new folder and put it in the place of ``entry``."""
+    _log.info("Decoding %d images, once, into %s.", len(paths), entry)
+    for left_over in entry.parent.glob(f".{entry.name}.*"):
+        shutil.rmtree(left_over)  # of a process that was killed: this one holds the lock
+    building = Path(tempfile.mkdtemp(dir=entry.parent, prefix=f".{entry.name}."))
+    try:
+        with (building / _PIXELS).open("wb") as stream:
+            shapes, errors = _decode_all(paths, edge, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        _write_index(building / _INDEX, {"shapes": shapes, "errors": errors})
+        if entry.exists():
+            # Processes that have the damaged entry open keep their files.
+            shutil.rmtree(entry)
+        building.rename(entry)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+
+
+def _decode_all(paths: Sequence[Path], edge: int, stream: BinaryIO) -> tuple[list[tuple[int, int]], list[str | None]]:
+    """Decode images in parallel threads and write their pixels in order; return shapes and reasons of failure."""
+
+    def attempt(path: Path) -> npt.NDArray[np.uint8] | str:
+        try:
+            return decode(path, edge)
+        except UnreadableImageError as e:
+            return str(e)
+
+    shapes: list[tuple[int, int]] = []
+    errors: list[str | None] = []
+    with ThreadPoolExecutor(available_cores()) as pool:
+        for start in range(0, len(paths), _AT_ONCE):
+            for outcome in pool.map(attempt, paths[start : start + _AT_ONCE]):
+                if isinstance(outcome, str):
+                    shapes.append((0, 0))
+                    errors.append(outcome)
+                else:
+                    shapes.append((outcome.shape[0], outcome.shape[1]))
+                    errors.append(None)
+                    stream.write(outcome.tobytes())
+    return shapes, errors
+
+
+def _write_index(path: Path, index: dict[str, Any]) -> None:
+    body = json.dumps(index)
+    path.write_text(_checksum(body) + "\n" + body, encoding="utf-8")
+
+
+def _read_index(path: Path) -> dict[str, Any]:
+    checksum, _, body = path.read_text(encoding="utf-8").partition("\n")
+    if checksum != _checksum(body):
+        raise ValueError(f"{path} does not have its checksum")
+    index: dict[str, Any] = json.loads(body)
+    return index
+
+
+def _checksum(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _shrink(folder: Path, limit: int, *, keep: Path) -> None:
+    """Remove the least recently used entries that nobody has open, until the cache fits its limit."""
+    entries = sorted((path.parent for path in folder.glob(f"*/{_PIXELS}")), key=lambda entry: entry.stat().st_mtime)
+    total = sum((entry / _PIXELS).stat().st_size for entry in entries)
+    for entry in entries:
+        if total <= limit:
+            return
+        if entry == keep or entry.name.startswith("."):
+            continue
+        with (entry / _PIXELS).open("rb") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            total -= os.fstat(stream.fileno()).st_size
+            shutil.rmtree(entry)
+            _log.info("Removed %s from the image cache to make room.", entry)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock between processes. The file stays: removing it would let two processes hold it."""
+    with path.open("ab") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,65 @@
+"""The built-in demo: generated pictures, so that a federation runs on a machine without any data.
+
+Which classes a centre holds in number, rarely or not at all follows Fed-ISIC2019.
+"""
+
+import math
+
+import numpy as np
+
+from fedmr_med.config import TaskConfig
+from fedmr_med.data.base import ArrayFold, SiteData
+from fedmr_med.data.flamby_isic import CLASS_NAMES, TEST_COUNTS, TRAIN_COUNTS
+from fedmr_med.data.lesions import draw
+from fedmr_med.data.transforms import edge_for
+from fedmr_med.errors import DataError
+from fedmr_med.runtime import numpy_generator
+from fedmr_med.sites import DemoSource
+
+RARE = 10
+"""A class with fewer training images at a centre is rare there: the default policy does not share its prototype."""
+
+
+def class_counts_of(center: int) -> tuple[list[int], list[int]]:
+    """Return how many train and test pictures of each class a centre has.
+
+    They grow with the root of FLamby's numbers, so that a class that is absent, rare or frequent at a centre of
+    Fed-ISIC2019 is absent, rare or frequent here.
+    """
+    train = [images if images < RARE else round(11 + 0.6 * math.sqrt(images)) for images in TRAIN_COUNTS[center]]
+    test = [min(images, round(3 + 0.45 * math.sqrt(images))) for images in TEST_COUNTS[center]]
+    return train, test
+
+
+def load_demo(source: DemoSource, task: TaskConfig) -> SiteData:
+    """Generate the pictures of one centre, about a hundred at a size fit for ``task.image_size``.
+
+    They do not depend on the seed of the job: the demo stands in for a fixed dataset.
+
+    Raises:
+        DataError: the classes of the task are not those of ISIC2019.
+    """
+    if task.class_names != CLASS_NAMES:
+        raise DataError(
+            f"The demo has the classes {', '.join(CLASS_NAMES)}; task.class_names has {', '.join(task.class_names)}."
+        )
+    edge = edge_for(task.image_size)
+    train, test = class_counts_of(source.center)
+    return SiteData(
+        train=_fold(source.center, "train", train, edge),
+        test=_fold(source.center, "test", test, edge),
+        class_names=CLASS_NAMES,
+        is_demo=True,
+    )
+
+
+def _fold(center: int, fold: str, counts: list[int], edge: int) -> ArrayFold:
+    """Draw the pictures of one fold; picture ``index`` depends on centre, fold and index alone."""
+    labels = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    labels = numpy_generator("demo", center, fold).permutation(labels)
+    items = np.empty((len(labels), edge, edge, 3), dtype=np.uint8)
+    for label in np.unique(labels):
+        indices = np.flatnonzero(labels == label)
+        generators = [numpy_generator("demo", center, fold, int(index)) for index in indices]
+        items[indices] = draw(int(label), center, generators, edge)
+    return ArrayFold(items, labels)

@@ -1,0 +1,211 @@
+"""Which site holds how many images of which class: as a table and as a picture."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedmr_med.data.demo import RARE, class_counts_of
+from fedmr_med.data.flamby_isic import (
+    CLASS_NAMES,
+    HOSPITALS,
+    LESIONS_FILE,
+    PREPARED_FOLDER,
+    SPLIT_FILE,
+    find_root,
+    find_split,
+    read_lesions,
+    read_split,
+)
+from fedmr_med.data.folds import FoldName, Row, shared_groups
+from fedmr_med.data.manifest import read_manifest
+from fedmr_med.errors import DataError
+from fedmr_med.files import atomic_writer
+from fedmr_med.sites import SITE_FILE, DemoSource, FlambyIsicSource, ManifestSource, load_site
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+DEMO = "demo"
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SiteSummary:
+    """What one site holds.
+
+    Attributes:
+        name: of the site.
+        train, test: images of each class, (C,).
+        leaked: test images of a patient or lesion that is in the train fold as well; None if that is not known.
+        is_demo: whether the pictures are generated.
+    """
+
+    name: str
+    train: Counts
+    test: Counts
+    leaked: int | None = None
+    is_demo: bool = False
+
+    def counts(self, fold: FoldName) -> Counts:
+        """Return the images of each class in one fold, (C,)."""
+        return self.train if fold == "train" else self.test
+
+
+@dataclass(frozen=True)
+class Description:
+    """The class x site table.
+
+    Attributes:
+        class_names: the columns.
+        sites: the rows.
+    """
+
+    class_names: tuple[str, ...]
+    sites: tuple[SiteSummary, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the table as plain lists and numbers."""
+        return {
+            "classes": list(self.class_names),
+            "sites": [
+                {
+                    "name": site.name,
+                    "train": site.train.tolist(),
+                    "test": site.test.tolist(),
+                    "leaked": site.leaked,
+                    "demo": site.is_demo,
+                }
+                for site in self.sites
+            ],
+        }
+
+    def as_tables(self) -> "Group":
+        """Return the table for the terminal, one part per fold, rare classes marked."""
+        from rich.console import Group
+
+        return Group(self._table("train"), self._table("test"))
+
+    def _table(self, fold: FoldName) -> "Table":
+        from rich.table import Table
+
+        counts = np.stack([site.counts(fold) for site in self.sites])
+        demo = any(site.is_demo for site in self.sites)
+        table = Table(title=f"{fold}: {counts.sum()} {'generated pictures (demo)' if demo else 'images'}")
+        table.add_column("site", no_wrap=True)
+        for name in (*self.class_names, "all"):
+            table.add_column(name, justify="right")
+        if fold == "train":
+            table.caption = f"yellow: fewer than {RARE} images"
+        else:
+            table.add_column("leaked", justify="right")
+            table.caption = "leaked: images of a patient or lesion that is in the train fold too"
+        for site, row in zip(self.sites, counts, strict=True):
+            leaked = [] if fold == "train" else ["?" if site.leaked is None else str(site.leaked)]
+            table.add_row(site.name, *(_cell(count, fold) for count in row), str(row.sum()), *leaked)
+        table.add_section()
+        table.add_row("all", *(str(count) for count in counts.sum(axis=0)), str(counts.sum()))
+        return table
+
+
+def describe(
+    place: str | Path,
+    *,
+    class_names: Sequence[str] = CLASS_NAMES,
+    split_file: Path | None = None,
+    flamby: Path | None = None,
+) -> Description:
+    """Count the images of each class at each site, without opening them.
+
+    Args:
+        place: ``demo``, a folder of Fed-ISIC2019, or a folder with one ``<site>/site.yaml`` per hospital.
+        class_names: the classes of the manifests.
+        split_file, flamby: where FLamby's table is, if not in the folder.
+
+    Raises:
+        DataError: there is nothing to describe, or a table is not valid.
+    """
+    if str(place) == DEMO:
+        return Description(CLASS_NAMES, tuple(_demo(name, center) for center, name in enumerate(HOSPITALS)))
+    folder = Path(place)
+    site_files = sorted(folder.glob(f"*/{SITE_FILE}"))
+    if site_files:
+        names = tuple(class_names)
+        return Description(names, tuple(_site(path, names) for path in site_files))
+    if split_file or flamby or (folder / PREPARED_FOLDER).is_dir() or (folder / SPLIT_FILE).is_file():
+        centers = _centers(folder, split_file, flamby)
+        return Description(CLASS_NAMES, tuple(map(_summary, HOSPITALS, centers, [len(CLASS_NAMES)] * len(centers))))
+    raise DataError(f"{folder} holds neither Fed-ISIC2019 ({PREPARED_FOLDER}) nor sites (<site>/{SITE_FILE}).")
+
+
+def draw(description: Description, path: Path) -> None:
+    """Write the table as a heat map, one panel per fold, to a PNG file."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import LogNorm
+    from matplotlib.figure import Figure
+
+    names, sites = description.class_names, description.sites
+    figure = Figure(figsize=(3 + 1.2 * len(names), 1.6 + 0.4 * len(sites)), layout="constrained")
+    folds: tuple[FoldName, ...] = ("train", "test")
+    for axes, fold in zip(figure.subplots(1, 2, sharey=True), folds, strict=True):
+        counts = np.stack([site.counts(fold) for site in sites])
+        axes.imshow(np.ma.masked_equal(counts, 0), cmap="viridis", norm=LogNorm(1, max(2, counts.max())), aspect="auto")
+        for (row, column), count in np.ndenumerate(counts):
+            dark = 0 < count < np.sqrt(max(2, counts.max()))
+            axes.text(column, row, f"{count}", ha="center", va="center", fontsize=8, color="w" if dark else "k")
+        axes.set_xticks(range(len(names)), names, rotation=45)
+        axes.set_yticks(range(len(sites)), [site.name for site in sites])
+        axes.set_title(f"{fold}: {counts.sum()} images")
+    if any(site.is_demo for site in sites):
+        figure.suptitle("generated demo")
+    with atomic_writer(path) as stream:
+        FigureCanvasAgg(figure).print_png(stream)
+
+
+def _site(path: Path, class_names: tuple[str, ...]) -> SiteSummary:
+    """Count what the source in a site file holds."""
+    name = path.parent.name
+    source = load_site(path).data
+    if isinstance(source, DemoSource):
+        return _demo(name, source.center)
+    if isinstance(source, ManifestSource):
+        return _summary(name, read_manifest(source.root / source.manifest, class_names), len(class_names))
+    if isinstance(source, FlambyIsicSource):
+        centers = _centers(find_root(source.root), source.split_file, source.flamby)
+        return _summary(name, centers[source.center], len(CLASS_NAMES))
+    raise DataError(f"{path}: data.source {source.source} has no table of its own; its split is drawn by the job.")
+
+
+def _centers(root: Path, split_file: Path | None, flamby: Path | None) -> list[list[Row]]:
+    """Read FLamby's table, with the lesions where HAM10000's metadata lies beside it."""
+    lesions = root / LESIONS_FILE
+    split = find_split(root, split_file=split_file, flamby=flamby)
+    return read_split(split, read_lesions(lesions) if lesions.is_file() else None)
+
+
+def _summary(name: str, rows: Sequence[Row], num_classes: int) -> SiteSummary:
+    """Count rows by fold and class."""
+    train, test = (
+        np.bincount([row.label for row in rows if row.fold == fold], minlength=num_classes).astype(np.int64)
+        for fold in ("train", "test")
+    )
+    shared = shared_groups(rows)
+    leaked = sum(row.group in shared for row in rows if row.fold == "test")
+    return SiteSummary(name, train, test, leaked=leaked if any(row.group for row in rows) else None)
+
+
+def _demo(name: str, center: int) -> SiteSummary:
+    train, test = (np.array(counts, dtype=np.int64) for counts in class_counts_of(center))
+    return SiteSummary(name, train, test, leaked=0, is_demo=True)
+
+
+def _cell(count: int, fold: FoldName) -> str:
+    """Return the text of one cell: a dot for none, yellow for few training images."""
+    if not count:
+        return "·"
+    return f"[yellow]{count}[/yellow]" if fold == "train" and count < RARE else str(count)

@@ -1,0 +1,105 @@
+"""From a list of labelled image files to the two folds of a site."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedmr_med.config import TaskConfig
+from fedmr_med.data.base import SiteData
+from fedmr_med.data.cache import DecodedImages, open_images
+from fedmr_med.data.transforms import edge_for
+from fedmr_med.errors import DataError
+from fedmr_med.sites import SiteConfig
+
+FoldName = Literal["train", "test"]
+
+_LISTED = 10
+
+
+@dataclass(frozen=True)
+class Row:
+    """One labelled image.
+
+    Attributes:
+        image: path of the file, relative to the data folder.
+        label: number of its class.
+        fold: ``train`` or ``test``.
+        group: patient or lesion, "" if not known.
+    """
+
+    image: str
+    label: int
+    fold: FoldName
+    group: str = ""
+
+
+def as_fold(text: str, where: str) -> FoldName:
+    """Return the name of a fold as it stands in a table; raise DataError naming ``where`` if it is neither."""
+    if text == "train":
+        return "train"
+    if text == "test":
+        return "test"
+    raise DataError(f"{where}: fold is {text!r}, not train or test.")
+
+
+def shared_groups(rows: Sequence[Row]) -> set[str]:
+    """Return the patients or lesions that have images in both folds."""
+    train = {row.group for row in rows if row.fold == "train" and row.group}
+    return train & {row.group for row in rows if row.fold == "test"}
+
+
+@dataclass(frozen=True)
+class ImageFold:
+    """A fold of images in the cache.
+
+    Attributes:
+        images: all decoded images of the site.
+        positions: (n,) int64, where in ``images`` each item is.
+        labels: (n,) int64.
+    """
+
+    images: DecodedImages
+    positions: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
+        return self.images[int(self.positions[index])]
+
+
+def site_data(root: Path, rows: Sequence[Row], task: TaskConfig, site: SiteConfig) -> SiteData:
+    """Decode the images of ``rows`` and return the two folds, in the order of the rows.
+
+    Images that cannot be read are left out and listed, up to ``site.max_bad_fraction`` of all.
+
+    Raises:
+        DataError: too many images cannot be read, or none of the train fold is left.
+    """
+    images = open_images(root, [row.image for row in rows], edge=edge_for(task.image_size), folder=site.cache)
+    skipped = tuple(
+        f"{root / row.image}: {error}" for row, error in zip(rows, images.errors, strict=True) if error is not None
+    )
+    if len(skipped) > site.max_bad_fraction * len(rows):
+        listed = "; ".join(skipped[:_LISTED])
+        more = f"; and {len(skipped) - _LISTED} more" if len(skipped) > _LISTED else ""
+        raise DataError(
+            f"{len(skipped)} of {len(rows)} images cannot be read, more than max_bad_fraction: "
+            f"{site.max_bad_fraction:g} in site.yaml allows: {listed}{more}."
+        )
+    train, test = (_fold(images, rows, fold) for fold in ("train", "test"))
+    if not len(train):
+        raise DataError(f"{root} has no readable image in the train fold.")
+    return SiteData(train=train, test=test, class_names=task.class_names, skipped=skipped)
+
+
+def _fold(images: DecodedImages, rows: Sequence[Row], fold: str) -> ImageFold:
+    """Return the readable images of one fold."""
+    positions = [i for i, row in enumerate(rows) if row.fold == fold and images.errors[i] is None]
+    labels = [rows[i].label for i in positions]
+    return ImageFold(images, np.array(positions, dtype=np.int64), np.array(labels, dtype=np.int64))

@@ -1,0 +1,94 @@
+"""Reading one image file, whatever its format."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+MAX_ASPECT_RATIO = 10
+_PAPER = (255, 255, 255)
+
+
+class UnreadableImageError(Exception):
+    """An image file cannot be used; the message says why."""
+
+
+def decode(path: Path, edge: int) -> npt.NDArray[np.uint8]:
+    """Read an image upright, in RGB, with a shorter edge of ``edge`` pixels.
+
+    An image whose shorter edge has that length, or one pixel less by FLamby's rounding, keeps its pixels.
+
+    Returns:
+        (height, width, 3) uint8.
+
+    Raises:
+        UnreadableImageError: the file is missing, empty, damaged, or no picture of a lesion.
+    """
+    from PIL import Image
+
+    # Twice the edge: the JPEG decoder may leave out resolution that nobody will see.
+    image = read_rgb(path, at_least=2 * edge)
+    shorter, longer = sorted(image.size)
+    if longer > MAX_ASPECT_RATIO * shorter:
+        raise UnreadableImageError(f"{image.width} x {image.height} pixels are too long for a picture of a lesion")
+    if shorter not in (edge - 1, edge):
+        width, height = (max(edge, round(length * edge / shorter)) for length in image.size)
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(image)
+
+
+def read_rgb(path: Path, *, at_least: int | None = None) -> "Image.Image":
+    """Read an image upright and in RGB.
+
+    Args:
+        path: a file in any format that Pillow reads.
+        at_least: edge in pixels that is enough for the caller; a large JPEG is then decoded at a fraction of its size.
+
+    Raises:
+        UnreadableImageError: the file is missing, empty, damaged, or does not hold brightness values.
+    """
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        if path.stat().st_size == 0:
+            raise UnreadableImageError("the file is empty")
+        with Image.open(path) as opened:
+            if at_least is not None:
+                opened.draft("RGB", (at_least, at_least))
+            return to_rgb(ImageOps.exif_transpose(opened))
+    except (UnreadableImageError, MemoryError):
+        raise
+    except UnidentifiedImageError as e:
+        raise UnreadableImageError("not an image") from e
+    except OSError as e:
+        raise UnreadableImageError(e.strerror or str(e)) from e
+    except Exception as e:
+        # Pillow's readers raise almost anything for a file that is damaged after its beginning.
+        raise UnreadableImageError(f"{type(e).__name__}: {e}") from e
+
+
+def to_rgb(image: "Image.Image") -> "Image.Image":
+    """Convert any kind of image to RGB.
+
+    Grey values of 16 bits are scaled to 8, where Pillow alone would clip them; what is transparent becomes white.
+
+    Raises:
+        UnreadableImageError: the pixels are floating point numbers, whose white is unknown.
+    """
+    from PIL import Image
+
+    if image.mode == "F":
+        raise UnreadableImageError("pixels are floating point numbers, not brightness values")
+    if image.mode.startswith("I"):
+        grey = np.clip(np.asarray(image).astype(np.int64), 0, 0xFFFF)
+        return Image.fromarray(((grey + 128) // 257).astype(np.uint8)).convert("RGB")
+    if image.has_transparency_data:
+        colour = image.convert("RGBA")
+        paper = Image.new("RGB", colour.size, _PAPER)
+        paper.paste(colour, mask=colour.getchannel("A"))
+        return paper
+    return image.convert("RGB")

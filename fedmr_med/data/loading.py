@@ -1,0 +1,94 @@
+"""Batches of a fold, the same ones whatever the number of worker processes."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from fedmr_med.data.base import Fold
+from fedmr_med.data.transforms import Transform
+from fedmr_med.runtime import derive_seed, numpy_generator
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+Stream = tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class _BatchMaker:
+    """Makes one batch from a key: the stream of its epoch and the indices of its items. Runs in any process."""
+
+    fold: Fold
+    transform: Transform
+
+    def __getitem__(self, key: tuple[Stream, tuple[int, ...]]) -> Batch:
+        stream, indices = key
+        items = [torch.from_numpy(self.transform(self.fold[index], derive_seed(*stream, index))) for index in indices]
+        return torch.stack(items), torch.from_numpy(self.fold.labels[list(indices)])
+
+
+class Batches:
+    """Mini-batches of a fold.
+
+    Args:
+        fold: the items and their labels.
+        transform: makes an item into a tensor, given a seed.
+        batch_size: items per batch; the last batch of an epoch may be smaller.
+        workers: processes that make batches; 0 makes them in this one. They start with the first epoch and
+            stay until this object goes.
+    """
+
+    def __init__(self, fold: Fold, transform: Transform, *, batch_size: int, workers: int = 0) -> None:
+        self._maker = _BatchMaker(fold, transform)
+        self._batch_size = batch_size
+        self._workers = workers
+        self._plan: list[tuple[Stream, tuple[int, ...]]] = []
+        self._loader: DataLoader[Batch] | None = None
+
+    def __len__(self) -> int:
+        """Return how many batches one pass over the fold has."""
+        return math.ceil(len(self._maker.fold) / self._batch_size)
+
+    def epoch(self, *stream: int | str, shuffle: bool, drop_single: bool = False) -> Iterator[Batch]:
+        """Iterate over the fold once.
+
+        Args:
+            stream: names the randomness of this epoch, such as (seed, site, round, epoch): order and
+                augmentation depend on nothing else.
+            shuffle: in random order, or in the order of the fold.
+            drop_single: leave out a last batch of a single item, on which BatchNorm cannot train.
+
+        Yields:
+            images (B, channels, height, width) float32 and labels (B,) int64.
+        """
+        count = len(self._maker.fold)
+        order = numpy_generator(*stream, "order").permutation(count).tolist() if shuffle else list(range(count))
+        starts = range(0, count, self._batch_size)
+        plan = [(stream, tuple(order[start : start + self._batch_size])) for start in starts]
+        if drop_single and plan and len(plan[-1][1]) == 1:
+            plan.pop()
+        if not self._workers:
+            yield from (self._maker[key] for key in plan)
+            return
+        # The loader's worker processes live on from epoch to epoch; only the list of keys it hands out changes.
+        self._plan[:] = plan
+        yield from self._parallel()
+
+    def _parallel(self) -> "DataLoader[Batch]":
+        if self._loader is None:
+            from torch.utils.data import DataLoader
+
+            # A FLARE client has threads of its own, which forked processes do not survive: spawn them.
+            self._loader = DataLoader(
+                self._maker,  # type: ignore[arg-type]  # a map from keys to batches is all that is needed
+                sampler=self._plan,
+                batch_size=None,
+                num_workers=self._workers,
+                persistent_workers=True,
+                multiprocessing_context="spawn",
+            )
+        return self._loader

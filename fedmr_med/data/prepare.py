@@ -1,0 +1,169 @@
+"""FLamby's preparation of ISIC2019: smaller images under the same light."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from fedmr_med.data.flamby_isic import PREPARED_FOLDER, RAW_FOLDER, SPLIT_FILE
+from fedmr_med.data.images import UnreadableImageError, read_rgb
+from fedmr_med.errors import DataError
+from fedmr_med.files import atomic_writer, write_text
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+RECORD = "preparation.json"
+"""File in the target folder that says how its images were made."""
+
+_CHUNK = 16  # images handed to a process at a time
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class PrepareReport:
+    """What a preparation did.
+
+    Attributes:
+        folder: where the prepared images are.
+        written, kept: how many were made now, and how many were there from an earlier run.
+        failed: images that could not be read, one line each.
+    """
+
+    folder: Path
+    written: int
+    kept: int
+    failed: tuple[str, ...]
+
+
+def prepare_isic(
+    source: Path, target: Path, *, edge: int = 224, workers: int = 1, progress: Progress | None = None
+) -> PrepareReport:
+    """Prepare the raw images of ISIC2019 as FLamby does, into another folder.
+
+    Each image gets a shorter edge of ``edge`` pixels and shades-of-grey colour constancy. A run that was stopped
+    goes on where it was. Nothing in ``source`` changes.
+
+    Args:
+        source: folder that holds ``ISIC_2019_Training_Input``, and ``train_test_split`` if that is to be copied.
+        target: gets ``ISIC_2019_Training_Input_preprocessed``.
+        edge: shorter edge in pixels.
+        workers: processes to use.
+        progress: called with the number of images done and the number of all.
+
+    Raises:
+        DataError: ``source`` has no images, ``target`` cannot be written or was prepared in another way.
+    """
+    raw = sorted((source / RAW_FOLDER).glob("*.jpg"))
+    if not raw:
+        raise DataError(f"{source / RAW_FOLDER} holds no .jpg images.")
+    folder = target / PREPARED_FOLDER
+    report = progress or (lambda done, total: None)
+    with _writing(target):
+        _check_record(target, edge)
+        missing = [path for path in raw if not _is_current(folder / path.name, path)]
+        failed = []
+        kept = len(raw) - len(missing)
+        report(kept, len(raw))
+        for done, error in enumerate(_prepare_all(missing, folder, edge, workers), start=kept + 1):
+            if error:
+                failed.append(error)
+            report(done, len(raw))
+        split = source / SPLIT_FILE
+        if split.is_file() and not (target / SPLIT_FILE).exists():
+            with atomic_writer(target / SPLIT_FILE) as stream, split.open("rb") as original:
+                shutil.copyfileobj(original, stream)
+    return PrepareReport(folder, written=len(missing) - len(failed), kept=kept, failed=tuple(failed))
+
+
+def flamby_resize(image: "Image.Image", edge: int) -> "Image.Image":
+    """Scale an image to a shorter edge of ``edge`` pixels, with FLamby's rounding."""
+    from PIL import Image
+
+    ratio = edge / min(image.size)
+    return image.resize((int(image.width * ratio), int(image.height * ratio)), Image.Resampling.BILINEAR)
+
+
+def shades_of_grey(image: npt.NDArray[np.uint8], power: int = 6) -> npt.NDArray[np.uint8]:
+    """Remove the colour of the light: scale each channel by its Minkowski norm (Finlayson and Trezzi, 2004).
+
+    FLamby lets values above 255 wrap round to 0; here they become 255.
+
+    Args:
+        image: (height, width, 3).
+        power: of the norm.
+    """
+    pixels = image.astype(np.float32)
+    light = np.power(np.mean(np.power(pixels, power), axis=(0, 1)), 1 / power)
+    length = np.sqrt(np.sum(np.power(light, 2.0)))
+    if length == 0:  # an all-black image has no light to correct
+        return image
+    # A channel without any light stays black, whatever it is multiplied with.
+    gain = 1 / (np.maximum(light / length, np.finfo(np.float32).tiny) * np.sqrt(3))
+    corrected: npt.NDArray[np.uint8] = np.clip(pixels * gain, 0, 255).astype(np.uint8)
+    return corrected
+
+
+def _prepare_all(paths: list[Path], folder: Path, edge: int, workers: int) -> Iterator[str | None]:
+    """Prepare images, in processes of their own if ``workers`` is above 1; yield an error or None for each."""
+    prepare = partial(_prepare_one, folder=folder, edge=edge)
+    if workers <= 1 or len(paths) <= _CHUNK:
+        yield from map(prepare, paths)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(prepare, paths, chunksize=_CHUNK)
+
+
+def _prepare_one(path: Path, *, folder: Path, edge: int) -> str | None:
+    """Prepare one image; return why it cannot be read, or None."""
+    from PIL import Image
+
+    try:
+        image = read_rgb(path)
+    except UnreadableImageError as e:
+        return f"{path}: {e}"
+    prepared = Image.fromarray(shades_of_grey(np.asarray(flamby_resize(image, edge))))
+    with atomic_writer(folder / path.name) as stream:
+        prepared.save(stream, format="JPEG")
+    return None
+
+
+def _is_current(prepared: Path, raw: Path) -> bool:
+    """Return whether an image was prepared after its original was last changed."""
+    return prepared.exists() and prepared.stat().st_mtime_ns >= raw.stat().st_mtime_ns
+
+
+def _check_record(target: Path, edge: int) -> None:
+    """Write down how ``target`` is prepared, or refuse to mix two ways in one folder."""
+    record = {"edge": edge, "colour_constancy": "shades of grey, power 6, clipped"}
+    path = target / RECORD
+    if path.exists():
+        if path.read_text(encoding="utf-8") != json.dumps(record):
+            raise DataError(f"{target} was prepared with other settings ({path}); choose another target.")
+    elif any(_jpegs(target / PREPARED_FOLDER)):
+        raise DataError(f"{target / PREPARED_FOLDER} was prepared by another program; choose another target.")
+    else:
+        write_text(path, json.dumps(record))
+
+
+def _jpegs(folder: Path) -> Iterable[Path]:
+    return folder.glob("*.jpg")
+
+
+@contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    """Turn a failure to write, such as a full disk, into an error that names the folder."""
+    try:
+        yield
+    except OSError as e:
+        raise DataError(f"{target} cannot be written: {e.strerror or e}.") from e

@@ -1,0 +1,161 @@
+"""Cutting FLamby's folder into one folder per hospital, as a real hospital would hold its data."""
+
+import csv
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedmr_med.data.flamby_isic import (
+    CLASS_NAMES,
+    HOSPITALS,
+    LESIONS_FILE,
+    PREPARED_FOLDER,
+    find_root,
+    find_split,
+    read_lesions,
+    read_split,
+)
+from fedmr_med.data.folds import Row, shared_groups
+from fedmr_med.data.manifest import COLUMNS
+from fedmr_med.errors import DataError
+from fedmr_med.sites import SITE_FILE
+
+MANIFEST = "manifest.csv"
+_IMAGES = "images"
+
+_SITE_TEMPLATE = """\
+# {hospital}: centre {center} of Fed-ISIC2019, {train} train and {test} test images.
+data:
+  source: manifest
+  root: .                     # relative to this file
+  manifest: {manifest}
+  # A group (lesion) with images in both folds makes the test too easy. FLamby's split is per image;
+  # here {leaked} test images show a lesion that is also in the train fold.
+  allow_shared_groups: {allow}
+policy:
+  share_prototypes: false     # true, or a list of classes, lets class prototypes leave this hospital
+  min_class_count: 10         # a class with fewer train images leaves no prototype
+  share_metrics: none         # none, scalar or per_class
+  allow_submit_model: false
+max_bad_fraction: 0.01        # share of unreadable images above which the site refuses to train
+"""
+
+
+@dataclass(frozen=True)
+class SplitReport:
+    """What was written.
+
+    Attributes:
+        sites: number of images by hospital.
+        absent: hospitals of which there are no images.
+    """
+
+    sites: dict[str, int]
+    absent: tuple[str, ...]
+
+
+def split_sites(
+    root: Path | None,
+    out: Path,
+    *,
+    split_file: Path | None = None,
+    flamby: Path | None = None,
+    lesions: Path | None = None,
+) -> SplitReport:
+    """Write ``out/<hospital>`` with manifest, images and a site file for each centre of a prepared folder.
+
+    Images are hard links where the file system allows it, else copies. A hospital without any image is left out.
+
+    Args:
+        root: the prepared folder; None uses ``FEDMR_MED_ISIC``.
+        out: where the hospitals' folders go.
+        split_file, flamby: where FLamby's table is, if not in ``root``.
+        lesions: HAM10000's metadata, for the group column; None looks in ``root``.
+
+    Raises:
+        DataError: the data is missing or incomplete, or a hospital's folder exists. Nothing is written then.
+    """
+    root = find_root(root)
+    if lesions is None and (root / LESIONS_FILE).is_file():
+        lesions = root / LESIONS_FILE
+    centers = read_split(
+        find_split(root, split_file=split_file, flamby=flamby), read_lesions(lesions) if lesions else None
+    )
+    images = root / PREPARED_FOLDER
+    present = {}
+    for hospital, rows in zip(HOSPITALS, centers, strict=True):
+        if _check_complete(hospital, images, rows):
+            present[hospital] = rows
+        if (out / hospital).exists():
+            raise DataError(f"{out / hospital} already exists; remove it or choose another folder.")
+    if not present:
+        raise DataError(f"{images} holds none of the images in FLamby's table.")
+    try:
+        for hospital, rows in present.items():
+            _write_site(out / hospital, images, rows, HOSPITALS.index(hospital))
+    except OSError as e:
+        raise DataError(f"{out} cannot be written: {e.strerror or e}.") from e
+    return SplitReport(
+        sites={hospital: len(rows) for hospital, rows in present.items()},
+        absent=tuple(hospital for hospital in HOSPITALS if hospital not in present),
+    )
+
+
+def _check_complete(hospital: str, images: Path, rows: Sequence[Row]) -> bool:
+    """Return whether the images of a hospital are there; raise DataError if only some of them are."""
+    missing = [row.image for row in rows if not (images / row.image).is_file()]
+    if missing and len(missing) < len(rows):
+        raise DataError(
+            f"{images} lacks {len(missing)} of {len(rows)} images of {hospital}, the first is {missing[0]}: "
+            "run `fedmr-med data prepare-isic` again."
+        )
+    return not missing
+
+
+def _write_site(folder: Path, images: Path, rows: Sequence[Row], center: int) -> None:
+    """Write a hospital's folder under another name and rename it when it is complete."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        (building / _IMAGES).mkdir()
+        for row in rows:
+            _link_or_copy(images / row.image, building / _IMAGES / row.image)
+        (building / MANIFEST).write_text(_manifest(rows), encoding="utf-8")
+        (building / SITE_FILE).write_text(_site_file(folder.name, rows, center), encoding="utf-8")
+        building.chmod(0o755)
+        building.rename(folder)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _manifest(rows: Sequence[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows((f"{_IMAGES}/{row.image}", CLASS_NAMES[row.label], row.fold, row.group) for row in rows)
+    return text.getvalue()
+
+
+def _site_file(hospital: str, rows: Sequence[Row], center: int) -> str:
+    shared = shared_groups(rows)
+    return _SITE_TEMPLATE.format(
+        hospital=hospital,
+        center=center,
+        train=sum(row.fold == "train" for row in rows),
+        test=sum(row.fold == "test" for row in rows),
+        manifest=MANIFEST,
+        leaked=sum(row.fold == "test" and row.group in shared for row in rows),
+        allow="true" if shared else "false",
+    )

@@ -1,0 +1,150 @@
+"""The settings of a hospital (``site.yaml``: data and policy) and the rule for where they come from.
+
+The hospital is the authority. Its settings are, in this order:
+
+1. ``site.yaml`` in the ``local/`` folder of the site's own FLARE workspace;
+2. ``<site>/site.yaml`` in the folder named by ``FEDMR_MED_SITES``;
+3. in the simulator only, ``sites/<site>/site.yaml`` as carried by the job. Here alone, the built-in demo stands
+   in for Fed-ISIC2019 if no folder with images is named, neither in the file nor by ``FEDMR_MED_ISIC``.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fedmr_med.config import Strict, read_yaml, validated
+from fedmr_med.errors import ConfigError
+from fedmr_med.privacy.policy import SitePolicy
+
+SITE_FILE = "site.yaml"
+SITES_VARIABLE = "FEDMR_MED_SITES"
+ISIC_VARIABLE = "FEDMR_MED_ISIC"
+
+
+class DemoSource(Strict):
+    """Generated pictures that follow the class pattern of one Fed-ISIC2019 centre."""
+
+    source: Literal["demo"]
+    center: int = Field(ge=0, le=5)
+
+
+class FlambyIsicSource(Strict):
+    """One centre of a folder that was prepared as FLamby prepares Fed-ISIC2019.
+
+    Attributes:
+        center: centre 0 to 5.
+        root: folder that holds ``ISIC_2019_Training_Input_preprocessed``; None reads ``FEDMR_MED_ISIC``.
+        split_file: FLamby's ``train_test_split``; None looks in ``root`` and then in ``flamby``.
+        flamby: a FLamby checkout.
+    """
+
+    source: Literal["flamby_isic"]
+    center: int = Field(ge=0, le=5)
+    root: Path | None = None
+    split_file: Path | None = None
+    flamby: Path | None = None
+
+
+class ManifestSource(Strict):
+    """A hospital's own folder: a CSV (image, label, fold, optional group) and images.
+
+    Attributes:
+        root: folder that image paths in the CSV are relative to.
+        manifest: the CSV, relative to ``root``.
+        allow_shared_groups: accept a patient or lesion that has images in both folds.
+    """
+
+    source: Literal["manifest"]
+    root: Path
+    manifest: Path = Path("manifest.csv")
+    allow_shared_groups: bool = False
+
+
+class BenchmarkSource(Strict):
+    """One client's share of a benchmark dataset (CIFAR, SVHN, FMNIST), cut as the job's ``task.split`` says.
+
+    Attributes:
+        client: number of this client in the partition, from 0.
+        clients: how many clients the dataset is dealt to.
+        root: folder or file of the dataset; None reads ``FEDMR_MED_DATA``.
+        fraction: share of the training images that are dealt, the same of every class.
+        holds_test: whether the client holds its share of the test images; False where the server scores models.
+    """
+
+    source: Literal["benchmark"]
+    client: int = Field(ge=0)
+    clients: int = Field(ge=1)
+    root: Path | None = None
+    fraction: float = Field(1.0, gt=0, le=1)
+    holds_test: bool = True
+
+
+DataSource = Annotated[DemoSource | FlambyIsicSource | ManifestSource | BenchmarkSource, Field(discriminator="source")]
+
+
+class SiteConfig(Strict):
+    """Everything a hospital decides for itself.
+
+    Attributes:
+        data: where its images are.
+        policy: what it shares.
+        max_bad_fraction: share of its images that may be unreadable before the site refuses to train.
+        cache: folder for decoded images; None uses the user's cache folder.
+    """
+
+    data: DataSource
+    policy: SitePolicy = SitePolicy()
+    max_bad_fraction: float = Field(0.01, ge=0, le=1)
+    cache: Path | None = None
+
+
+def load_site(path: Path) -> SiteConfig:
+    """Read a ``site.yaml``; relative paths in it are relative to its folder.
+
+    Raises:
+        ConfigError: the file is missing or not valid; the message names the file and the key.
+    """
+    config = validated(SiteConfig, read_yaml(path), str(path))
+    return config.model_copy(update={"data": _absolute(config.data, path.parent.resolve())})
+
+
+def find_site(site: str, *, local: Path | None, job_sites: Path | None) -> tuple[SiteConfig, Path]:
+    """Return the settings of ``site`` and the file they come from.
+
+    Args:
+        site: name of the site.
+        local: the ``local/`` folder of the site's FLARE workspace, if it has one of its own.
+        job_sites: ``sites/`` folder carried by the job; to be given in the simulator only.
+
+    Raises:
+        ConfigError: there are no settings, or they are not valid.
+    """
+    candidates = [local / SITE_FILE] if local else []
+    folder = os.environ.get(SITES_VARIABLE)
+    if folder:
+        candidates.append(Path(folder) / site / SITE_FILE)
+    elif job_sites:
+        candidates.append(job_sites / site / SITE_FILE)
+    for path in candidates:
+        if path.exists():
+            config = load_site(path)
+            return (_or_demo(config) if job_sites in path.parents else config), path
+    looked = ", ".join(str(path) for path in candidates) or "nowhere"
+    raise ConfigError(f"No {SITE_FILE} for site {site!r} (looked in: {looked}). Set {SITES_VARIABLE} or write one.")
+
+
+def _or_demo(config: SiteConfig) -> SiteConfig:
+    """Let the demo stand in for Fed-ISIC2019 where nobody named a folder. Only for settings a simulated job carries."""
+    data = config.data
+    if data.source == "flamby_isic" and data.root is None and not os.environ.get(ISIC_VARIABLE):
+        return config.model_copy(update={"data": DemoSource(source="demo", center=data.center)})
+    return config
+
+
+def _absolute(source: DataSource, folder: Path) -> DataSource:
+    """Resolve the relative paths of a source against the folder of its site file, and expand ``~``."""
+    fields = {name: getattr(source, name) for name in ("root", "split_file", "flamby") if hasattr(source, name)}
+    paths = {name: folder / value.expanduser() for name, value in fields.items() if value is not None}
+    return source.model_copy(update=paths)

@@ -1,0 +1,108 @@
+"""A hospital's own table is read, and every mistake in it is named with file and row."""
+
+from pathlib import Path
+
+import pytest
+
+from fedmr_med import data
+from fedmr_med.data.base import class_counts
+from fedmr_med.errors import DataError
+from tests.data.pictures import isic_task, manifest_site, write_csv, write_manifest_folder, write_picture
+
+ROWS = [
+    ("images/a.png", "MEL", "train", "p1"),
+    ("images/b.jpg", "7", "train", "p2"),
+    ("c.tiff", "NV", "test", "p3"),
+    ("d.bmp", "0", "test", ""),
+]
+
+
+def load(root: Path, **settings: object) -> data.SiteData:
+    return data.load(manifest_site(root, **settings), isic_task(), seed=0)
+
+
+def test_a_manifest_is_read(tmp_path: Path) -> None:
+    root = tmp_path / "hospital"
+    write_manifest_folder(root, ROWS)
+    site = load(root)
+    assert site.train.labels.tolist() == [0, 7]
+    assert site.test.labels.tolist() == [1, 0]
+    assert class_counts(site.train, 8).tolist() == [1, 0, 0, 0, 0, 0, 0, 1]
+    assert not site.is_demo
+
+
+def test_the_group_column_is_optional_and_others_are_ignored(tmp_path: Path) -> None:
+    root = tmp_path / "hospital"
+    rows = [("a.png", "train", "ward 5", "MEL"), ("b.png", "test", "ward 6", "NV")]
+    write_csv(root / "tables/mine.csv", ("image", "fold", "comment", "label"), rows)
+    for row in rows:
+        write_picture(root / row[0])
+    site = load(root, manifest="tables/mine.csv")
+    assert (site.train.labels.tolist(), site.test.labels.tolist()) == ([0], [1])
+
+
+def test_a_spreadsheets_byte_order_mark_does_not_matter(tmp_path: Path) -> None:
+    root = tmp_path / "hospital"
+    write_manifest_folder(root, ROWS)
+    content = (root / "manifest.csv").read_bytes()
+    (root / "manifest.csv").write_bytes(b"\xef\xbb\xbf" + content)
+    assert len(load(root).train) == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (("images/a.png", "NV", "train", ""), r"row 6: images/a\.png is listed a second time .*row 2"),
+        (("./images/a.png", "NV", "train", ""), r"row 6: images/a\.png is listed a second time"),
+        (("e.png", "8", "train", ""), r"row 6: label '8' .*number from 0 to 7"),
+        (("e.png", "-1", "train", ""), r"row 6: label '-1'"),
+        (("e.png", "mel", "train", ""), r"row 6: label 'mel' is neither one of MEL, NV"),
+        (("e.png", "", "train", ""), r"row 6: label ''"),
+        (("e.png", "NV", "validation", ""), r"row 6: fold is 'validation', not train or test"),
+        (("../e.png", "NV", "train", ""), r"row 6: image '\.\./e\.png' is not a path inside"),
+        (("/etc/e.png", "NV", "train", ""), r"row 6: image '/etc/e\.png' is not a path inside"),
+        (("", "NV", "train", ""), r"row 6: image '' is not a path inside"),
+        (("e.png", "NV", "test", "p1"), r"group 'p1' has images in both folds \(1 such groups, 1 test images\)"),
+        (("e.png", "NV", "train"), r"row 6: it does not have 4 values"),
+        (("e.png", "NV", "train", "", "more"), r"row 6: it does not have 4 values"),
+    ],
+)
+def test_mistakes_are_named_with_file_and_row(tmp_path: Path, row: tuple[object, ...], message: str) -> None:
+    root = tmp_path / "hospital"
+    write_manifest_folder(root, [*ROWS, row], pictures=False)
+    with pytest.raises(DataError, match=rf"manifest\.csv.*{message}"):
+        load(root)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_patient_in_both_folds_can_be_allowed(tmp_path: Path) -> None:
+    root = tmp_path / "hospital"
+    write_manifest_folder(root, [*ROWS, ("e.png", "NV", "test", "p1")])
+    assert len(load(root, allow_shared_groups=True).test) == 3
+
+
+@pytest.mark.parametrize("missing", ["image", "label", "fold"])
+def test_a_missing_column_is_named(tmp_path: Path, missing: str) -> None:
+    root = tmp_path / "hospital"
+    columns = tuple(name for name in ("image", "label", "fold") if name != missing)
+    write_csv(root / "manifest.csv", columns, [("a", "b")])
+    with pytest.raises(DataError, match=rf"manifest\.csv has no column '{missing}'"):
+        load(root)
+
+
+def test_missing_folder_missing_file_and_empty_file(tmp_path: Path) -> None:
+    root = tmp_path / "hospital"
+    with pytest.raises(DataError, match=r"hospital is not a folder.*data\.root"):
+        load(root)
+    root.mkdir()
+    with pytest.raises(DataError, match=r"manifest\.csv cannot be read: .*No such file"):
+        load(root)
+    (root / "manifest.csv").write_text("")
+    with pytest.raises(DataError, match=r"manifest\.csv has no column 'image'"):
+        load(root)
+    (root / "manifest.csv").write_text("image,label,fold\n")
+    with pytest.raises(DataError, match=r"manifest\.csv lists no images"):
+        load(root)
+    (root / "manifest.csv").write_bytes(b"image,label,fold\n\xff\xfe\n")
+    with pytest.raises(DataError, match=r"manifest\.csv cannot be read"):
+        load(root)

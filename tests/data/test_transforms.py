@@ -1,0 +1,155 @@
+"""The transforms depend on image and seed alone and equal FLamby's."""
+
+import os
+import pickle
+import random
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedmr_med.data.transforms import build, edge_for
+from fedmr_med.errors import ConfigError
+
+pytestmark = pytest.mark.filterwarnings("ignore:Flip is deprecated")
+
+NAMES = ("isic", "crop_flip", "plain")
+
+
+def quiet_albumentations() -> Any:
+    """Import the package as the transforms do: without asking the network for a newer version."""
+    os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
+    import albumentations
+
+    return albumentations
+
+
+def picture(height: int = 224, width: int = 298, channels: int = 3, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, channels), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(("size", "edge"), [(200, 224), (48, 54), (64, 72), (1, 1)])
+def test_the_edge_keeps_flambys_proportion(size: int, edge: int) -> None:
+    assert edge_for(size) == edge
+
+
+@pytest.mark.parametrize(("size", "shape"), [(200, (224, 298)), (200, (299, 224)), (200, (200, 200)), (48, (54, 77))])
+def test_the_isic_test_transform_is_flambys_bit_for_bit(size: int, shape: tuple[int, int]) -> None:
+    albumentations = quiet_albumentations()
+    image = picture(*shape)
+    reference = albumentations.Compose([albumentations.CenterCrop(size, size), albumentations.Normalize()])
+    expected = np.transpose(reference(image=image)["image"], (2, 0, 1)).astype(np.float32)
+    np.testing.assert_array_equal(build("isic", train=False, image_size=size)(image, 0), expected)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_isic_train_transform_is_flambys_with_the_holes_drawn_per_image(seed: int) -> None:
+    albumentations = quiet_albumentations()
+    image = picture()
+    holes = {"num_holes_range": (1, 8), "hole_height_range": (16, 16), "hole_width_range": (16, 16)}
+    reference = albumentations.Compose(
+        [
+            albumentations.RandomScale(0.07),
+            albumentations.Rotate(50),
+            albumentations.RandomBrightnessContrast(0.15, 0.1),
+            albumentations.Flip(p=0.5),
+            albumentations.Affine(shear=0.1),
+            albumentations.RandomCrop(200, 200),
+            albumentations.CoarseDropout(**holes),
+            albumentations.Normalize(),
+        ]
+    )
+    random.seed(seed)
+    expected = np.transpose(reference(image=image)["image"], (2, 0, 1)).astype(np.float32)
+    np.testing.assert_array_equal(build("isic", train=True, image_size=200)(image, seed), expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_result_depends_on_image_and_seed_alone(name: str) -> None:
+    transform = build(name, train=True, image_size=28)
+    image = picture(32, 40)
+    random.seed(1)
+    np.random.seed(1)
+    first = transform(image, 5)
+    random.seed(2)
+    np.random.seed(2)
+    random_state, numpy_state = random.getstate(), np.random.get_state()
+    np.testing.assert_array_equal(transform(image, 5), first)
+    assert random.getstate() == random_state
+    assert np.array_equal(np.random.get_state()[1], numpy_state[1])
+    assert len({transform(image, seed).tobytes() for seed in range(12)}) == (1 if name == "plain" else 12)
+
+
+def test_the_global_generator_is_restored_after_an_error() -> None:
+    state = random.getstate()
+    with pytest.raises(Exception):  # noqa: B017  # whatever albumentations raises for an image without pixels
+        build("isic", train=True, image_size=8)(np.zeros((9, 9), dtype=np.complex64), 0)  # type: ignore[arg-type]
+    assert random.getstate() == state
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    name=st.sampled_from(NAMES),
+    train=st.booleans(),
+    height=st.integers(1, 40),
+    width=st.integers(1, 40),
+    size=st.integers(1, 48),
+    seed=st.integers(0, 2**63 - 1),
+)
+def test_any_size_gives_a_finite_square(name: str, train: bool, height: int, width: int, size: int, seed: int) -> None:
+    out = build(name, train=train, image_size=size)(picture(height, width), seed)
+    assert out.shape == (3, size, size)
+    assert out.dtype == np.float32
+    assert np.isfinite(out).all()
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("name", ["crop_flip", "plain"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_benchmark_transforms_take_one_and_three_channels(name: str, train: bool, channels: int) -> None:
+    image = picture(28, 28, channels)
+    out = build(name, train=train, image_size=28)(image, 3)
+    assert out.shape == (channels, 28, 28)
+    assert -1 <= out.min() < out.max() <= 1
+    if not (train and name == "crop_flip"):
+        np.testing.assert_allclose(out, image.transpose(2, 0, 1) / 127.5 - 1, atol=1e-6)
+
+
+def test_crop_flip_gives_shifted_and_flipped_views() -> None:
+    image = picture(8, 8, 1)
+    padded = np.pad(image, ((4, 4), (4, 4), (0, 0)))[:, :, 0] / 127.5 - 1
+    views = {
+        np.ascontiguousarray(padded[y : y + 8, x : x + 8][:, ::step]).astype(np.float32).round(4).tobytes()
+        for y in range(9)
+        for x in range(9)
+        for step in (1, -1)
+    }
+    transform = build("crop_flip", train=True, image_size=8)
+    for seed in range(30):
+        assert transform(image, seed)[0].round(4).tobytes() in views
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_transforms_can_be_pickled(name: str, train: bool) -> None:
+    transform = build(name, train=train, image_size=16)
+    copy = pickle.loads(pickle.dumps(transform))
+    np.testing.assert_array_equal(copy(picture(20, 20), 1), transform(picture(20, 20), 1))
+
+
+def test_an_unknown_name_is_an_error_that_names_the_key() -> None:
+    with pytest.raises(ConfigError, match=r"task\.transform.*'nope'"):
+        build("nope", train=True, image_size=8)
+
+
+def test_the_test_transform_does_not_import_albumentations() -> None:
+    code = (
+        "import sys, numpy as np; from fedmr_med.data.transforms import build;"
+        "build('isic', train=False, image_size=8)(np.zeros((9, 9, 3), np.uint8), 0);"
+        "assert 'albumentations' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
