@@ -1,0 +1,93 @@
+"""The tables at the end of a run."""
+
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedmr_med.config import JobConfig
+from fedmr_med.report.lines import megabytes
+from fedmr_med.results import History, SiteRound
+from fedmr_med.state import GlobalState
+
+DEMO_NOTE = "This was the DEMO on generated pictures. No figure here is a medical result."
+
+
+def print_summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool) -> None:
+    """Print what came out of a run to standard output."""
+    # A log file or pipe has no width of its own; the tables need about this much.
+    console = Console(width=None if Console().is_terminal else 120)
+    console.print(summary(state, job, checkpoint, demo=demo))
+
+
+def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool) -> Group:
+    """Return the tables: scores by round, and what each hospital took part with."""
+    history = state.history
+    parts: list[RenderableType] = [
+        Text(f"\n{job.name}: {job.method.name}, {job.model.name}, {state.round} rounds", style="bold"),
+        scores_table(history),
+        sites_table(history),
+    ]
+    if history.best:
+        parts.append(Text(f"best model: after round {history.best.round}, {history.best.balanced_accuracy:.3f}"))
+    parts += [Text(f"checkpoint: {checkpoint}"), Text(f"results:    {checkpoint.parent / 'results.json'}")]
+    if demo:
+        parts.append(Text(DEMO_NOTE, style="bold yellow"))
+    return Group(*parts)
+
+
+def scores_table(history: History) -> Table:
+    """Return the balanced accuracy of the global model per hospital and pooled, by round."""
+    table = Table(title="Balanced accuracy of the global model on each hospital's test images")
+    table.add_column("after round")
+    sites = sorted({site for evaluation in history.evaluations for site in evaluation.sites})
+    for site in [*sites, "pooled"]:
+        table.add_column(site, justify="right")
+    for evaluation in history.evaluations:
+        scores = [evaluation.sites.get(site) for site in sites] + [evaluation.pooled]
+        table.add_row(str(evaluation.round), *(f"{s.balanced_accuracy:.3f}" if s else "-" for s in scores))
+    pooled = history.evaluations[-1].pooled_sites if history.evaluations else ()
+    table.caption = f"pooled over {', '.join(pooled) or 'no hospital: none shares per-class scores'}"
+    return table
+
+
+def sites_table(history: History) -> Table:
+    """Return which hospital shared what, over all rounds."""
+    table = Table(title="What each hospital took part with")
+    for column, justify in (
+        ("hospital", "left"),
+        ("rounds", "right"),
+        ("prototypes shared", "left"),
+        ("images used", "right"),
+        ("skipped", "right"),
+        ("up", "right"),
+        ("down", "right"),
+    ):
+        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+    for site in sorted({site for record in history.rounds for site in record.sites}):
+        taken = [record.sites[site] for record in history.rounds if site in record.sites]
+        table.add_row(
+            site,
+            f"{len(taken)}/{len(history.rounds)}",
+            _shared(taken),
+            *_images(taken[-1]),
+            megabytes(sum(part.bytes_up for part in taken)),
+            megabytes(sum(part.bytes_down for part in taken)),
+        )
+    for record in history.rounds:
+        for site, reason in record.refused.items():
+            table.add_row(site, f"refused in {record.round}", reason)
+    return table
+
+
+def _shared(taken: list[SiteRound]) -> str:
+    """Return the classes shared in any round, in the order of the task, or that there were none."""
+    classes = dict.fromkeys(name for part in taken for name in part.shared_classes)
+    return " ".join(classes) or "none"
+
+
+def _images(part: SiteRound) -> tuple[str, str]:
+    if part.images_total is None or part.images_skipped is None:
+        return str(part.samples), "-"
+    return f"{part.images_total - part.images_skipped}/{part.images_total}", str(part.images_skipped)

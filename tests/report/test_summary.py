@@ -1,0 +1,76 @@
+"""What a person reads during and after a run."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from fedmr_med.metrics import Scores
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.report.lines import refused_line, site_line
+from fedmr_med.report.summary import summary
+from fedmr_med.results import Evaluation, History, RoundRecord, Score, SiteRound
+from fedmr_med.state import SiteReply
+from tests.small import initial_state, small_job
+
+
+def text(history: History, *, demo: bool = False) -> str:
+    console = Console(width=130, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    state = initial_state(small_job()).scored(history)
+    console.print(summary(state, small_job(), Path("/runs/checkpoint.pt"), demo=demo))
+    return console.export_text()
+
+
+def history() -> History:
+    good = Score(accuracy=0.5, balanced_accuracy=0.412, samples=10)
+    site = SiteRound(
+        samples=40,
+        shared_classes=("MEL", "NV"),
+        bytes_up=19_500_000,
+        bytes_down=20_000_000,
+        images_total=60,
+        images_skipped=3,
+    )
+    silent = SiteRound(samples=30, shared_classes=(), bytes_up=1, bytes_down=1)
+    record = RoundRecord(round=1, sites={"bcn": site, "msk": silent}, refused={"vienna-dias": "NaN values"})
+    evaluation = Evaluation(round=0, sites={"bcn": good}, pooled=good, pooled_sites=("bcn",))
+    return History().with_evaluation(evaluation).with_round(record)
+
+
+def test_the_tables_say_who_shared_what_and_how_the_model_did() -> None:
+    shown = text(history())
+    for part in ("0.412", "pooled over bcn", "MEL NV", "57/60", "19.5 MB", "none", "NaN values", "/runs/checkpoint.pt"):
+        assert part in shown, part
+    assert "DEMO" not in shown
+    assert "best model: after round 0" in shown
+
+
+def test_the_demo_is_named() -> None:
+    assert "DEMO" in text(history(), demo=True)
+
+
+def test_without_any_scores_there_is_still_a_summary() -> None:
+    assert "no hospital" in text(History())
+
+
+def test_one_line_per_hospital_and_round() -> None:
+    counts = torch.tensor([0, 12, 0, 0, 11, 0, 0, 0])
+    reply = SiteReply(
+        site="bcn",
+        round=1,
+        samples=40,
+        model={},
+        prototypes=ClassSums(torch.zeros(8, 2), counts),
+        scores=Scores(0.5, 0.333, 9, np.zeros((8, 8), dtype=np.int64)),
+        report={"terms": {"classification": 1.5, "inter": 0.25}},
+        bytes_up=2_000_000,
+    )
+    line = site_line(reply, small_job())
+    assert line.startswith("round 2/2 · bcn")
+    for part in ("40 images", "0.333", "1.5 classification + 0.25 inter", "prototypes of NV BKL", "2.0 MB"):
+        assert part in line
+    silent = SiteReply(site="msk", round=0, samples=4, model={})
+    assert "no prototypes" in site_line(silent, small_job())
+    assert "\n" not in line
+    assert refused_line("msk", "NaN") == "refused the reply of msk: NaN"
