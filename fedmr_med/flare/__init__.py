@@ -1,0 +1,1 @@
+"""Thin adapters between the toolkit and NVIDIA FLARE: the only code that imports ``nvflare``."""

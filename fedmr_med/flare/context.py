@@ -1,0 +1,65 @@
+"""What an adapter learns from FLARE's context: the job's settings, the site's settings, the folders."""
+
+from pathlib import Path
+
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
+
+from fedmr_med.config import JOB_FILE, JobConfig, load_job
+from fedmr_med.sites import SiteConfig, find_site
+
+SITES_FOLDER = "sites"
+
+
+def site_in_simulator(fl_ctx: FLContext) -> bool:
+    """Whether this site is simulated. Set by the site's own process: no job and no server can claim it."""
+    return bool(fl_ctx.get_prop(FLContextKey.SIMULATE_MODE, False))
+
+
+def server_in_simulator(fl_ctx: FLContext) -> bool:
+    """Whether this server is simulated: FLARE marks only the sites, but gives the simulated job a fixed id."""
+    return bool(fl_ctx.get_job_id() == SimulatorConstants.JOB_NAME)
+
+
+def config_folder(fl_ctx: FLContext) -> Path:
+    """Return the job's ``app/config`` folder as deployed here."""
+    workspace = fl_ctx.get_engine().get_workspace()
+    return Path(workspace.get_app_config_dir(fl_ctx.get_job_id()))
+
+
+def root_folder(fl_ctx: FLContext) -> Path:
+    """Return the FLARE workspace of this server or site: it outlives the job."""
+    return Path(fl_ctx.get_engine().get_workspace().get_root_dir())
+
+
+def chain_id(job: JobConfig, fl_ctx: FLContext) -> str:
+    """Return the id that a run and its resumptions have in common."""
+    return job.chain or str(fl_ctx.get_job_id())
+
+
+def client_job(fl_ctx: FLContext) -> JobConfig:
+    """Return the job as a site sees it."""
+    return load_job(config_folder(fl_ctx) / JOB_FILE)
+
+
+def server_job(fl_ctx: FLContext) -> JobConfig:
+    """Return the job as the server sees it: with the demo overrides if all simulated sites run on the demo."""
+    job = load_job(config_folder(fl_ctx) / JOB_FILE)
+    return job.for_demo() if simulated_demo(fl_ctx) else job
+
+
+def simulated_demo(fl_ctx: FLContext) -> bool:
+    """Whether this server is simulated and all its sites work on generated pictures."""
+    sites = config_folder(fl_ctx) / SITES_FOLDER
+    if not server_in_simulator(fl_ctx) or not sites.is_dir():
+        return False
+    names = sorted(path.name for path in sites.iterdir())
+    return all(find_site(name, local=None, job_sites=sites)[0].data.source == "demo" for name in names)
+
+
+def site_settings(fl_ctx: FLContext) -> tuple[SiteConfig, Path]:
+    """Return this site's settings and the file they come from."""
+    local = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir())
+    carried = config_folder(fl_ctx) / SITES_FOLDER if site_in_simulator(fl_ctx) else None
+    return find_site(fl_ctx.get_identity_name(), local=local, job_sites=carried)

@@ -1,0 +1,88 @@
+"""The executor: decodes a task, lets the hospital answer it, encodes the reply."""
+
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+from nvflare.app_common.app_constant import AppConstants
+
+from fedmr_med import faults
+from fedmr_med.errors import FedMRError
+from fedmr_med.flare import context, wire
+from fedmr_med.hospital import Hospital
+from fedmr_med.runtime import keep_freed_memory, set_threads
+from fedmr_med.training import Aborted
+
+DEMO_BANNER = "DEMO: no images were given, so generated pictures stand in for them. No figure here is a medical result."
+
+
+class FedMRExecutor(Executor):
+    """Answers ``train`` and ``validate``; ``submit_model`` only where the site allows it.
+
+    Args:
+        hospital: the site at work; None opens it from the site's own settings on the first task.
+    """
+
+    def __init__(self, hospital: Hospital | None = None):
+        super().__init__()
+        self.hospital = hospital
+
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        """Answer a task. An error that the site can fix is logged and reported by return code alone."""
+        answers = {
+            AppConstants.TASK_TRAIN: self._train,
+            AppConstants.TASK_VALIDATION: self._validate,
+            AppConstants.TASK_SUBMIT_MODEL: self._submit_model,
+        }
+        if task_name not in answers:
+            return make_reply(ReturnCode.TASK_UNKNOWN)
+        try:
+            return answers[task_name](shareable, fl_ctx, abort_signal)
+        except Aborted:
+            return make_reply(ReturnCode.TASK_ABORTED)
+        except FedMRError as e:
+            # The message may name files of this site, so it stays in the site's own log.
+            self.log_error(fl_ctx, str(e), fire_event=False)
+            return make_reply(ReturnCode.EXECUTION_EXCEPTION)
+
+    def _train(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        hospital = self._open(fl_ctx)
+        task = wire.decode_task(shareable)
+        faults.reach(f"train-{task.round + 1}")
+        reply = hospital.train(task, lambda: bool(abort_signal.triggered))
+        return wire.encode_reply(reply)
+
+    def _validate(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        task = wire.decode_task(shareable)
+        return wire.encode_validation(self._open(fl_ctx).validate(task))
+
+    def _submit_model(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        return wire.encode_model(self._open(fl_ctx).trained_model())
+
+    def _open(self, fl_ctx: FLContext) -> Hospital:
+        if self.hospital is None:
+            # One thread per client process in the simulator: it runs several of them side by side.
+            set_threads(default=1 if context.site_in_simulator(fl_ctx) else None)
+            keep_freed_memory()
+            site, path = context.site_settings(fl_ctx)
+            name = fl_ctx.get_identity_name()
+            job = context.client_job(fl_ctx)
+            self.hospital = Hospital(name, job, site, context.root_folder(fl_ctx) / "client_state")
+            self._introduce(self.hospital, str(path), fl_ctx)
+        return self.hospital
+
+    def _introduce(self, hospital: Hospital, path: str, fl_ctx: FLContext) -> None:
+        """Say once per process what this site works with."""
+        if hospital.data.is_demo:
+            self.log_warning(fl_ctx, DEMO_BANNER, fire_event=False)
+        names = hospital.job.task.class_names
+        shared = [name for name, yes in zip(names, hospital.shared_classes(), strict=True) if yes]
+        held = [name for name, count in zip(names, hospital.counts, strict=True) if count]
+        self.log_info(
+            fl_ctx,
+            f"{hospital.name}: {len(hospital.data.train)} training and {len(hospital.data.test)} test images "
+            f"({len(hospital.data.skipped)} unreadable), classes {' '.join(held)}; "
+            f"shares the prototypes of {' '.join(shared) or 'no class'}; settings from {path}",
+            fire_event=False,
+        )

@@ -1,0 +1,29 @@
+"""The filter: the second of three layers that keep in the house what the site's policy does not let out."""
+
+from nvflare.apis.filter import Filter
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+
+from fedmr_med.flare.outgoing import ReleaseRule, same_message
+
+
+class PrototypeFilter(Filter):
+    """Passes on what the policy allows of a task's result; refuses whatever it cannot read in full.
+
+    FLARE turns an exception in a result filter into an empty reply with the code ``TASK_RESULT_FILTER_ERROR``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rule = ReleaseRule()
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Return the result as it may leave.
+
+        Raises:
+            FedMRError: the site has no valid policy, or the result does not have the agreed form.
+        """
+        released = self._rule.released(shareable, fl_ctx)
+        if not same_message(released, shareable):
+            self.log_warning(fl_ctx, "removed from the reply what the site's policy does not allow", fire_event=False)
+        return released

@@ -1,0 +1,156 @@
+"""What may leave a site, message by message: the one rule that filter and guard apply.
+
+A reply is read strictly and written anew from what was read, so nothing that is not named here can travel along:
+no further key, header, array or class. Whatever cannot be read in full is refused.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from nvflare.apis.dxo import DXO
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
+from nvflare.app_common.app_constant import AppConstants
+
+from fedmr_med import methods, models
+from fedmr_med.config import JobConfig
+from fedmr_med.errors import PolicyError, WireError
+from fedmr_med.flare import context, wire
+from fedmr_med.hospital import build_network
+from fedmr_med.methods.base import Arrays
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.privacy.release import permitted, permitted_scores
+
+# FLARE writes these on the way out: which task this answers, and the server's own cookies sent back.
+_FLARE_HEADERS = {
+    ReservedHeaderKey.RC,
+    ReservedHeaderKey.CONTENT_TYPE,
+    ReservedHeaderKey.COOKIE_JAR,
+    ReservedHeaderKey.TASK_NAME,
+    ReservedHeaderKey.TASK_ID,
+    ReservedHeaderKey.AUDIT_EVENT_ID,
+    ReservedHeaderKey.MSG_ROOT_ID,
+    ReservedHeaderKey.MSG_ROOT_TTL,
+}
+
+
+@dataclass(frozen=True)
+class ReplyForm:
+    """Names, shapes and types of every array a reply of this job may hold.
+
+    Attributes:
+        class_names: the classes of the task.
+        feature_size: length of a prototype.
+        model, payload: shape and type by name.
+    """
+
+    class_names: tuple[str, ...]
+    feature_size: int
+    model: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+    payload: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+
+    @classmethod
+    def of(cls, job: JobConfig) -> "ReplyForm":
+        """Return the form of the job's replies."""
+        network = build_network(job)
+        arrays, names = models.state_arrays(network), models.parameter_names(network)
+        parameters = {name: array for name, array in arrays.items() if name in names}
+        spec = methods.build(job.method).server().payload_spec(parameters)
+        return cls(
+            class_names=job.task.class_names,
+            feature_size=network.feature_size,
+            model={name: (array.shape, array.dtype) for name, array in arrays.items()},
+            payload={name: (tuple(shape), np.dtype(np.float32)) for name, shape in spec.items()},
+        )
+
+    def check(self, what: str, arrays: Arrays, expected: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
+        """Raise WireError unless ``arrays`` have exactly the expected names, shapes and types."""
+        found = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+        for name in sorted(found.keys() | expected.keys()):
+            if found.get(name) != expected.get(name):
+                raise WireError(f"{name!r} of the {what} is not what the job's {what} has")
+
+
+class ReleaseRule:
+    """The rule of one site in one job."""
+
+    def __init__(self) -> None:
+        self._form: ReplyForm | None = None
+
+    def released(self, reply: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Return a new message with what this site's policy allows of ``reply``.
+
+        The policy is read afresh every time, so that a stricter one counts from the next reply on.
+
+        Raises:
+            FedMRError: the site has no valid policy, or the reply cannot be read in full. Nothing may leave then.
+        """
+        site, _ = context.site_settings(fl_ctx)
+        if self._form is None:
+            job = context.client_job(fl_ctx)
+            self._form = ReplyForm.of(job.for_demo() if site.data.source == "demo" else job)
+        return released(str(fl_ctx.get_prop(FLContextKey.TASK_NAME)), reply, site.policy, self._form)
+
+
+def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -> Shareable:
+    """Return a new message with what the policy allows of a reply to ``task``, and nothing else.
+
+    Raises:
+        WireError: the reply does not have the agreed form.
+        PolicyError: the policy does not allow an answer to this task.
+    """
+    code = reply.get_return_code()
+    if code != ReturnCode.OK:
+        if not isinstance(code, str):
+            raise WireError("the return code is not a name")
+        return make_reply(code)
+    if task == AppConstants.TASK_TRAIN:
+        content = wire.decode_reply(reply, site="", num_classes=len(form.class_names), feature_size=form.feature_size)
+        form.check("model", content.model, form.model)
+        form.check("method", content.payload, form.payload)
+        return wire.encode_reply(permitted(content, policy, form.class_names))
+    if task == AppConstants.TASK_VALIDATION:
+        scores = wire.decode_validation(reply, len(form.class_names))
+        return wire.encode_validation(permitted_scores(scores, policy))
+    if task == AppConstants.TASK_SUBMIT_MODEL and policy.allow_submit_model:
+        model = wire.decode_model(reply)
+        form.check("model", model, form.model)
+        return wire.encode_model(model)
+    raise PolicyError(f"the policy does not allow an answer to the task {task!r}")
+
+
+def same_message(a: Shareable, b: Shareable) -> bool:
+    """Whether two messages carry the same content; headers of FLARE's own do not count."""
+    return _equal(_content(a), _content(b))
+
+
+def empty(reply: Shareable, code: str) -> None:
+    """Remove everything from a reply, in place, and set its return code."""
+    headers = reply.get(ReservedHeaderKey.HEADERS)
+    kept = {key: value for key, value in (headers or {}).items() if key in _FLARE_HEADERS - {ReservedHeaderKey.RC}}
+    reply.clear()
+    reply[ReservedHeaderKey.HEADERS] = kept
+    reply.set_return_code(code)
+
+
+def _content(message: Shareable) -> dict[str, Any]:
+    headers = message.get(ReservedHeaderKey.HEADERS) or {}
+    foreign = {key: value for key, value in headers.items() if key not in _FLARE_HEADERS}
+    return {**message, ReservedHeaderKey.HEADERS: foreign}
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        same = isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.dtype == b.dtype
+        return same and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, DXO):
+        a, b = a.to_dict(), b.to_dict()
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    return bool(a == b)

@@ -1,0 +1,40 @@
+"""FLARE contexts for tests without a server: the real classes, filled as FLARE fills them."""
+
+from pathlib import Path
+
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey
+from nvflare.apis.fl_context import FLContext, FLContextManager
+from nvflare.apis.workspace import Workspace
+
+JOB_ID = "job-1"
+
+
+class Engine:
+    """The part of FLARE's engine that components ask for their folders."""
+
+    def __init__(self, workspace: Workspace):
+        self.workspace = workspace
+
+    def get_workspace(self) -> Workspace:
+        return self.workspace
+
+
+def peer_context(site: str) -> FLContext:
+    """Return a server-side context in which ``site`` is the peer."""
+    context, peer = FLContext(), FLContext()
+    peer.put(ReservedKey.IDENTITY_NAME, site, private=False, sticky=False)
+    context.set_peer_context(peer)
+    return context
+
+
+def site_context(root: Path, site: str, *, simulated: bool) -> FLContext:
+    """Return a context of a site whose workspace is ``root``, as FLARE gives it to an executor."""
+    for folder in ("startup", "local"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    engine = Engine(Workspace(str(root), site_name=site))
+    manager = FLContextManager(
+        engine=engine, identity_name=site, job_id=JOB_ID, public_stickers={}, private_stickers={}
+    )
+    context = manager.new_context()
+    context.set_prop(FLContextKey.SIMULATE_MODE, simulated, private=True, sticky=True)
+    return context

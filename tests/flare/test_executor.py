@@ -1,0 +1,134 @@
+"""The executor with real FLARE objects: settings by the rules, tasks answered, errors reported by code alone."""
+
+import logging
+from pathlib import Path
+
+import pytest
+from nvflare.apis.dxo import from_shareable
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+
+from fedmr_med.config import JobConfig, dump_yaml
+from fedmr_med.flare import wire
+from fedmr_med.flare.executor import FedMRExecutor
+from tests.flare.contexts import JOB_ID, site_context
+from tests.small import initial_state, small_job
+
+DEMO = "data: {source: demo, center: 5}\n"
+OPEN = DEMO + "policy: {share_prototypes: true, share_metrics: per_class}\n"
+CLOSED = DEMO + "policy: {share_prototypes: false, share_metrics: none}\n"
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDMR_MED_SITES", raising=False)
+    monkeypatch.delenv("FEDMR_MED_ISIC", raising=False)
+
+
+def deploy(root: Path, job: JobConfig, *, local: str | None = None, carried: str | None = None) -> None:
+    """Lay out a site's workspace as FLARE does."""
+    config = root / JOB_ID / "app_msk" / "config"
+    config.mkdir(parents=True)
+    (config / "fedmr.yaml").write_text(dump_yaml(job))
+    (root / "local").mkdir()
+    if local is not None:
+        (root / "local" / "site.yaml").write_text(local)
+    if carried is not None:
+        (config / "sites" / "msk").mkdir(parents=True)
+        (config / "sites" / "msk" / "site.yaml").write_text(carried)
+
+
+def ask(root: Path, task: str, *, simulated: bool = False, job: JobConfig | None = None) -> Shareable:
+    job = job or small_job()
+    shareable = wire.encode_task(initial_state(job), {}, rounds=2, chain="chain")
+    return FedMRExecutor().execute(task, shareable, site_context(root, "msk", simulated=simulated), Signal())
+
+
+def parts(reply: Shareable) -> set[str]:
+    assert reply.get_return_code() == ReturnCode.OK
+    return set(from_shareable(reply).data)
+
+
+def test_a_site_trains_by_its_own_settings(tmp_path: Path) -> None:
+    deploy(tmp_path, small_job(), local=CLOSED, carried=OPEN)
+    assert parts(ask(tmp_path, "train", simulated=True)) == {"model", "method"}
+
+
+def test_what_a_job_carries_counts_in_the_simulator_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    deploy(tmp_path, small_job(), carried=OPEN)
+    assert parts(ask(tmp_path, "train", simulated=True)) == {"model", "method", "prototypes"}
+    with caplog.at_level(logging.ERROR):
+        refused = ask(tmp_path, "train", simulated=False)
+    assert refused.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    assert "site.yaml" in caplog.text
+
+
+def test_a_provisioned_site_without_its_data_does_not_fall_back_to_the_demo(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    deploy(tmp_path, small_job(), local="data: {source: flamby_isic, center: 4}\n")
+    with caplog.at_level(logging.ERROR):
+        reply = ask(tmp_path, "train")
+    assert reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    assert "FEDMR_MED_ISIC" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "content", ["policy: {share_prototypes: true", DEMO + "policy: {share_prototypes: true, x: 1}"]
+)
+def test_with_an_unreadable_policy_nothing_leaves(tmp_path: Path, content: str) -> None:
+    deploy(tmp_path, small_job(), local=content, carried=OPEN)
+    reply = ask(tmp_path, "train", simulated=True)
+    assert reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    assert "DXO" not in reply
+
+
+def test_the_reason_of_an_error_stays_at_the_site(tmp_path: Path) -> None:
+    deploy(tmp_path, small_job(), local="data: {source: flamby_isic, center: 4, root: /secret/folder}\n")
+    assert "secret" not in str(ask(tmp_path, "train"))
+
+
+def test_validate_scores_the_received_model(tmp_path: Path) -> None:
+    deploy(tmp_path, small_job(), local=OPEN)
+    scores = wire.decode_validation(ask(tmp_path, "validate"), 8)
+    assert scores.samples > 0
+    assert scores.confusion is not None
+
+
+def test_validate_at_a_site_that_shares_no_metrics_is_empty(tmp_path: Path) -> None:
+    deploy(tmp_path, small_job(), local=CLOSED)
+    assert wire.decode_validation(ask(tmp_path, "validate"), 8) is None
+
+
+def test_submit_model_is_off_by_default(tmp_path: Path) -> None:
+    deploy(tmp_path, small_job(), local=OPEN)
+    assert ask(tmp_path, "submit_model").get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+
+
+def test_an_unknown_task_is_refused(tmp_path: Path) -> None:
+    deploy(tmp_path, small_job(), local=OPEN)
+    assert ask(tmp_path, "dump_images").get_return_code() == ReturnCode.TASK_UNKNOWN
+
+
+def test_a_task_that_is_none_is_refused(tmp_path: Path) -> None:
+    deploy(tmp_path, small_job(), local=OPEN)
+    reply = FedMRExecutor().execute("train", Shareable(), site_context(tmp_path, "msk", simulated=False), Signal())
+    assert reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+
+
+def test_an_abort_stops_training(tmp_path: Path) -> None:
+    deploy(tmp_path, small_job(), local=OPEN)
+    signal = Signal()
+    signal.trigger("stop")
+    task = wire.encode_task(initial_state(small_job()), {}, rounds=2, chain="chain")
+    reply = FedMRExecutor().execute("train", task, site_context(tmp_path, "msk", simulated=False), signal)
+    assert reply.get_return_code() == ReturnCode.TASK_ABORTED
+
+
+def test_the_demo_says_that_it_is_the_demo(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    deploy(tmp_path, small_job(), carried="data: {source: flamby_isic, center: 4}\n")
+    with caplog.at_level(logging.INFO):
+        ask(tmp_path, "validate", simulated=True)
+    assert "DEMO" in caplog.text
+    assert "not a medical" in caplog.text or "No figure here is a medical result" in caplog.text

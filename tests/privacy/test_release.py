@@ -1,0 +1,87 @@
+"""The rule of what may leave, for any policy and any reply."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedmr_med.errors import WireError
+from fedmr_med.metrics import Scores
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.privacy.release import permitted
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.state import SiteReply
+
+NAMES = ("MEL", "NV", "BCC", "AK")
+REPORT = {"seconds": 1.5, "terms": {"classification": 0.1}, "images_total": 9, "images_skipped": 1}
+
+policies = st.builds(
+    SitePolicy,
+    share_prototypes=st.one_of(st.booleans(), st.lists(st.sampled_from(NAMES), unique=True).map(tuple)),
+    min_class_count=st.integers(1, 20),
+    share_metrics=st.sampled_from(["none", "scalar", "per_class"]),
+    allow_submit_model=st.booleans(),
+)
+counts = st.lists(st.integers(0, 30), min_size=4, max_size=4)
+
+
+def reply(numbers: list[int]) -> SiteReply:
+    held = torch.tensor(numbers)
+    sums = ClassSums(torch.rand(4, 3, dtype=torch.float64) * held[:, None], held)
+    scores = Scores(accuracy=0.5, balanced_accuracy=0.4, samples=10, confusion=np.eye(4, dtype=np.int64))
+    return SiteReply("x", 0, 100, {"w": np.ones(2)}, sums, {"p": np.ones(1)}, scores, REPORT)
+
+
+@given(policies, counts)
+def test_exactly_the_chosen_and_large_enough_classes_leave(policy: SitePolicy, numbers: list[int]) -> None:
+    full = reply(numbers)
+    sent = permitted(full, policy, NAMES)
+    chosen = policy.share_prototypes
+    names = set(NAMES if chosen is True else () if chosen is False else chosen)
+    for index, name in enumerate(NAMES):
+        leaves = name in names and numbers[index] >= policy.min_class_count
+        held = 0 if sent.prototypes is None else int(sent.prototypes.counts[index])
+        assert held == (numbers[index] if leaves else 0)
+        if sent.prototypes is not None:
+            expected = full.prototypes.sums[index] * leaves
+            assert torch.equal(sent.prototypes.sums[index], expected)
+    assert sent.model is full.model
+    assert sent.payload is full.payload
+    assert sent.samples == full.samples
+
+
+@given(policies, counts)
+def test_metrics_leave_as_far_as_the_policy_says(policy: SitePolicy, numbers: list[int]) -> None:
+    sent = permitted(reply(numbers), policy, NAMES)
+    assert (sent.scores is None) == (policy.share_metrics == "none")
+    assert (sent.scores is not None and sent.scores.confusion is not None) == (policy.share_metrics == "per_class")
+    assert sent.report == ({} if policy.share_metrics == "none" else REPORT)
+
+
+@given(policies, counts)
+def test_what_may_leave_may_leave_again(policy: SitePolicy, numbers: list[int]) -> None:
+    once = permitted(reply(numbers), policy, NAMES)
+    again = permitted(once, policy, NAMES)
+    assert (once.prototypes is None) == (again.prototypes is None)
+    if once.prototypes is not None:
+        assert torch.equal(once.prototypes.sums, again.prototypes.sums)
+    assert (once.scores, once.report) == (again.scores, again.report)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        {"secret": 1},
+        {"seconds": "1"},
+        {"seconds": [1.0, 2.0]},
+        {"terms": {str(i): 0.1 for i in range(9)}},
+        {"images_total": np.ones(4)},
+    ],
+)
+def test_a_report_with_anything_else_is_refused(report: dict[str, object]) -> None:
+    open_policy = SitePolicy(share_metrics="per_class")
+    with pytest.raises(WireError, match="not one of its figures"):
+        permitted(replace(reply([1, 1, 1, 1]), report=report), open_policy, NAMES)
