@@ -1,0 +1,114 @@
+"""What ``fedmr-med bench`` is asked for, and the runs that come of it."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from fedmr_med import methods
+from fedmr_med.bench.runs import DEMO, Run
+from fedmr_med.config import Strict
+from fedmr_med.data.flamby_isic import HOSPITALS
+from fedmr_med.errors import ConfigError
+from fedmr_med.jobs import ISIC, job_for
+from fedmr_med.protocols import clients_of, method_options, protocol
+
+
+class BenchRequest(Strict):
+    """A comparison of methods on one dataset and split.
+
+    Attributes:
+        dataset: name of a benchmark dataset.
+        data: its folder or file; None reads ``FEDMR_MED_DATA``.
+        split: how it is dealt; None takes the paper's most class-disjoint split.
+        methods, seeds: every method is run with every seed.
+        model, rounds, epochs: instead of the paper's.
+        clients: number of clients, where the split does not say.
+        clients_per_round: clients drawn each round; None takes the paper's: all, or 10 of 50 and more.
+        fraction: share of the training data that is used.
+        share: share of the clients that share their prototypes.
+        settings: other settings by key, see :func:`fedmr_med.protocols.change`.
+        absent: hospitals of ISIC2019 that do not take part.
+    """
+
+    dataset: str
+    data: Path | None = None
+    split: str | None = None
+    methods: tuple[str, ...] = Field(min_length=1)
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    model: str | None = None
+    rounds: int | None = Field(None, ge=1)
+    epochs: int | None = Field(None, ge=1)
+    clients: int | None = Field(None, ge=1)
+    clients_per_round: int | None = Field(None, ge=1)
+    fraction: float = Field(1.0, gt=0, le=1)
+    share: float = Field(1.0, ge=0, le=1)
+    settings: dict[str, Any] = {}
+    absent: tuple[str, ...] = ()
+
+    def runs(self) -> list[Run]:
+        """Return one run per method and seed, methods in the order given.
+
+        Raises:
+            ConfigError: a name or a setting is not known or not valid.
+        """
+        for name in self.methods:
+            method_options(name)
+        self._check_settings()
+        clients, split = self._clients(), self.split
+        if self.clients_per_round and self.clients_per_round > clients:
+            raise ConfigError(f"--clients-per-round: {self.clients_per_round} of {clients} clients cannot be drawn.")
+        return [self._run(method, seed, split, clients) for method in self.methods for seed in self.seeds]
+
+    def _clients(self) -> int:
+        if self.dataset != ISIC:
+            if self.absent or self.data == DEMO:
+                raise ConfigError("--data demo and --absent are for isic2019.")
+            return clients_of(self.dataset, self.split or protocol(self.dataset).split, self.clients)
+        for name in self.absent:
+            if name not in HOSPITALS:
+                raise ConfigError(f"--absent: {name!r} is not one of {', '.join(HOSPITALS)}.")
+        if self.fraction != 1:
+            raise ConfigError("--fraction: isic2019 is used whole.")
+        return len(HOSPITALS) - len(set(self.absent))
+
+    def _run(self, method: str, seed: int, split: str | None, clients: int) -> Run:
+        changes: dict[str, Any] = {}
+        if self.rounds:
+            changes["federation.rounds"] = self.rounds
+        if self.epochs:
+            changes["train.epochs"] = self.epochs
+        if self.clients_per_round:
+            changes["federation.sites_per_round"] = self.clients_per_round
+            changes["federation.min_sites"] = self.clients_per_round
+        if self.dataset == ISIC:
+            changes.setdefault("federation.min_sites", clients)
+        job = job_for(
+            self.dataset,
+            method,
+            split=split,
+            clients=None if self.dataset == ISIC else clients,
+            model=self.model,
+            seed=seed,
+            changes=changes | self.settings,
+            demo=self.data == DEMO,
+        )
+        return Run(
+            method,
+            job,
+            clients,
+            root=self.data,
+            fraction=self.fraction,
+            share=self.share,
+            absent=self.absent,
+        )
+
+    def _check_settings(self) -> None:
+        """Refuse an option that none of the methods has, and the seed, which has an option of its own."""
+        for key in self.settings:
+            first, _, rest = key.partition(".")
+            owners = [name for name in methods.available() if key in method_options(name) or (name == first and rest)]
+            if owners and not set(owners) & set(self.methods):
+                raise ConfigError(f"--set {key}: none of {', '.join(self.methods)} has this option.")
+            if key in ("seed", "method.name", "task.dataset", "task.split"):
+                raise ConfigError(f"--set {key}: use the option of the command instead.")

@@ -1,0 +1,88 @@
+"""``fedmr-med bench``."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedmr_med.errors import ConfigError, FedMRError
+
+
+def bench(
+    dataset: Annotated[
+        str, typer.Option(help="cifar10, cifar100, svhn, fmnist, hyperkvasir, odir, shakespeare or isic2019.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the results; a comparison that was stopped goes on there.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder or file of the dataset; default FEDMR_MED_DATA/<dataset>. 'demo' for isic2019."),
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="P5C2, dir0.5 or iid; default the paper's.")] = None,
+    methods: Annotated[str, typer.Option(help="Names of methods, with commas; 'all' takes all of them.")] = "all",
+    model: Annotated[str | None, typer.Option(help="Name of the network; default the paper's.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds; default the paper's.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Local epochs of a round; default the paper's 10.")] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of clients, where the split does not say.")] = None,
+    clients_per_round: Annotated[int | None, typer.Option(help="Clients drawn each round; default all.")] = None,
+    fraction: Annotated[float, typer.Option(help="Share of the training data to use.")] = 1.0,
+    share: Annotated[float, typer.Option(help="Share of the clients that share their prototypes.")] = 1.0,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any other setting, such as train.lr=0.05, mu1=0.1 or fedprox.mu=0.1."),
+    ] = None,
+    absent: Annotated[str, typer.Option(help="Hospitals of isic2019 that do not take part, with commas.")] = "",
+    seeds: Annotated[str, typer.Option(help="Seeds, with commas.")] = "0",
+    workers: Annotated[int | None, typer.Option(help="Runs side by side; default the number of cores.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+) -> None:
+    """Compare methods on a benchmark dataset, over seeds. The same command goes on after Ctrl-C or a crash."""
+    from fedmr_med.bench import compare
+    from fedmr_med.bench.request import BenchRequest
+    from fedmr_med.config import validated
+    from fedmr_med.methods import available
+    from fedmr_med.protocols import parse_settings
+
+    content = {
+        "dataset": dataset,
+        "data": data,
+        "split": split,
+        "methods": available() if methods == "all" else _names(methods),
+        "seeds": numbers(seeds),
+        "model": model,
+        "rounds": rounds,
+        "epochs": epochs,
+        "clients": clients,
+        "clients_per_round": clients_per_round,
+        "fraction": fraction,
+        "share": share,
+        "settings": parse_settings(settings or []),
+        "absent": _names(absent),
+    }
+    request = validated(BenchRequest, content, "bench")
+    try:
+        results = compare.compare(request.runs(), out, title=compare.title(request), workers=workers, quiet=as_json)
+    except KeyboardInterrupt:
+        typer.echo("\nStopped. The same command goes on from here.", err=True)
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo(json.dumps({"runs": results}))
+    failed = [run for run in results if "error" in run]
+    if failed:
+        raise FedMRError(f"{len(failed)} of {len(results)} runs failed; the first: {failed[0]['error']}")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Read whole numbers with commas.
+
+    Raises:
+        ConfigError: the text is something else.
+    """
+    try:
+        return tuple(dict.fromkeys(int(number) for number in text.split(",")))
+    except ValueError as e:
+        raise ConfigError(f"--seeds {text}: give whole numbers with commas, such as 0,1,2.") from e

@@ -1,0 +1,57 @@
+"""``fedmr-med jobs``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def group() -> None:
+    """Write FLARE job folders."""
+
+
+@app.command()
+def write(
+    dataset: Annotated[
+        str | None, typer.Option(help="isic2019, cifar10, cifar100, svhn, fmnist, hyperkvasir, odir or shakespeare.")
+    ] = None,
+    method: Annotated[str, typer.Option(help="Name of the method.")] = "fedmr",
+    split: Annotated[str | None, typer.Option(help="P5C2, dir0.5 or iid; default the paper's.")] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of clients, where the split does not say.")] = None,
+    model: Annotated[str | None, typer.Option(help="Name of the network; default the paper's.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds; default the paper's.")] = None,
+    share: Annotated[float, typer.Option(help="Share of the clients that share their prototypes.")] = 1.0,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any other setting, such as train.lr=0.05 or mu1=0.1.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the job and its folder.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write the job folders into.")] = Path("jobs"),
+    sites: Annotated[Path, typer.Option(help="Folder with one folder per hospital, for isic2019.")] = Path("sites"),
+) -> None:
+    """Write one job folder; without --dataset, all those that are checked in."""
+    from fedmr_med import jobs
+    from fedmr_med.protocols import parse_settings
+
+    if dataset is None:
+        written = jobs.checked_in(sites)
+    else:
+        changes = parse_settings(settings or []) | ({"federation.rounds": rounds} if rounds else {})
+        written = [
+            jobs.any_job(
+                dataset,
+                method,
+                split=split,
+                clients=clients,
+                model=model,
+                share=share,
+                changes=changes,
+                name=name,
+                sites=sites,
+            )
+        ]
+    for job, site_files in written:
+        jobs.write_job(job, out / job.name, site_files)
+        typer.echo(out / job.name)

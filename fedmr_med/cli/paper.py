@@ -1,0 +1,72 @@
+"""``fedmr-med paper``."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def paper(
+    study: Annotated[
+        str,
+        typer.Argument(
+            help="acc, larger, communication, burden, lite, optout, ablation, eigenvalues, mu1, dirichlet, prototype, "
+            "morereal, toy, motivation, intra-curve or heatmap."
+        ),
+    ],
+    budget: Annotated[str, typer.Option(help="smoke (seconds), cpu (small networks) or full (the paper's).")] = "smoke",
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of all datasets; default FEDMR_MED_DATA, and generated data for the smoke budget."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; default runs/paper/STUDY-BUDGET.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, with commas; default the budget's.")] = "",
+    dataset: Annotated[str | None, typer.Option(help="Only the rows of this dataset.")] = None,
+    split: Annotated[str | None, typer.Option(help="Only the rows of this split.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="Any other setting of the jobs.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Runs side by side; default the number of cores.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+) -> None:
+    """Run a table or figure of the FedMR paper again, and print its figures beside the measured ones."""
+    from fedmr_med.cli.bench import numbers
+    from fedmr_med.protocols import parse_settings
+    from fedmr_med.studies import catalog
+
+    where = catalog.setting(
+        study,
+        budget,
+        out or Path("runs", "paper", f"{study}-{budget}"),
+        seeds=numbers(seeds) if seeds else (),
+        data=data,
+        workers=(0 if budget == "smoke" else None) if workers is None else workers,
+        dataset=dataset,
+        split=split,
+        settings=parse_settings(settings or []),
+    )
+    content = catalog.run_study(where)
+    if as_json:
+        typer.echo(json.dumps(content))
+    else:
+        _show(content, where.out)
+
+
+def _show(content: dict[str, Any], out: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedmr_med.studies.catalog import as_text
+
+    console = Console(width=None if Console().is_terminal else 140)
+    for found in content["tables"]:
+        columns, rows = as_text(found["rows"])
+        table = Table(title=found["title"])
+        for column in columns:
+            table.add_column(column)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+    console.print("What differs from the paper's set-up:", style="bold")
+    for line in [*content["differs"], *content["notes"]]:
+        console.print(f"- {line}", highlight=False)
+    console.print(f"report: {out / 'report.html'}", highlight=False)

@@ -1,0 +1,170 @@
+"""A whole federation in one process, for studies with many clients.
+
+It runs the same executor and aggregator as a FLARE job, with the same messages between them. Only FLARE's
+transport is left out, and with it a process per client task. One network goes from site to site, replies are
+added up as they come, and what a site keeps from round to round is on disk: memory does not grow with the number
+of sites.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedmr_med import data, methods, models
+from fedmr_med.aggregation import evaluation
+from fedmr_med.checkpoint import load_checkpoint, save_checkpoint
+from fedmr_med.config import JobConfig
+from fedmr_med.data import transforms
+from fedmr_med.data.base import Fold
+from fedmr_med.data.loading import Batches
+from fedmr_med.errors import ConfigError, DataError
+from fedmr_med.flare import wire
+from fedmr_med.flare.aggregator import PrototypeAggregator
+from fedmr_med.flare.in_process import TRAIN, VALIDATE, Shareable, ask, close_round, offer
+from fedmr_med.flare.persistor import CHECKPOINT, initial_state
+from fedmr_med.hospital import Hospital, build_network
+from fedmr_med.metrics import Scores, scores
+from fedmr_med.sampling import draw_sites
+from fedmr_med.sites import SiteConfig
+from fedmr_med.state import GlobalState
+from fedmr_med.training import evaluate
+
+SERVER, CLIENT_STATE = "server", "client_state"
+
+
+@dataclass
+class Costs:
+    """Where the time of a run went, in seconds; a resumed run counts from its resumption.
+
+    Attributes:
+        tasks: train tasks answered.
+        wall: time in all.
+        spent: time of ``train``: local training, ``prototypes``: the pass for class sums, ``score``: scoring models.
+    """
+
+    tasks: int = 0
+    wall: float = 0.0
+    spent: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @property
+    def engine_ms_per_task(self) -> float:
+        """What the runner itself costs per train task, in milliseconds: all but training and scoring."""
+        return 1e3 * (self.wall - sum(self.spent.values())) / max(self.tasks, 1)
+
+
+class Federation:
+    """Runs a job with all its sites in this process.
+
+    Args:
+        job: the job's settings.
+        sites: settings of each site by name.
+        folder: holds the checkpoint and what the sites keep. A run that was stopped goes on from there.
+        test: a test set at the server, on which each round's model is scored. None lets the sites score what
+            they receive, as in a FLARE job.
+
+    Attributes:
+        costs: where the time went.
+
+    Raises:
+        ConfigError: there are no sites, or more replies are asked for than sites take part.
+        DataError: a site has no usable data.
+    """
+
+    def __init__(self, job: JobConfig, sites: Mapping[str, SiteConfig], folder: Path, *, test: Fold | None = None):
+        self.job = job
+        self.sites = sites
+        self.folder = folder
+        self.costs = Costs()
+        check_sites(job, sites)
+        self._method_server = methods.build(job.method).server()
+        self._aggregator = PrototypeAggregator(job, in_order=True)
+        self._network = build_network(job)
+        self._test_batches: Batches | None = None
+        if test is not None:
+            transform = transforms.build(job.task.transform, train=False, image_size=job.task.image_size)
+            self._test_batches = Batches(test, transform, batch_size=job.train.batch_size, workers=job.train.workers)
+
+    def run(self, after_round: Callable[[GlobalState], None] = lambda state: None) -> GlobalState:
+        """Run the remaining rounds and return the final state.
+
+        Args:
+            after_round: called with the new state once it is safe on disk.
+
+        Raises:
+            CheckpointError: the folder's checkpoint belongs to another configuration.
+            FedMRError: a site failed, or too few replies of a round were usable.
+        """
+        state = initial_state(self.job)
+        checkpoint = self.folder / CHECKPOINT
+        if checkpoint.exists():
+            state = load_checkpoint(checkpoint, self.job, state)
+        while state.round < self.job.federation.rounds:
+            started = time.perf_counter()
+            state = self._round(state)
+            if self._test_batches is not None or state.round == self.job.federation.rounds:
+                state = self._scored(state)
+            save_checkpoint(checkpoint, state, self.job)
+            self.costs.wall += time.perf_counter() - started
+            after_round(state)
+        return state
+
+    def _round(self, state: GlobalState) -> GlobalState:
+        """Ask this round's sites in the order of their names and add up their replies."""
+        job = self.job
+        self._aggregator.open_round(state, num_sites=len(self.sites))
+        task = self._task(state)
+        drawn = draw_sites(self.sites, job.federation.sites_per_round, seed=job.seed, round_number=state.round)
+        for name in drawn:
+            hospital = self._hospital(name)
+            offer(self._aggregator, ask(hospital, TRAIN, task), name)
+            self.costs.tasks += 1
+            for phase, seconds in hospital.spent.items():
+                self.costs.spent[phase] += seconds
+        return close_round(self._aggregator, state)
+
+    def _scored(self, state: GlobalState) -> GlobalState:
+        """Add the scores of the model in ``state`` to its history."""
+        started = time.perf_counter()
+        if self._test_batches is None:
+            results = self._site_scores(state)
+        else:
+            models.load_arrays(self._network, state.model)
+            confusion = evaluate(self._network, self._test_batches, self.job.task.num_classes)
+            results = {SERVER: scores(confusion)}
+        self.costs.spent["score"] += time.perf_counter() - started
+        return state.scored(state.history.with_evaluation(evaluation(state.round, results)))
+
+    def _site_scores(self, state: GlobalState) -> dict[str, Scores]:
+        task = self._task(state)
+        results = {}
+        for name in sorted(self.sites):
+            answer = ask(self._hospital(name), VALIDATE, task)
+            score = wire.decode_validation(answer, self.job.task.num_classes)
+            if score is not None:
+                results[name] = score
+        return results
+
+    def _task(self, state: GlobalState) -> Shareable:
+        view = self._method_server.client_view(state.method)
+        return wire.encode_task(state, view, rounds=self.job.federation.rounds, chain=self.job.chain or "runner")
+
+    def _hospital(self, name: str) -> Hospital:
+        return Hospital(name, self.job, self.sites[name], self.folder / CLIENT_STATE / name, network=self._network)
+
+
+def check_sites(job: JobConfig, sites: Mapping[str, SiteConfig]) -> None:
+    """Refuse a federation that cannot run.
+
+    Raises:
+        ConfigError: there are no sites, or more replies are asked for than sites take part.
+        DataError: a site's data is missing, damaged, or less than two training samples.
+    """
+    asked = min(job.federation.sites_per_round or len(sites), len(sites))
+    if not 1 <= job.federation.min_sites <= asked:
+        raise ConfigError(f"federation.min_sites: {job.federation.min_sites} replies cannot come from {asked} sites.")
+    for name, site in sites.items():
+        samples = len(data.load(site, job.task, seed=job.seed).train)
+        if samples < 2:
+            raise DataError(f"Site {name} has {samples} training samples; training needs at least two.")

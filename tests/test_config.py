@@ -1,0 +1,73 @@
+"""Job configuration: strict, comparable, overridable."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedmr_med.config import JobConfig, dump_yaml, load_job
+from fedmr_med.errors import ConfigError
+from fedmr_med.jobs import isic_job
+
+
+@pytest.fixture
+def job() -> JobConfig:
+    return isic_job("fedmr")
+
+
+def test_a_job_survives_its_yaml_file(job: JobConfig, tmp_path: Path) -> None:
+    (tmp_path / "fedmr.yaml").write_text(dump_yaml(job))
+    assert load_job(tmp_path / "fedmr.yaml") == job
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeed": 1}, "seeed: is not a known key"),
+        ({"train": {"learning_rate": 1}}, "train.learning_rate: is not a known key"),
+        ({"train": {"epochs": 3}}, "exactly one of train.epochs and train.updates"),
+        ({"federation": {"rounds": 0}}, "federation.rounds"),
+        ({"chain": "../elsewhere"}, "chain"),
+        ({"policy": {"share_prototypes": "perhaps"}}, "policy.share_prototypes"),
+        ({"demo": {"train": {"batch": 4}}}, "train.batch: is not a known key"),
+    ],
+)
+def test_bad_settings_are_refused_by_file_and_key(
+    job: JobConfig, tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    content = yaml.safe_load(dump_yaml(job))
+    for key, value in change.items():
+        content[key] = content.get(key, {}) | value if isinstance(value, dict) else value
+    path = tmp_path / "fedmr.yaml"
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError) as error:
+        load_job(path)
+    assert message in str(error.value)
+    assert str(path) in str(error.value) or "overrides" in str(error.value)
+
+
+@pytest.mark.parametrize("content", [None, "just text", "a: [1", b"\xff\xfe"])
+def test_an_unreadable_file_is_named(tmp_path: Path, content: str | bytes | None) -> None:
+    path = tmp_path / "fedmr.yaml"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        path.write_text(content)
+    with pytest.raises(ConfigError, match=str(path)):
+        load_job(path)
+
+
+def test_demo_overrides_replace_only_what_they_name(job: JobConfig) -> None:
+    demo = job.for_demo()
+    assert demo.task.image_size == 48
+    assert demo.task.class_names == job.task.class_names
+    assert demo.model.options == job.model.options | job.demo["model"]["options"]
+    assert demo.demo == {}
+
+
+def test_the_digest_tells_configurations_apart(job: JobConfig) -> None:
+    longer = job.override({"federation": {"rounds": 50}, "name": "again", "chain": "c1"})
+    same = job.model_copy(update={"demo": {}})
+    assert longer.digest() == same.digest()
+    assert job.override({"seed": 1}).digest() != same.digest()
+    assert job.override({"train": {"lr": 0.1}}).digest() != same.digest()

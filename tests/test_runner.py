@@ -1,0 +1,195 @@
+"""The in-process runner: the same objects as a FLARE job, sampling, resumption, memory."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedmr_med.errors import CheckpointError, ConfigError, DataError, FedMRError
+from fedmr_med.flare.persistor import CHECKPOINT, initial_state
+from fedmr_med.protocols import benchmark_sites
+from fedmr_med.runner import Federation
+from fedmr_med.sampling import draw_sites
+from fedmr_med.state import GlobalState
+from tests.benchmarks import tiny_federation, tiny_job
+from tests.data.mini_archives import write_mini
+
+
+@pytest.fixture(scope="module")
+def fmnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fmnist")
+    write_mini("fmnist", folder, per_class=20, test_per_class=4)
+    return folder
+
+
+def equal_states(a: GlobalState, b: GlobalState) -> bool:
+    """Compare all that the rounds made; times are none of it."""
+    arrays = zip((*a.model.items(), *a.method.items()), (*b.model.items(), *b.method.items()), strict=True)
+    return (
+        all(n == m and np.array_equal(x, y) for (n, x), (m, y) in arrays)
+        and np.array_equal(a.prototypes.means, b.prototypes.means)
+        and a.accepted == b.accepted
+        and a.history.evaluations == b.history.evaluations
+    )
+
+
+def test_every_round_is_scored_on_the_whole_test_set(fmnist: Path, tmp_path: Path) -> None:
+    rounds = []
+    state = tiny_federation(tiny_job(), fmnist, tmp_path).run(lambda s: rounds.append(s.round))
+    assert rounds == [1, 2, 3]
+    assert [e.round for e in state.history.evaluations] == [1, 2, 3]
+    assert {e.pooled.samples for e in state.history.evaluations if e.pooled} == {40}
+    assert all(set(record.sites) == {f"client-{k}" for k in range(1, 6)} for record in state.history.rounds)
+
+
+def test_scores_at_the_server_equal_the_pooled_scores_of_the_sites(fmnist: Path, tmp_path: Path) -> None:
+    central = tiny_federation(tiny_job(), fmnist, tmp_path / "central").run()
+    local = tiny_federation(tiny_job(), fmnist, tmp_path / "local", central=False).run()
+    assert all(np.array_equal(central.model[name], local.model[name]) for name in central.model)
+    pooled = {e.round: e.pooled for e in local.history.evaluations}
+    assert {e.round: e.pooled for e in central.history.evaluations} == {r: pooled[r] for r in (1, 2, 3)}
+    assert pooled.keys() == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedmr", "moon", "feddyn", "feddc"])
+def test_a_run_that_was_stopped_goes_on_to_the_same_result(method: str, fmnist: Path, tmp_path: Path) -> None:
+    job = tiny_job(method, split="P6C2", changes={"federation.sites_per_round": 4, "federation.min_sites": 4})
+    whole = tiny_federation(job, fmnist, tmp_path / "whole").run()
+
+    class StopError(Exception):
+        pass
+
+    def stop_in_round_2(state: GlobalState) -> None:
+        if state.round == 1:
+            raise StopError
+
+    folder = tmp_path / "stopped"
+    federation = tiny_federation(job, fmnist, folder)
+    with pytest.raises(StopError):
+        federation.run(stop_in_round_2)
+    # The second round ends after its clients have written their state and before it is on disk.
+    checkpoint = (folder / CHECKPOINT).read_bytes()
+    with pytest.raises(StopError):
+        tiny_federation(job, fmnist, folder).run(lambda state: (_ for _ in ()).throw(StopError))
+    (folder / CHECKPOINT).write_bytes(checkpoint)
+    rounds = []
+    again = tiny_federation(job, fmnist, folder).run(lambda s: rounds.append(s.round))
+    assert rounds == [2, 3]
+    assert equal_states(again, whole)
+
+
+def test_a_finished_run_is_not_run_again(fmnist: Path, tmp_path: Path) -> None:
+    first = tiny_federation(tiny_job(), fmnist, tmp_path).run()
+    again = tiny_federation(tiny_job(), fmnist, tmp_path)
+    assert equal_states(again.run(), first)
+    assert again.costs.tasks == 0
+
+
+def test_a_folder_of_another_configuration_is_refused(fmnist: Path, tmp_path: Path) -> None:
+    tiny_federation(tiny_job(), fmnist, tmp_path).run()
+    with pytest.raises(CheckpointError, match="another configuration"):
+        tiny_federation(tiny_job(changes={"train.lr": 0.5}), fmnist, tmp_path).run()
+
+
+def test_only_the_drawn_sites_take_part(fmnist: Path, tmp_path: Path) -> None:
+    job = tiny_job(split="P20C2", changes={"federation.sites_per_round": 3, "federation.min_sites": 3})
+    state = tiny_federation(job, fmnist, tmp_path).run()
+    names = [f"client-{k}" for k in range(1, 21)]
+    drawn = [draw_sites(names, 3, seed=0, round_number=r) for r in range(3)]
+    assert [sorted(record.sites) for record in state.history.rounds] == drawn
+    assert len({tuple(sites) for sites in drawn}) > 1
+    for number, sites in enumerate(drawn):
+        assert all(state.accepted[site] >= number for site in sites)
+
+
+def test_a_client_that_opted_out_is_absent_from_the_prototypes(fmnist: Path, tmp_path: Path) -> None:
+    state = tiny_federation(tiny_job(), fmnist, tmp_path, share=0.4).run()
+    shared = [site for site, part in state.history.rounds[-1].sites.items() if part.shared_classes]
+    assert len(shared) == 2
+    # P5C2 deals every class to one client, so two sharing clients make four prototypes.
+    assert int(state.prototypes.available.sum()) == 4
+    assert len(state.history.rounds[-1].sites) == 5
+
+
+def test_replies_that_diverged_end_the_run_with_the_reason(fmnist: Path, tmp_path: Path) -> None:
+    job = tiny_job("fedavg", changes={"train.lr": 1e30})
+    with pytest.raises(FedMRError, match=r"Round 1 has 0 usable replies.*client-1.*NaN or infinite"):
+        tiny_federation(job, fmnist, tmp_path).run()
+
+
+def test_federations_that_cannot_run_are_refused_at_once(fmnist: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"federation\.min_sites: 5 replies cannot come from 2 sites"):
+        Federation(tiny_job(), dict([*benchmark_sites(5, root=fmnist).items()][:2]), tmp_path)
+    with pytest.raises(DataError, match="absent holds no fmnist"):
+        tiny_federation(tiny_job(), fmnist / "absent", tmp_path)
+    with pytest.raises(DataError, match=r"client-\d+ has 1 training samples"):
+        tiny_federation(tiny_job(split="P120C1"), fmnist, tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_engine_knows_its_own_cost(fmnist: Path, tmp_path: Path) -> None:
+    federation = tiny_federation(tiny_job(), fmnist, tmp_path)
+    federation.run()
+    costs = federation.costs
+    assert costs.tasks == 15
+    assert set(costs.spent) == {"train", "prototypes", "score"}
+    assert all(seconds > 0 for seconds in costs.spent.values())
+    assert 0 < costs.engine_ms_per_task * costs.tasks / 1e3 < costs.wall
+
+
+SCRIPT = """
+import resource, sys, torch
+from pathlib import Path
+torch.set_num_threads(1)
+from tests.benchmarks import tiny_federation, tiny_job
+clients, method = int(sys.argv[1]), sys.argv[2]
+job = tiny_job(method, split=f"P{clients}C2", changes={
+    "federation.sites_per_round": 5, "federation.min_sites": 5, "federation.rounds": int(sys.argv[5])})
+tiny_federation(job, Path(sys.argv[3]), Path(sys.argv[4])).run(lambda s: print(s.round, flush=True))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def start(clients: int, method: str, data: Path, folder: Path, rounds: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", SCRIPT, str(clients), method, str(data), str(folder), str(rounds)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    root = Path(__file__).parents[1]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=root)
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_number_of_clients(tmp_path: Path) -> None:
+    write_mini("fmnist", tmp_path, per_class=250)
+    peaks = []
+    for clients in (10, 1000):
+        output, _ = start(clients, "feddc", tmp_path, tmp_path / str(clients), 4).communicate()
+        peaks.append(int(output.split()[-1]))
+    assert peaks[1] < peaks[0] + 40, f"{peaks} MB"
+    kept = sorted((tmp_path / "1000" / "client_state").iterdir())
+    assert len(kept) <= 20, "only the clients that took part keep something"
+
+
+@pytest.mark.slow
+def test_kill_in_the_middle_and_run_again(fmnist: Path, tmp_path: Path) -> None:
+    rounds = 8
+    folder = tmp_path / "killed"
+    process = start(10, "feddyn", fmnist, folder, rounds)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if int(line) == 3:
+            break
+    time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    output, _ = start(10, "feddyn", fmnist, folder, rounds).communicate()
+    assert int(output.split()[0]) > 3, "it went on"
+    changes = {"federation.sites_per_round": 5, "federation.min_sites": 5, "federation.rounds": rounds}
+    job = tiny_job("feddyn", split="P10C2", changes=changes)
+    whole = tiny_federation(job, fmnist, tmp_path / "whole").run()
+    assert equal_states(tiny_federation(job, fmnist, folder).run(), whole)
+    assert not equal_states(initial_state(job), whole)
