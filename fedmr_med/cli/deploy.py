@@ -1,0 +1,125 @@
+"""``fedmr-med deploy``: the coordinator's commands."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+KIT_VARIABLE = "FEDMR_MED_KIT"
+
+app = typer.Typer(no_args_is_help=True)
+
+Kit = Annotated[Path, typer.Option(envvar=KIT_VARIABLE, help="Startup kit of the lead or administrator.")]
+Chain = Annotated[str, typer.Argument(help="Id of the chain, as printed by submit.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+
+@app.command()
+def provision(
+    workspace: Annotated[Path, typer.Option("-w", "--workspace", help="Keeps the root key and all kits.")],
+    project: Annotated[Path, typer.Option(help="FLARE's project file.")] = Path("provisioning/project.yml"),
+    sites: Annotated[Path, typer.Option(help="Folder with one folder per hospital.")] = Path("sites"),
+    host: Annotated[str | None, typer.Option(help="Name by which hospitals reach the server.")] = None,
+    port: Annotated[int | None, typer.Option(help="The server's port.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a locked and signed startup kit for the server, each hospital and each person."""
+    from fedmr_med.deploy.provision import provision as make_kits
+
+    folder = make_kits(project, workspace, sites, host=host, port=port)
+    kits = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    if as_json:
+        typer.echo(json.dumps({"folder": str(folder), "kits": kits}))
+        return
+    typer.echo(f"Kits in {folder}: {', '.join(kits)}.")
+    typer.echo(f"Keep {folder.parent / 'state'} secret: it holds the root key of the federation.")
+
+
+@app.command()
+def submit(
+    job: Annotated[Path, typer.Argument(help="A job folder, as `jobs write` makes it.")],
+    kit: Kit,
+    site: Annotated[list[str] | None, typer.Option(help="Take this hospital only; can be given several times.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="A setting, such as federation.rounds=3.")] = None,
+    demo: Annotated[bool, typer.Option(help="Use the job's settings for generated pictures.")] = False,
+    watch_it: Annotated[bool, typer.Option("--watch", help="Watch and resume until the last round.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Submit a job; it is signed with your key and sent without custom code."""
+    from fedmr_med.deploy import chain as chains
+    from fedmr_med.deploy.session import Session
+    from fedmr_med.protocols import parse_settings
+
+    with Session(kit) as session:
+        changes = parse_settings(settings or [])
+        chain = chains.submit(session, job, sites=tuple(site or ()), changes=changes, demo=demo)
+    typer.echo(json.dumps({"chain": chain}) if as_json and not watch_it else chain, err=watch_it)
+    if watch_it:
+        _watch(kit, chain, resume_it=True, as_json=as_json)
+    _leave()
+
+
+@app.command()
+def watch(
+    chain: Chain,
+    kit: Kit,
+    resume_it: Annotated[bool, typer.Option("--resume", help="Submit a follow-up whenever a job ends early.")] = False,
+    patience: Annotated[float, typer.Option(help="Seconds to wait for a server that does not answer.")] = 3600,
+    as_json: Json = False,
+) -> None:
+    """Show round, hospitals in and out, metric and time left, until the last round is done."""
+    _watch(kit, chain, resume_it=resume_it, patience=patience, as_json=as_json)
+    _leave()
+
+
+@app.command()
+def resume(chain: Chain, kit: Kit, as_json: Json = False) -> None:
+    """Submit a follow-up that goes on after the chain's last complete round."""
+    from fedmr_med.deploy import chain as chains
+    from fedmr_med.deploy.session import Session
+
+    with Session(kit) as session:
+        job = chains.resume(session, chain)
+    typer.echo(json.dumps({"chain": chain, "job": job}) if as_json else job)
+    _leave()
+
+
+@app.command()
+def download(
+    chain: Chain,
+    kit: Kit,
+    out: Annotated[Path, typer.Option(help="Folder for model, checkpoint and results.")],
+    as_json: Json = False,
+) -> None:
+    """Fetch the best model, the checkpoint and the results of a chain."""
+    from fedmr_med.deploy import chain as chains
+    from fedmr_med.deploy.session import Session
+
+    with Session(kit) as session:
+        folder = chains.download(session, chain, out)
+    files = sorted(path.name for path in folder.iterdir())
+    typer.echo(json.dumps({"folder": str(folder), "files": files}) if as_json else f"{folder}: {', '.join(files)}")
+    _leave()
+
+
+def _watch(kit: Path, chain: str, *, resume_it: bool, as_json: bool, patience: float = 3600) -> None:
+    from fedmr_med.deploy.session import Session
+    from fedmr_med.deploy.watch import Watcher
+
+    with Session(kit) as session:
+        watcher = Watcher(session, chain, lambda line: typer.echo(line, err=True), patience=patience)
+        watched = watcher.run(resume=resume_it)
+    if as_json:
+        typer.echo(json.dumps({"chain": watched.chain, "jobs": watched.jobs, "status": watched.status}))
+    else:
+        typer.echo(f"The chain {chain} is complete after {len(watched.jobs)} jobs; fetch it with deploy download.")
+
+
+def _leave() -> None:
+    """End the process at once: FLARE's connection leaves threads behind that try to connect for a while."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

@@ -1,0 +1,163 @@
+"""``fedmr-med site``: the commands of a hospital's data steward."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedmr_med.errors import ConfigError, PolicyError
+
+KIT_VARIABLE = "FEDMR_MED_KIT"
+
+app = typer.Typer(no_args_is_help=True)
+policy_app = typer.Typer(no_args_is_help=True)
+app.add_typer(policy_app, name="policy", help="Show, change and explain what this hospital shares.")
+
+Kit = Annotated[Path, typer.Option(envvar=KIT_VARIABLE, help="The hospital's startup kit.")]
+Job = Annotated[Path | None, typer.Option(help="Job folder to prepare for; default Fed-ISIC2019 with FedMR.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+_MARKS = {"pass": "ok  ", "note": "note", "fix": "FIX "}
+
+
+@app.command()
+def check(
+    kit: Kit = Path(),
+    job: Job = None,
+    data: Annotated[bool, typer.Option(help="Read every image.")] = True,
+    connection: Annotated[bool, typer.Option(help="Connect to the server.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Check kit, policy, data, machine and connection; exit code 1 if anything has to be fixed."""
+    from fedmr_med.deploy.preflight import preflight
+
+    checks = []
+    for entry in preflight(kit, _job(job), data=data, connection=connection):
+        checks.append(entry)
+        typer.echo(f"{_MARKS[entry.outcome]} {entry.name:<18} {entry.message}", err=as_json)
+    failed = [entry for entry in checks if entry.outcome == "fix"]
+    if as_json:
+        lines = [{"name": e.name, "outcome": e.outcome, "message": e.message} for e in checks]
+        typer.echo(json.dumps({"ok": not failed, "checks": lines}))
+    if failed:
+        raise typer.Exit(1)
+
+
+@policy_app.command()
+def show(kit: Kit = Path(), as_json: Json = False) -> None:
+    """Print the policy in force, and whether the running client has it."""
+    from fedmr_med.deploy.site_policy import policy_of, stale_client
+
+    policy, stale = policy_of(kit), stale_client(kit)
+    if as_json:
+        typer.echo(json.dumps({"policy": policy.model_dump(mode="json"), "restart_needed": stale is not None}))
+        return
+    for name, value in policy.model_dump(mode="json").items():
+        typer.echo(f"{name}: {value}")
+    if stale:
+        typer.echo(f"NOT ACTIVE YET: {stale}", err=True)
+
+
+@policy_app.command("set")
+def set_policy(
+    kit: Kit = Path(),
+    share_prototypes: Annotated[str | None, typer.Option(help="on, off, or class names with commas.")] = None,
+    min_class_count: Annotated[int | None, typer.Option(help="Fewest training images of a shared class.")] = None,
+    share_metrics: Annotated[str | None, typer.Option(help="none, scalar or per_class.")] = None,
+    allow_submit_model: Annotated[bool | None, typer.Option(help="Hand out local models on request.")] = None,
+    job: Job = None,
+) -> None:
+    """Change the policy. It counts for executor, filter and guard; the client has to be restarted."""
+    from fedmr_med.deploy.site_policy import explain, running_clients
+    from fedmr_med.deploy.site_policy import set_policy as write_policy
+
+    wanted: dict[str, Any] = {
+        "share_prototypes": None if share_prototypes is None else _classes(share_prototypes),
+        "min_class_count": min_class_count,
+        "share_metrics": share_metrics,
+        "allow_submit_model": allow_submit_model,
+    }
+    changes = {name: value for name, value in wanted.items() if value is not None}
+    if not changes:
+        raise PolicyError(
+            "Nothing to set; name at least one of " + ", ".join(f"--{n.replace('_', '-')}" for n in wanted)
+        )
+    policy = write_policy(kit, changes, _job(job).task.class_names)
+    for line in explain(policy):
+        typer.echo(line)
+    typer.echo("What became stricter counts from the next reply on; what became looser, from the next job on.")
+    if running_clients(kit):
+        typer.echo("Restart the client now: until then FLARE's part of it runs with the settings it started with.")
+
+
+@policy_app.command("explain")
+def explain_policy(kit: Kit = Path()) -> None:
+    """Say in plain sentences what leaves this hospital."""
+    from fedmr_med.deploy.site_policy import explain, policy_of
+
+    for line in explain(policy_of(kit)):
+        typer.echo(line)
+
+
+@app.command()
+def lock(
+    site_file: Annotated[Path, typer.Argument(help="The hospital's site.yaml.")],
+    kit: Kit = Path(),
+) -> None:
+    """Lock a kit that FLARE's distributed provisioning made here, and seal it with this site's key."""
+    from fedmr_med.deploy.builder import lock as lock_kit
+    from fedmr_med.deploy.manifest import write_seal
+    from fedmr_med.sites import load_site
+
+    load_site(site_file)
+    lock_kit(kit, site_file=site_file)
+    write_seal(kit)
+    typer.echo(f"{kit} is locked and sealed. Next: fedmr-med site check --kit {kit}")
+
+
+@app.command()
+def seal(kit: Kit = Path()) -> None:
+    """Sign the kit's files as they are now with this site's own key, after a change of your own."""
+    from fedmr_med.deploy.manifest import write_seal
+
+    write_seal(kit)
+    typer.echo(f"{kit} is sealed.")
+
+
+@app.command()
+def audit(kit: Kit = Path(), as_json: Json = False) -> None:
+    """Sum up what has left this hospital, from its own audit log."""
+    from fedmr_med.flare.audit import AUDIT_FILE
+
+    path = kit / AUDIT_FILE
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist: nothing has been sent from this kit yet.")
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    if as_json:
+        typer.echo(json.dumps({"replies": lines}))
+        return
+    for job in dict.fromkeys(line["job"] for line in lines):
+        mine = [line for line in lines if line["job"] == job]
+        classes = Counter(name for line in mine for name in line["parts"].get("prototypes", {}).get("classes", ()))
+        metrics = sorted({line["metrics"] for line in mine if "metrics" in line})
+        refused = sum(line["code"] != "OK" for line in mine)
+        typer.echo(
+            f"{mine[0]['time']} job {job}: {len(mine)} replies, {sum(line['bytes'] for line in mine) / 1e6:.1f} MB; "
+            f"prototypes of {', '.join(f'{name} ({n}x)' for name, n in classes.items()) or 'no class'}; "
+            f"metrics {', '.join(metrics) or 'none'}; {refused} replies without content"
+        )
+
+
+def _classes(text: str) -> bool | list[str]:
+    if text in ("on", "off"):
+        return text == "on"
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _job(folder: Path | None) -> Any:
+    from fedmr_med.config import JOB_FILE, load_job
+    from fedmr_med.jobs import isic_job
+
+    return isic_job("fedmr") if folder is None else load_job(folder / "app" / "config" / JOB_FILE)

@@ -1,0 +1,1 @@
+"""Provisioning, preflight, and the coordinator's commands for a real federation."""

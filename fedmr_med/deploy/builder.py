@@ -1,0 +1,72 @@
+"""The provisioning builder: writes the locked ``local/`` folder of every kit and signs it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nvflare.lighter.constants import CtxKey
+from nvflare.lighter.ctx import ProvisionContext
+from nvflare.lighter.entity import Participant, Project
+from nvflare.lighter.spec import Builder
+
+from fedmr_med.deploy import kit
+from fedmr_med.deploy.manifest import write_manifest
+from fedmr_med.files import write_text
+from fedmr_med.sites import SITE_FILE
+
+
+class LockedKitBuilder(Builder):
+    """To be listed right after FLARE's ``WorkspaceBuilder``.
+
+    FLARE finishes its builders from the last to the first, so all others are done when this one locks and signs.
+
+    Args:
+        sites: folder with one folder per hospital that holds its ``site.yaml``.
+    """
+
+    def __init__(self, sites: str = "sites"):
+        self.sites = Path(sites)
+
+    def finalize(self, project: Project, ctx: ProvisionContext) -> None:
+        """Lock and sign the kit of the server and of every hospital."""
+        key = ctx[CtxKey.ROOT_PRI_KEY]
+        for participant in (project.get_server(), *project.get_clients()):
+            folder = Path(ctx.get_ws_dir(participant))
+            lock(folder, site_file=self._site_file(participant))
+            write_manifest(folder, key)
+
+    def _site_file(self, participant: Participant) -> Path | None:
+        return None if participant.type == "server" else self.sites / str(participant.name) / SITE_FILE
+
+
+def lock(folder: Path, *, site_file: Path | None) -> None:
+    """Write the locked settings into the ``local/`` folder of a kit.
+
+    The files that FLARE falls back to when one of ours is removed are replaced as well, since its own allow more.
+
+    Args:
+        folder: the kit; it holds ``startup/`` and ``local/`` as FLARE made them.
+        site_file: the hospital's ``site.yaml``; None for the server.
+
+    Raises:
+        ConfigError: FLARE's defaults are missing.
+    """
+    local = folder / "local"
+    default = kit.read_json(local / "resources.json.default")
+    server = site_file is None
+    contents = {
+        kit.RESOURCES: kit.server_resources(default) if server else kit.site_resources(default),
+        kit.AUTHORIZATION: kit.authorization(),
+        kit.PRIVACY: kit.server_privacy() if server else kit.site_privacy(),
+    }
+    for name, content in contents.items():
+        _write_json(local / name, content)
+    for name in (kit.RESOURCES, kit.AUTHORIZATION):
+        _write_json(local / f"{name}.default", contents[name])
+    (local / f"{kit.PRIVACY}.sample").unlink(missing_ok=True)
+    if site_file is not None:
+        write_text(local / SITE_FILE, site_file.read_text(encoding="utf-8"))
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    write_text(path, json.dumps(content, indent=2) + "\n")

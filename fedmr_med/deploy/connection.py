@@ -1,0 +1,112 @@
+"""Trying the way to the server: name, port, mutual TLS, and who answers."""
+
+import email.utils
+import socket
+import ssl
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.x509.oid import ExtensionOID, NameOID
+
+from fedmr_med.deploy.kit import read_json
+from fedmr_med.errors import ConfigError, DeployError
+
+
+@dataclass(frozen=True)
+class ServerAnswer:
+    """Who answered, and what time it is there (if it said so)."""
+
+    name: str
+    time: datetime | None
+
+
+def server_address(kit: Path) -> tuple[str, int]:
+    """Return host and port of the server as a hospital's kit has them.
+
+    Raises:
+        ConfigError: the kit does not say.
+    """
+    host, port, _ = _server(kit)
+    return host, port
+
+
+def try_server(kit: Path, timeout: float = 10.0) -> ServerAnswer:
+    """Connect as the hospital would and look at who answers.
+
+    Raises:
+        DeployError: nobody answers, or not the server the kit was made for.
+        ConfigError: the kit's files are not usable.
+    """
+    host, port, identity = _server(kit)
+    address = f"{host}:{port}"
+    try:
+        with (
+            socket.create_connection((host, port), timeout=timeout) as plain,
+            _context(kit).wrap_socket(plain, server_hostname=host) as secure,
+        ):
+            raw = secure.getpeercert(binary_form=True)
+            answer = _ask_time(secure, host)
+    except socket.gaierror as e:
+        raise DeployError(f"The name {host} does not resolve here; ask your network team, or fix the kit.") from e
+    except ssl.SSLCertVerificationError as e:
+        raise DeployError(f"{address} shows a certificate that this kit does not trust: {e.verify_message}.") from e
+    except ssl.SSLError as e:
+        raise DeployError(f"{address} refuses this kit's certificate or does not speak TLS ({e.reason}).") from e
+    except OSError as e:
+        raise DeployError(f"{address} cannot be reached ({e}); is the server running and the port open?") from e
+    assert raw is not None
+    found = x509.load_der_x509_certificate(raw)
+    name = str(found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+    if name != identity:
+        raise DeployError(f"{address} is {name!r}, but this kit was made for the server {identity!r}.")
+    if host not in _names(found):
+        raise DeployError(
+            f"{name!r} does not answer to the name {host}; its certificate says {', '.join(_names(found))}."
+        )
+    return ServerAnswer(name, answer)
+
+
+def _server(kit: Path) -> tuple[str, int, str]:
+    path = kit / "startup" / "fed_client.json"
+    content = read_json(path)
+    try:
+        entry = content["servers"][0]
+        host, _, port = str(entry["service"]["target"]).rpartition(":")
+        return host, int(port), str(entry["identity"])
+    except (KeyError, IndexError, TypeError, ValueError) as e:
+        raise ConfigError(f"{path} does not name the server.") from e
+
+
+def _context(kit: Path) -> ssl.SSLContext:
+    startup = kit / "startup"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # The kit names the server by its certificate, which is compared below with a message of our own.
+    context.check_hostname = False
+    try:
+        context.load_verify_locations(startup / "rootCA.pem")
+        context.load_cert_chain(startup / "client.crt", startup / "client.key")
+    except (OSError, ssl.SSLError) as e:
+        raise ConfigError(f"The certificates in {startup} cannot be used ({e}).") from e
+    return context
+
+
+def _ask_time(secure: ssl.SSLSocket, host: str) -> datetime | None:
+    """Return the time in the server's answer to a plain HTTP request; not every scheme of FLARE gives one."""
+    secure.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+    reply = secure.recv(4096).decode("latin-1")
+    for line in reply.split("\r\n"):
+        if line.lower().startswith("date:"):
+            return email.utils.parsedate_to_datetime(line[5:].strip()).astimezone(UTC)
+    return None
+
+
+def _names(found: x509.Certificate) -> list[str]:
+    try:
+        names = found.extensions.get_extension_for_oid(ExtensionOID.SUBJECT_ALTERNATIVE_NAME).value
+    except x509.ExtensionNotFound:
+        return []
+    assert isinstance(names, x509.SubjectAlternativeName)
+    addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]
+    return names.get_values_for_type(x509.DNSName) + addresses

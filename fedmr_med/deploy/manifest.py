@@ -1,0 +1,144 @@
+"""Signed lists of a kit's files, so that tampering shows. FLARE signs none of it.
+
+Two lists can lie in ``local/``: ``manifest.json`` is signed with the project's root key when the kit is made;
+``seal.json`` is signed with the site's own key when the hospital changes what is its own to change (its data
+folder, its policy). A file counts if one of the two lists it as it is.
+"""
+
+import base64
+import hashlib
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+from fedmr_med.deploy.kit import read_json
+from fedmr_med.errors import ConfigError
+from fedmr_med.files import write_text
+
+MANIFEST, SEAL = "local/manifest.json", "local/seal.json"
+
+
+@dataclass(frozen=True)
+class KitState:
+    """How a kit compares with its signed lists.
+
+    Attributes:
+        sealed: files that differ from the project's list and that the site has sealed itself.
+        changed, missing, unexpected: files that no valid list covers.
+    """
+
+    sealed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+
+    @property
+    def intact(self) -> bool:
+        """Whether every file is as the project or the site signed it."""
+        return not (self.changed or self.missing or self.unexpected)
+
+
+def write_manifest(kit: Path, project_key: rsa.RSAPrivateKey) -> None:
+    """List and sign the files of a kit with the project's root key."""
+    _write(kit / MANIFEST, "project", digests(kit), project_key)
+
+
+def write_seal(kit: Path) -> None:
+    """List and sign the files of a kit with the site's own key.
+
+    Raises:
+        ConfigError: the kit holds no private key.
+    """
+    key_file = _identity(kit, ".key")
+    key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
+    if not isinstance(key, rsa.RSAPrivateKey):
+        raise ConfigError(f"{key_file} is not an RSA key.")
+    _write(kit / SEAL, "site", digests(kit), key)
+
+
+def verify(kit: Path) -> KitState:
+    """Compare a kit with its signed lists.
+
+    Raises:
+        ConfigError: there is no list, or a signature is not valid.
+    """
+    by_project = _read(kit / MANIFEST, kit / "startup" / "rootCA.pem") if (kit / MANIFEST).exists() else {}
+    by_site = _read(kit / SEAL, _identity(kit, ".crt")) if (kit / SEAL).exists() else {}
+    if not by_project and not by_site:
+        raise ConfigError(f"{kit / MANIFEST} does not exist; provision the kit anew, or seal it (site seal).")
+    found, expected = digests(kit), by_project | by_site
+    differing = [name for name in found.keys() & expected.keys() if found[name] != by_project.get(name)]
+    return KitState(
+        sealed=tuple(sorted(name for name in differing if found[name] == by_site.get(name))),
+        changed=tuple(sorted(name for name in differing if found[name] != by_site.get(name))),
+        missing=tuple(sorted(expected.keys() - found.keys())),
+        unexpected=tuple(sorted(found.keys() - expected.keys())),
+    )
+
+
+def digests(kit: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file in ``local/`` and ``startup/`` but the private keys and the lists."""
+    skipped = {MANIFEST, SEAL}
+    names = {}
+    for folder in ("local", "startup"):
+        for path in sorted((kit / folder).rglob("*")):
+            name = path.relative_to(kit).as_posix()
+            if path.is_file() and name not in skipped and path.suffix not in (".key", ".pyc"):
+                names[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return names
+
+
+def certificate(path: Path) -> x509.Certificate:
+    """Read a certificate.
+
+    Raises:
+        ConfigError: it does not exist or is not one.
+    """
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"{path} cannot be read as a certificate ({e}).") from e
+
+
+def _identity(kit: Path, suffix: str) -> Path:
+    for name in ("client", "server"):
+        path = kit / "startup" / f"{name}{suffix}"
+        if path.is_file():
+            return path
+    raise ConfigError(f"{kit / 'startup'} holds no client{suffix} or server{suffix}; is it a startup kit?")
+
+
+def _write(path: Path, signer: str, files: dict[str, str], key: rsa.RSAPrivateKey) -> None:
+    content = {"signer": signer, "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "files": files}
+    signature = key.sign(_canonical(content), _padding(), hashes.SHA256())
+    write_text(path, json.dumps(content | {"signature": base64.b64encode(signature).decode()}, indent=1) + "\n")
+
+
+def _read(path: Path, signer: Path) -> dict[str, str]:
+    """Return the files of a list whose signature fits the signer's certificate."""
+    content = read_json(path)
+    key = certificate(signer).public_key()
+    assert isinstance(key, rsa.RSAPublicKey)
+    try:
+        signature = base64.b64decode(content.pop("signature"))
+        key.verify(signature, _canonical(content), _padding(), hashes.SHA256())
+        return dict(content["files"])
+    except (InvalidSignature, KeyError, TypeError, ValueError, AttributeError) as e:
+        raise ConfigError(
+            f"The signature of {path} does not fit {signer.name}: it was changed or is another kit's."
+        ) from e
+
+
+def _canonical(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _padding() -> padding.PSS:
+    return padding.PSS(mgf=padding.MGF1(hashes.SHA256()), salt_length=padding.PSS.MAX_LENGTH)

@@ -1,0 +1,219 @@
+"""Checks before anything starts: one line each, passed or what to fix."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from fedmr_med.config import JobConfig
+from fedmr_med.deploy import kit as kits
+from fedmr_med.deploy.connection import server_address, try_server
+from fedmr_med.deploy.manifest import certificate, verify
+from fedmr_med.deploy.site_policy import explain, running_clients, stale_client
+from fedmr_med.errors import ConfigError, FedMRError
+from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
+
+_GIGABYTE = 10**9
+_LOW_DISK, _LOW_MEMORY = 5 * _GIGABYTE, 2 * _GIGABYTE
+_SOON = timedelta(days=30)
+_CLOCK_TOLERANCE = timedelta(minutes=2)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the preflight."""
+
+    name: str
+    outcome: Literal["pass", "note", "fix"]
+    message: str
+
+
+def preflight(kit: Path, job: JobConfig, *, data: bool = True, connection: bool = True) -> Iterator[Check]:
+    """Check a hospital's or the server's kit and the machine it lies on.
+
+    Args:
+        kit: the startup kit.
+        job: the job to prepare for: its classes and image size, its weights file.
+        data: whether to read every image.
+        connection: whether to connect to the server.
+    """
+    server = (kit / "startup" / "fed_server.json").is_file()
+    yield from _guarded("kit", lambda: _kit(kit))
+    yield from _lint(kit, server=server)
+    yield from _guarded("certificate", lambda: _certificates(kit))
+    yield from _guarded("clock", lambda: _clock(kit, None))
+    yield _machine_disk(kit)
+    yield _machine_memory()
+    if server:
+        yield from _guarded("weights", lambda: _weights(job))
+        return
+    yield _machine_gpu()
+    yield Check("weights", "pass", "not needed here: the server sends every weight")
+    yield from _guarded("policy", lambda: _policy(kit))
+    yield _active(kit)
+    if data:
+        yield from _guarded("data", lambda: _data(load_site(kit / "local" / SITE_FILE), job))
+    if connection:
+        yield from _guarded("connection", lambda: _connection(kit))
+
+
+def _guarded(name: str, check: Callable[[], list[Check]]) -> list[Check]:
+    """Turn an error into a line that says what to fix."""
+    try:
+        return check()
+    except FedMRError as e:
+        return [Check(name, "fix", str(e))]
+
+
+def _kit(kit: Path) -> list[Check]:
+    state = verify(kit)
+    problems = [
+        *(f"{name} was changed" for name in state.changed),
+        *(f"{name} is missing" for name in state.missing),
+        *(f"{name} is not part of the kit" for name in state.unexpected),
+    ]
+    if problems:
+        advice = "Ask the coordinator for a new kit; if the change was yours, run `fedmr-med site seal`."
+        return [Check("kit", "fix", f"{'; '.join(problems)}. {advice}")]
+    if state.sealed:
+        return [Check("kit", "pass", f"as provisioned; changed and sealed by this site: {', '.join(state.sealed)}")]
+    return [Check("kit", "pass", "as provisioned, signature valid")]
+
+
+def _lint(kit: Path, *, server: bool) -> Iterator[Check]:
+    linters: dict[str, Callable[[Any], list[str]]] = {
+        kits.AUTHORIZATION: kits.lint_authorization,
+        kits.RESOURCES: lambda content: kits.lint_resources(content, server=server),
+    }
+    if not server:
+        linters[kits.PRIVACY] = kits.lint_privacy
+    for name, lint in linters.items():
+        try:
+            problems = lint(kits.read_json(kit / "local" / name))
+        except ConfigError as e:
+            problems = [str(e)]
+        yield Check(name, "fix" if problems else "pass", "; ".join(problems) or "locked as it should be")
+
+
+def _certificates(kit: Path) -> list[Check]:
+    now, checks = datetime.now(UTC), []
+    for name in ("client.crt", "server.crt", "rootCA.pem"):
+        path = kit / "startup" / name
+        if not path.is_file():
+            continue
+        found = certificate(path)
+        until = found.not_valid_after_utc
+        if until < now:
+            checks.append(Check(name, "fix", f"expired on {until:%Y-%m-%d}; ask the coordinator for a new kit"))
+        elif found.not_valid_before_utc > now:
+            checks.append(Check(name, "fix", f"valid only from {found.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on"))
+        elif until - now < _SOON:
+            checks.append(Check(name, "note", f"expires soon, on {until:%Y-%m-%d}"))
+        else:
+            checks.append(Check(name, "pass", f"valid until {until:%Y-%m-%d}"))
+    return checks or [Check("certificate", "fix", f"{kit / 'startup'} holds no certificate")]
+
+
+def _clock(kit: Path, server_time: datetime | None) -> list[Check]:
+    now = datetime.now(UTC)
+    made = certificate(kit / "startup" / "rootCA.pem").not_valid_before_utc
+    if now < made - _CLOCK_TOLERANCE:
+        return [Check("clock", "fix", f"this machine says {now:%Y-%m-%d %H:%M} UTC, before the kit was made")]
+    if server_time and abs(now - server_time) > _CLOCK_TOLERANCE:
+        apart = abs(now - server_time)
+        return [Check("clock", "fix", f"{round(apart.total_seconds())} s apart from the server's; set up NTP")]
+    return [Check("clock", "pass", f"{now:%Y-%m-%d %H:%M} UTC" + (", as the server's" if server_time else ""))]
+
+
+def _machine_disk(kit: Path) -> Check:
+    free = shutil.disk_usage(kit).free
+    advice = "" if free > _LOW_DISK else "; free some: models, caches and logs need about 5 GB"
+    return Check("disk", "pass" if free > _LOW_DISK else "fix", f"{free / _GIGABYTE:.0f} GB free{advice}")
+
+
+def _machine_memory() -> Check:
+    free = psutil.virtual_memory().available
+    advice = "" if free > _LOW_MEMORY else "; training needs about 2 GB"
+    return Check("memory", "pass" if free > _LOW_MEMORY else "fix", f"{free / _GIGABYTE:.0f} GB available{advice}")
+
+
+def _machine_gpu() -> Check:
+    import torch
+
+    if torch.cuda.is_available():
+        return Check("GPU", "pass", torch.cuda.get_device_name())
+    return Check("GPU", "note", "none; training runs on the CPU")
+
+
+def _weights(job: JobConfig) -> list[Check]:
+    name = str(job.model.options.get("pretrained", "none"))
+    if name == "none":
+        return [Check("weights", "pass", "the job starts from random weights")]
+    if not Path(name).is_file():
+        return [Check("weights", "fix", f"{name} (model.options.pretrained) does not exist on this server")]
+    return [Check("weights", "pass", name)]
+
+
+def _policy(kit: Path) -> list[Check]:
+    policy = load_site(kit / "local" / SITE_FILE).policy
+    return [Check("policy", "pass", " ".join(explain(policy)[1:3]))]
+
+
+def _active(kit: Path) -> Check:
+    running = running_clients(kit)
+    if len(running) > 1:
+        pids = ", ".join(str(process.pid) for process in running)
+        return Check("client", "fix", f"{len(running)} clients run from this kit (processes {pids}); stop all but one")
+    stale = stale_client(kit)
+    if stale:
+        return Check("client", "fix", str(stale))
+    if running:
+        return Check("client", "pass", f"running (process {running[0].pid}) with these settings")
+    return Check("client", "pass", "not running; it will start with these settings")
+
+
+def _data(site: SiteConfig, job: JobConfig) -> list[Check]:
+    from fedmr_med import data
+    from fedmr_med.data.base import class_counts
+
+    job = job.for_demo() if site.data.source == "demo" else job
+    loaded = data.load(site, job.task, seed=job.seed)
+    counts = class_counts(loaded.train, job.task.num_classes)
+    held = [f"{name} {count}" for name, count in zip(job.task.class_names, counts, strict=True) if count]
+    found = f"{len(loaded.train)} training and {len(loaded.test)} test images; training: {', '.join(held)}"
+    checks = [
+        Check("data", "note", f"generated pictures (demo): {found}") if loaded.is_demo else Check("data", "pass", found)
+    ]
+    if loaded.skipped:
+        first = "; ".join(loaded.skipped[:3])
+        checks.append(Check("bad images", "note", f"{len(loaded.skipped)} are left out: {first}"))
+    else:
+        checks.append(Check("bad images", "pass", "none"))
+    rare = policy_gaps(site, job, counts.tolist())
+    if rare:
+        checks.append(Check("rare classes", "note", f"prototypes of {', '.join(rare)} stay here: too few images"))
+    return checks
+
+
+def policy_gaps(site: SiteConfig, job: JobConfig, counts: list[int]) -> list[str]:
+    """Return the classes that the site holds and would share, were there enough images of them."""
+    chosen = site.policy.share_prototypes
+    names = job.task.class_names if chosen is True else () if chosen is False else chosen
+    return [
+        name
+        for name, count in zip(job.task.class_names, counts, strict=True)
+        if name in names and 0 < count < site.policy.min_class_count
+    ]
+
+
+def _connection(kit: Path) -> list[Check]:
+    answer = try_server(kit)
+    address = "{}:{}".format(*server_address(kit))
+    checks = [Check("connection", "pass", f"{address} answers with the certificate of {answer.name}")]
+    if answer.time:
+        checks += _clock(kit, answer.time)
+    return checks

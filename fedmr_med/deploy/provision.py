@@ -1,0 +1,75 @@
+"""Making the startup kits of a federation, by FLARE's own provisioning with the toolkit's builder."""
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedmr_med.config import read_yaml
+from fedmr_med.errors import ConfigError
+from fedmr_med.sites import SITE_FILE, load_site
+
+_BUILDER = "fedmr_med.deploy.builder.LockedKitBuilder"
+
+
+def provision(
+    project_file: Path, workspace: Path, sites: Path, *, host: str | None = None, port: int | None = None
+) -> Path:
+    """Make a kit for the server, each hospital and each person.
+
+    Run again in the same workspace, it keeps all keys and certificates and makes kits for new participants.
+
+    Args:
+        project_file: FLARE's ``project.yml``.
+        workspace: keeps the project's root key (``<name>/state``) and the kits (``<name>/prod_NN``).
+        sites: folder with one folder per hospital that holds its ``site.yaml``.
+        host: name by which hospitals reach the server, instead of the project file's.
+        port: the server's port, instead of the project file's.
+
+    Returns:
+        The folder with the kits.
+
+    Raises:
+        ConfigError: the project or a site file is not valid.
+    """
+    project = read_yaml(project_file)
+    participants = project.get("participants")
+    if not isinstance(participants, list) or not all(isinstance(entry, dict) for entry in participants):
+        raise ConfigError(f"{project_file}: participants must be a list.")
+    for entry in participants:
+        if entry.get("type") == "client":
+            load_site(sites / str(entry.get("name")) / SITE_FILE)
+        elif entry.get("type") == "server":
+            _set_address(entry, host, port)
+    builders = [builder for builder in project.get("builders", []) if builder.get("path") == _BUILDER]
+    if not builders:
+        raise ConfigError(f"{project_file}: builders must list {_BUILDER}.")
+    builders[0]["args"] = {"sites": str(sites.resolve())}
+    return _run(project, project_file, workspace)
+
+
+def _set_address(server: dict[str, Any], host: str | None, port: int | None) -> None:
+    if host:
+        server["default_host"] = host
+        server["host_names"] = sorted({host, "localhost", "127.0.0.1"})
+    if port:
+        server["fed_learn_port"] = server["admin_port"] = port
+
+
+def _run(project: dict[str, Any], project_file: Path, workspace: Path) -> Path:
+    from nvflare.lighter.constants import CtxKey
+    from nvflare.lighter.prov_utils import prepare_builders
+    from nvflare.lighter.provision import prepare_project
+    from nvflare.lighter.provisioner import Provisioner
+
+    try:
+        # FLARE reports on stdout, which belongs to this command's own result.
+        with contextlib.redirect_stdout(sys.stderr):
+            context = Provisioner(str(workspace.resolve()), prepare_builders(project)).provision(
+                prepare_project(project)
+            )
+    except (ValueError, RuntimeError, KeyError) as e:
+        raise ConfigError(f"{project_file}: {e}.") from e
+    if context.get(CtxKey.BUILD_ERROR):
+        raise ConfigError(f"{project_file}: {'; '.join(context.get_errors())}.")
+    return Path(context[CtxKey.CURRENT_PROD_DIR])

@@ -1,0 +1,151 @@
+"""A person's connection to the federation's server, by FLARE's own API."""
+
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedmr_med.deploy.kit import read_json
+from fedmr_med.errors import ConfigError, DeployError
+
+
+class ServerLostError(DeployError):
+    """The server does not answer; it may come back."""
+
+
+@dataclass(frozen=True)
+class JobState:
+    """Where a job stands.
+
+    Attributes:
+        status: FLARE's word for it, ``SUBMITTED``, ``RUNNING``, ``FINISHED:COMPLETED``, ...
+        alive: whether it waits to run or the server has a process for it. FLARE calls a job RUNNING for ever if
+            the server was killed under it.
+        detail: what FLARE says about sending it to each hospital.
+    """
+
+    status: str
+    alive: bool
+    detail: tuple[str, ...] = ()
+
+    @property
+    def completed(self) -> bool:
+        """Whether it ran to its end."""
+        return self.status == "FINISHED:COMPLETED"
+
+
+class Session:
+    """A connection that is made on first use and again after it was lost.
+
+    Args:
+        kit: startup kit of a lead or administrator.
+
+    Raises:
+        ConfigError: the folder is not such a kit.
+    """
+
+    def __init__(self, kit: Path):
+        admin = read_json(kit / "startup" / "fed_admin.json").get("admin")
+        if not isinstance(admin, dict) or not {"username", "host", "port"} <= admin.keys():
+            raise ConfigError(f"{kit / 'startup' / 'fed_admin.json'} is not a person's kit.")
+        self.kit = kit.resolve()
+        self.user = str(admin["username"])
+        self.address = f"{admin['host']}:{admin['port']}"
+        self._connection: Any = None
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def submit(self, folder: Path) -> str:
+        """Sign a job folder, in place, and submit it; return the id FLARE gives it."""
+        with self._talking() as connection:
+            return str(connection.submit_job(str(folder.resolve())))
+
+    def state(self, job: str) -> JobState:
+        """Return where a job stands."""
+        with self._talking() as connection:
+            meta = connection.get_job_meta(job)
+            status = str(meta.get("status"))
+            running = {info.job_id for info in connection.get_system_info().job_info}
+        waiting = status in ("SUBMITTED", "APPROVED", "DISPATCHED")
+        detail = tuple(str(line) for line in meta.get("job_deploy_detail") or ())
+        return JobState(status=status, alive=waiting or job in running, detail=detail)
+
+    def progress(self, job: str) -> dict[str, Any] | None:
+        """Return what the job's controller says about its rounds; None while it has not started or has ended."""
+        from nvflare.fuel.flare_api.api_spec import InternalError, JobNotFound, JobNotRunning
+
+        with self._talking() as connection:
+            try:
+                stats = connection.show_stats(job, "server")
+            except (JobNotRunning, JobNotFound, InternalError):
+                return None
+        server = stats.get("server") if isinstance(stats, dict) else None
+        progress = server.get("progress") if isinstance(server, dict) else None
+        return progress if isinstance(progress, dict) else None
+
+    def hospitals(self) -> tuple[str, ...]:
+        """Return the hospitals that are connected to the server."""
+        with self._talking() as connection:
+            return tuple(sorted(info.name for info in connection.get_system_info().client_info))
+
+    def abort(self, job: str) -> None:
+        """End a job."""
+        with self._talking() as connection:
+            connection.abort_job(job)
+
+    def download(self, job: str, folder: Path) -> Path:
+        """Fetch the results of a job that has ended; return the folder they are in."""
+        with self._talking() as connection:
+            return Path(connection.download_job_result(job, str(folder)))
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            # The server may be gone already; there is nothing to keep.
+            with contextlib.suppress(Exception):
+                connection.close()
+
+    @contextlib.contextmanager
+    def _talking(self) -> Iterator[Any]:
+        """Give FLARE's session, and turn its errors into the toolkit's."""
+        from nvflare.fuel.flare_api.api_spec import (
+            AuthenticationError,
+            AuthorizationError,
+            InvalidJobDefinition,
+            JobNotFound,
+            NoConnection,
+            NoReply,
+            SessionClosed,
+        )
+
+        lost = (NoConnection, NoReply, SessionClosed, ConnectionError, TimeoutError)
+        try:
+            # FLARE prints on stdout, which belongs to the command's own result.
+            with contextlib.redirect_stdout(sys.stderr):
+                if self._connection is None:
+                    self._connection = self._connect()
+                yield self._connection
+        except lost as e:
+            self.close()
+            raise ServerLostError(
+                f"The server {self.address} does not answer ({e}). Is it running, is the port open?"
+            ) from e
+        except (AuthenticationError, AuthorizationError) as e:
+            self.close()
+            raise DeployError(f"The server {self.address} refuses {self.user}: {e}.") from e
+        except (InvalidJobDefinition, JobNotFound) as e:
+            raise DeployError(f"The server {self.address} says: {e}.") from e
+
+    def _connect(self) -> Any:
+        from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+        logging.getLogger("nvflare").setLevel(logging.CRITICAL)
+        return new_secure_session(self.user, str(self.kit), timeout=10.0, auto_login_max_tries=1)

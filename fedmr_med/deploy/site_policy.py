@@ -1,0 +1,143 @@
+"""Changing a hospital's policy, saying what it means, and finding a client that still runs with an older one."""
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from fedmr_med.config import read_yaml, validated
+from fedmr_med.deploy import kit as kits
+from fedmr_med.deploy.manifest import write_seal
+from fedmr_med.errors import PolicyError
+from fedmr_med.files import write_text
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
+
+# FLARE reads these when a client starts; the site file counts for new job processes.
+_READ_AT_START = (kits.PRIVACY, kits.AUTHORIZATION, kits.RESOURCES, SITE_FILE)
+
+
+@dataclass(frozen=True)
+class StaleClient:
+    """A running client that started before one of its files was changed."""
+
+    pid: int
+    started: float
+    files: tuple[str, ...]
+
+    def __str__(self) -> str:
+        clock = time.strftime("%H:%M:%S", time.localtime(self.started))
+        return (
+            f"the client (process {self.pid}) runs since {clock}, but {', '.join(self.files)} changed since: restart it"
+        )
+
+
+def policy_of(kit: Path) -> SitePolicy:
+    """Return the policy in a kit.
+
+    Raises:
+        ConfigError: there is none, or it is not valid.
+    """
+    return load_site(kit / "local" / SITE_FILE).policy
+
+
+def set_policy(kit: Path, changes: dict[str, Any], class_names: tuple[str, ...] | None) -> SitePolicy:
+    """Change settings of the policy in a kit, write it and seal the kit with the site's own key.
+
+    Executor, filter and guard all read this one file. Its comments stay where they can.
+
+    Args:
+        kit: the hospital's kit.
+        changes: new values by name.
+        class_names: the classes that exist, if known.
+
+    Raises:
+        PolicyError: a value is not valid, or a class does not exist.
+        ConfigError: the site file is not valid, or the kit has no key to seal it with.
+    """
+    path = kit / "local" / SITE_FILE
+    content = read_yaml(path)
+    validated(SiteConfig, content, str(path))
+    wanted = {**(content.get("policy") or {}), **changes}
+    policy = validated(SitePolicy, wanted, str(path), PolicyError)
+    unknown = set(policy.share_prototypes if isinstance(policy.share_prototypes, tuple) else ()) - set(
+        class_names or ()
+    )
+    if class_names and unknown:
+        raise PolicyError(f"{sorted(unknown)[0]!r} is not one of the classes {', '.join(class_names)}.")
+    text = _edited(path.read_text(encoding="utf-8"), changes)
+    if yaml.safe_load(text) != content | {"policy": wanted}:
+        text = yaml.safe_dump(content | {"policy": wanted}, sort_keys=False)
+    write_text(path, text)
+    write_seal(kit)
+    return policy
+
+
+def explain(policy: SitePolicy) -> list[str]:
+    """Say in plain sentences what leaves the hospital under a policy."""
+    shared = policy.share_prototypes
+    lines = ["Leaves in every round: the trained model and the number of training images."]
+    if shared is False or shared == ():
+        lines.append(
+            "Prototypes: none leave. The hospital still receives the global ones and trains with both losses of FedMR."
+        )
+    else:
+        which = "every class" if shared is True else f"the classes {', '.join(shared)}"
+        lines.append(
+            f"Prototypes: the sum of features and the number of images of {which}, where there are at least "
+            f"{policy.min_class_count} training images."
+        )
+    lines.append(
+        {
+            "none": "Metrics: none leave, nor local training losses and times.",
+            "scalar": "Metrics: accuracy, balanced accuracy, number of test images, training losses and times.",
+            "per_class": "Metrics: the confusion matrix on the local test images, training losses and times.",
+        }[policy.share_metrics]
+    )
+    lines.append(
+        "Local models are handed out on request (submit_model)."
+        if policy.allow_submit_model
+        else "Local models go to the aggregation only; submit_model is refused."
+    )
+    return lines
+
+
+def running_clients(kit: Path) -> list[psutil.Process]:
+    """Return the FLARE client processes that run from a kit on this machine."""
+    found = []
+    folder = str(kit.resolve())
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if any("client_train" in part or "server_train" in part for part in command) and folder in command:
+            found.append(process)
+    return found
+
+
+def stale_client(kit: Path) -> StaleClient | None:
+    """Return the client that has to be restarted because its files changed after it started, if there is one."""
+    for process in running_clients(kit):
+        started = process.create_time()
+        changed = [
+            name
+            for name in _READ_AT_START
+            if (path := kit / "local" / name).exists() and path.stat().st_mtime > started
+        ]
+        if changed:
+            return StaleClient(process.pid, started, tuple(changed))
+    return None
+
+
+def _edited(text: str, changes: dict[str, Any]) -> str:
+    """Replace values line by line, so that comments stay; the caller checks that the result says what it should."""
+    for key, value in changes.items():
+        plain = yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n").strip()
+        line = re.compile(rf"^(\s+{key}:).*$", re.MULTILINE)
+        if line.search(text):
+            text = line.sub(rf"\g<1> {plain}", text, count=1)
+        else:
+            text = re.sub(r"^policy:\s*$", f"policy:\n  {key}: {plain}", text, count=1, flags=re.MULTILINE)
+    return text

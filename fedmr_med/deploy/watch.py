@@ -1,0 +1,156 @@
+"""Watching a chain until its last round, through lost jobs and a server that comes and goes."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fedmr_med.deploy import chain as chains
+from fedmr_med.deploy.session import JobState, ServerLostError, Session
+from fedmr_med.errors import DeployError
+
+# A job that FLARE calls running needs a moment until its process shows up, and again until its end is written.
+_GHOST_POLLS = 5
+# Asked before its job's process is ready, FLARE's server logs errors.
+_QUIET_POLLS = 4
+_MAX_IDLE_JOBS = 3
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What a chain ended with: its jobs, first to last, and FLARE's word for the last one."""
+
+    chain: str
+    jobs: tuple[str, ...]
+    status: str
+
+
+class Watcher:
+    """Follows a chain and says in one line each what changes.
+
+    Args:
+        session: connection of the person who submitted the chain.
+        chain: its id.
+        say: takes the lines.
+        poll: seconds between two looks.
+        patience: seconds to wait for a server that does not answer, or for hospitals that are not connected.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        chain: str,
+        say: Callable[[str], None],
+        *,
+        poll: float = 2.0,
+        patience: float = 3600.0,
+    ):
+        self.session = session
+        self.chain = chain
+        self.poll = poll
+        self.patience = patience
+        self._say = say
+        self._last = ""
+        self._best_round = -1
+
+    def run(self, *, resume: bool) -> Watched:
+        """Watch until the chain is complete.
+
+        Args:
+            resume: submit a follow-up whenever a job ends early, as often as needed.
+
+        Raises:
+            DeployError: a job ended early and is not to be resumed, or several in a row got nowhere.
+        """
+        idle = 0
+        while True:
+            jobs = chains.jobs(self.session.kit, self.chain)
+            before = self._best_round
+            state = self._follow(jobs[-1])
+            if state.completed:
+                return Watched(self.chain, tuple(jobs), state.status)
+            reason = f"The job {jobs[-1]} ended early ({_describe(state)})."
+            if not resume:
+                raise DeployError(f"{reason} `fedmr-med deploy watch {self.chain} --resume` goes on with it.")
+            idle = 0 if self._best_round > before else idle + 1
+            if idle >= _MAX_IDLE_JOBS:
+                raise DeployError(f"{reason} The last {idle} jobs got no further; see the server's log.")
+            self.say(reason)
+            self._wait_for_hospitals()
+            job = self._patiently(lambda: chains.resume(self.session, self.chain))
+            self.say(f"follow-up {job} goes on after the last complete round")
+
+    def say(self, line: str) -> None:
+        """Pass on a line unless it is the last one again."""
+        if line != self._last:
+            self._last = line
+            self._say(line)
+
+    def _follow(self, job: str) -> JobState:
+        """Look at a job until it has ended."""
+        ghost = running = 0
+        while True:
+            state = self._patiently(lambda: self.session.state(job))
+            if state.status.startswith("FINISHED") or state.status == "FAILED_TO_RUN":
+                return state
+            ghost = 0 if state.alive else ghost + 1
+            if ghost >= _GHOST_POLLS:
+                return state
+            running += state.status == "RUNNING"
+            progress = self._patiently(lambda: self.session.progress(job)) if running > _QUIET_POLLS else None
+            if progress:
+                self._best_round = max(self._best_round, int(progress["round"]))
+            self.say(progress_line(progress) if progress else f"job {job}: {state.status.lower()}")
+            time.sleep(self.poll)
+
+    def _wait_for_hospitals(self) -> None:
+        """FLARE tries to start a job only a few times, so there must be enough hospitals first."""
+        needed = chains.settings(self.session.kit, self.chain).federation.min_sites
+        deadline = time.monotonic() + self.patience
+        while len(there := self._patiently(self.session.hospitals)) < needed:
+            if time.monotonic() > deadline:
+                raise DeployError(f"{needed} hospitals are needed, connected: {', '.join(there) or 'none'}.")
+            self.say(f"waiting for {needed} hospitals, connected: {', '.join(there) or 'none'}")
+            time.sleep(self.poll)
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Ask again while the server does not answer."""
+        deadline = time.monotonic() + self.patience
+        while True:
+            try:
+                return ask()
+            except ServerLostError as e:
+                if time.monotonic() > deadline:
+                    raise
+                self.say(f"waiting: {e}")
+                time.sleep(self.poll)
+
+
+def progress_line(progress: dict[str, Any]) -> str:
+    """Return round, hospitals in and out, metric and time left, in one line."""
+    parts = [f"round {min(progress['round'] + 1, progress['rounds'])}/{progress['rounds']}"]
+    if progress["round"] >= progress["rounds"]:
+        parts = [f"all {progress['rounds']} rounds done, scoring the model"]
+    parts.append(f"in: {' '.join(progress['answered']) or '-'}")
+    parts.append(f"waiting for: {' '.join(progress['waiting']) or '-'}")
+    if progress["refused"]:
+        parts.append("refused: " + "; ".join(f"{site} ({why})" for site, why in progress["refused"].items()))
+    if progress["balanced_accuracy"] is not None:
+        parts.append(f"balanced accuracy {progress['balanced_accuracy']:.3f}")
+    if progress["seconds_left"] is not None:
+        parts.append(f"about {_duration(progress['seconds_left'])} left")
+    return " · ".join(parts)
+
+
+def _describe(state: JobState) -> str:
+    if not state.status.startswith("FINISHED") and not state.alive:
+        return "the server was restarted under it"
+    problems = [line for line in state.detail if not line.endswith(": OK")]
+    return "; ".join([state.status, *problems])
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{round(seconds)} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -1,0 +1,89 @@
+"""``fedmr-med site``: lines for people, JSON for programs, exit codes for scripts."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fedmr_med.cli.site import app
+from fedmr_med.errors import ConfigError, PolicyError
+from fedmr_med.flare.audit import AUDIT_FILE, append_line
+from tests.deploy.conftest import kits, provisioned
+
+__all__ = ["kits", "provisioned"]
+
+
+def run(*arguments: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_check_prints_a_line_each_and_fails_when_something_is_to_be_fixed(kits: Path) -> None:
+    quick = ("check", "--kit", str(kits / "msk"), "--no-data", "--no-connection")
+    lines = run(*quick).stdout.splitlines()
+    assert all(line[:4] in ("ok  ", "note") for line in lines)
+    (kits / "msk" / "local" / "privacy.json").unlink()
+    assert any(line.startswith("FIX  kit") for line in run(*quick, code=1).stdout.splitlines())
+    content = json.loads(run(*quick, "--json", code=1).stdout)
+    assert content["ok"] is False
+    assert {"kit", "privacy.json"} <= {check["name"] for check in content["checks"] if check["outcome"] == "fix"}
+
+
+def test_policy_set_show_and_explain(kits: Path) -> None:
+    kit = ("--kit", str(kits / "msk"))
+    assert "every class" in run("policy", "explain", *kit).stdout
+    changed = run("policy", "set", *kit, "--share-prototypes", "off", "--share-metrics", "scalar").stdout
+    assert "Prototypes: none leave" in changed
+    shown = json.loads(run("policy", "show", *kit, "--json").stdout)
+    assert shown["policy"]["share_prototypes"] is False
+    assert shown["policy"]["share_metrics"] == "scalar"
+    assert shown["restart_needed"] is False
+    run("policy", "set", *kit, "--share-prototypes", "NV, MEL")
+    assert "share_prototypes: ['NV', 'MEL']" in run("policy", "show", *kit).stdout
+    assert "sealed by this site" in run("check", *kit, "--no-data", "--no-connection").stdout
+
+
+def test_policy_set_needs_something_to_set(kits: Path) -> None:
+    with pytest.raises(PolicyError, match="--share-prototypes"):
+        run("policy", "set", "--kit", str(kits / "msk"))
+
+
+def test_a_kit_made_by_distributed_provisioning_is_locked_here(kits: Path) -> None:
+    """FLARE's own kit has its defaults and none of our files."""
+    kit = kits / "msk"
+    site_file = shutil.copy(kit / "local" / "site.yaml", kits / "mine.yaml")
+    stock = json.loads((kits / "msk" / "local" / "resources.json").read_text()) | {"class_allow_list": ["*"]}
+    for path in (kit / "local").iterdir():
+        if path.name != "log_config.json.default":
+            path.unlink()
+    (kit / "local" / "resources.json.default").write_text(json.dumps(stock))
+    run("check", "--kit", str(kit), "--no-data", "--no-connection", code=1)
+    run("lock", str(site_file), "--kit", str(kit))
+    run("check", "--kit", str(kit), "--no-data", "--no-connection")
+
+
+def test_seal_after_a_change_by_hand(kits: Path) -> None:
+    path = kits / "msk" / "local" / "site.yaml"
+    path.write_text(path.read_text() + "max_bad_fraction: 0.05\n")
+    run("check", "--kit", str(kits / "msk"), "--no-data", "--no-connection", code=1)
+    run("seal", "--kit", str(kits / "msk"))
+    run("check", "--kit", str(kits / "msk"), "--no-data", "--no-connection")
+
+
+def test_audit_sums_up_what_left(kits: Path) -> None:
+    kit = kits / "msk"
+    with pytest.raises(ConfigError, match="nothing has been sent"):
+        run("audit", "--kit", str(kit))
+    parts = {"model": {"bytes": 10}, "prototypes": {"bytes": 5, "classes": ["NV", "MEL"]}}
+    for round_number in (1, 2):
+        line = {"time": "t", "job": "j", "task": "train", "code": "OK", "round": round_number, "metrics": "scalar"}
+        append_line(kit / AUDIT_FILE, line | {"bytes": 2_000_000, "parts": parts})
+    append_line(
+        kit / AUDIT_FILE, {"time": "t", "job": "j", "code": "TASK_RESULT_FILTER_ERROR", "bytes": 0, "parts": {}}
+    )
+    summary = run("audit", "--kit", str(kit)).stdout
+    assert "3 replies, 4.0 MB; prototypes of NV (2x), MEL (2x); metrics scalar; 1 replies without content" in summary
+    assert len(json.loads(run("audit", "--kit", str(kit), "--json").stdout)["replies"]) == 3

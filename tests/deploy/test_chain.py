@@ -1,0 +1,66 @@
+"""What is sent to the server: the job folder as it is but for ``custom/``, or with the changes asked for."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedmr_med.config import load_job
+from fedmr_med.deploy import chain as chains
+from fedmr_med.deploy.session import Session
+from fedmr_med.errors import ConfigError
+from fedmr_med.jobs import isic_job
+from tests.deploy.conftest import REPOSITORY
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("meta", sorted((REPOSITORY / "jobs").glob("*/meta.json")), ids=lambda path: path.parent.name)
+def test_a_checked_in_job_is_sent_without_custom_and_otherwise_unchanged(meta: Path, tmp_path: Path) -> None:
+    source = meta.parent
+    staged = chains.stage(source, tmp_path / "staged")
+    sent, here = files(staged), files(source)
+    assert {name for name in here if "/custom/" in name} == here.keys() - sent.keys()
+    assert here.keys() - sent.keys(), "the checked-in job must carry custom/ for the simulator"
+    assert all(here[name] == content for name, content in sent.items())
+
+
+def test_hospitals_and_settings_can_be_changed(tmp_path: Path) -> None:
+    source = REPOSITORY / "jobs" / "isic_fedmr"
+
+    def smaller(job):
+        return job.override({"federation": {"rounds": 2, "min_sites": 2}})
+
+    staged = chains.stage(source, tmp_path / "staged", sites=("bcn", "msk"), adapt=smaller)
+    meta = json.loads((staged / "meta.json").read_text())
+    assert meta["deploy_map"] == {"app": ["server", "bcn", "msk"]}
+    assert meta["min_clients"] == 2
+    assert load_job(staged / "app" / "config" / "fedmr.yaml").federation.rounds == 2
+
+
+def test_a_follow_up_differs_in_the_chain_alone_and_fits_the_checkpoint(tmp_path: Path) -> None:
+    source = REPOSITORY / "jobs" / "isic_fedmr"
+    staged = chains.stage(source, tmp_path / "staged", adapt=lambda job: job.model_copy(update={"chain": "abc"}))
+    first = load_job(source / "app" / "config" / "fedmr.yaml")
+    follow_up = load_job(staged / "app" / "config" / "fedmr.yaml")
+    assert follow_up == first.model_copy(update={"chain": "abc"})
+    assert follow_up.digest() == first.digest() == isic_job("fedmr").digest()
+
+
+def test_an_unknown_hospital_or_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not name the hospital 'mars'"):
+        chains.stage(REPOSITORY / "jobs" / "isic_fedmr", tmp_path / "a", sites=("mars",))
+    with pytest.raises(ConfigError, match=r"meta\.json does not exist"):
+        chains.stage(tmp_path, tmp_path / "b")
+
+
+def test_a_chain_nobody_submitted(provisioned: Path) -> None:
+    with pytest.raises(ConfigError, match="has not submitted the chain 'abc'"):
+        chains.jobs(provisioned / "lead@example.org", "abc")
+
+
+def test_a_hospitals_kit_is_not_a_persons(provisioned: Path) -> None:
+    with pytest.raises(ConfigError, match=r"fed_admin\.json"):
+        Session(provisioned / "msk")

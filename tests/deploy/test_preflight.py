@@ -1,0 +1,127 @@
+"""The preflight: one line per check, and each fault is found and named."""
+
+import datetime
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+
+from fedmr_med.deploy.preflight import Check, preflight
+from fedmr_med.jobs import isic_job
+from tests.deploy.test_connection import point_to, serving
+from tests.e2e.federation import free_port
+
+
+def run(kit: Path, **options: bool) -> dict[str, Check]:
+    """Return the checks by name; the quick ones unless asked."""
+    checks = list(preflight(kit, isic_job("fedmr"), **({"data": False, "connection": False} | options)))
+    return {check.name: check for check in checks}
+
+
+def to_fix(kit: Path, **options: bool) -> dict[str, str]:
+    return {name: check.message for name, check in run(kit, **options).items() if check.outcome == "fix"}
+
+
+def test_a_fresh_kit_with_data_and_a_server_passes(kits: Path) -> None:
+    with serving(kits / "server") as port:
+        point_to(kits / "msk", f"localhost:{port}")
+        checks = run(kits / "msk", data=True, connection=True)
+    assert checks["data"].message.startswith("generated pictures (demo): ")
+    assert checks["connection"].outcome == "pass"
+    assert "kit" in to_fix(kits / "msk"), "the test itself has changed the address in the kit"
+    expected = {"authorization.json", "resources.json", "privacy.json", "client.crt", "rootCA.pem", "disk", "memory"}
+    assert expected <= {name for name, check in checks.items() if check.outcome == "pass"}
+    assert {"GPU", "weights", "policy", "client", "bad images"} <= checks.keys()
+
+
+def test_a_fresh_kit_has_nothing_to_fix(provisioned: Path) -> None:
+    assert to_fix(provisioned / "msk") == {}
+    assert to_fix(provisioned / "server") == {}
+
+
+def test_a_tampered_kit(kits: Path) -> None:
+    path = kits / "msk" / "local" / "privacy.json"
+    path.write_text(path.read_text().replace("task_result_filters", "task_result_filter"))
+    problems = to_fix(kits / "msk")
+    assert "local/privacy.json was changed" in problems["kit"]
+    assert "unknown key 'task_result_filter'" in problems["privacy.json"]
+
+
+def test_a_missing_or_broken_policy(kits: Path) -> None:
+    path = kits / "msk" / "local" / "site.yaml"
+    path.write_text(path.read_text().replace("share_metrics", "shares_metrics"))
+    assert "shares_metrics: is not a known key" in to_fix(kits / "msk")["policy"]
+    path.unlink()
+    assert "does not exist" in to_fix(kits / "msk")["policy"]
+
+
+def test_opened_authorization_and_class_list(kits: Path) -> None:
+    local = kits / "msk" / "local"
+    (local / "authorization.json").write_text('{"format_version": "1.0", "permissions": {"project_admin": "any"}}')
+    (local / "resources.json").write_text('{"class_allow_list": ["*"], "allow_log_streaming": false}')
+    problems = to_fix(kits / "msk")
+    assert "project_admin has the right byoc" in problems["authorization.json"]
+    assert "'*'" in problems["resources.json"]
+
+
+def expire(kit: Path) -> None:
+    """Replace the site's certificate by one of yesterday."""
+    path = kit / "startup" / "client.crt"
+    old = x509.load_pem_x509_certificate(path.read_bytes())
+    key = serialization.load_pem_private_key((kit / "startup" / "client.key").read_bytes(), password=None)
+    now = datetime.datetime.now(datetime.UTC)
+    new = (
+        x509.CertificateBuilder()
+        .subject_name(old.subject)
+        .issuer_name(old.issuer)
+        .public_key(old.public_key())
+        .serial_number(old.serial_number)
+        .not_valid_before(now - datetime.timedelta(days=10))
+        .not_valid_after(now - datetime.timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    path.write_bytes(new.public_bytes(serialization.Encoding.PEM))
+
+
+def test_an_expired_certificate(kits: Path) -> None:
+    expire(kits / "msk")
+    assert "expired on" in to_fix(kits / "msk")["client.crt"]
+
+
+def test_no_certificate_at_all(kits: Path) -> None:
+    for name in ("client.crt", "rootCA.pem"):
+        (kits / "msk" / "startup" / name).unlink()
+    assert "holds no" in to_fix(kits / "msk")["certificate"]
+
+
+def test_a_server_that_is_not_there(kits: Path) -> None:
+    point_to(kits / "msk", f"localhost:{free_port()}")
+    assert "cannot be reached" in to_fix(kits / "msk", connection=True)["connection"]
+
+
+def test_a_clock_that_is_off(kits: Path) -> None:
+    with serving(kits / "server") as port:  # its clock stands still, in July
+        point_to(kits / "msk", f"localhost:{port}")
+        assert "apart from the server's" in to_fix(kits / "msk", connection=True)["clock"]
+
+
+def test_data_that_is_missing(kits: Path) -> None:
+    (kits / "msk" / "local" / "site.yaml").write_text(
+        "data: {source: flamby_isic, center: 4, root: /no/such/folder}\npolicy: {}\n"
+    )
+    assert "/no/such/folder" in to_fix(kits / "msk", data=True)["data"]
+
+
+def test_the_servers_weights_file(provisioned: Path) -> None:
+    job = isic_job("fedmr").override({"model": {"options": {"pretrained": "/no/such/weights.pth"}}})
+    found = {check.name: check for check in preflight(provisioned / "server", job)}
+    assert found["weights"].outcome == "fix"
+    assert "/no/such/weights.pth" in found["weights"].message
+
+
+@pytest.mark.parametrize("name", ["fed_client.json", "client.key"])
+def test_a_kit_without_its_files_does_not_end_in_a_stack_trace(kits: Path, name: str) -> None:
+    (kits / "msk" / "startup" / name).unlink()
+    problems = to_fix(kits / "msk", connection=True)
+    assert "connection" in problems

@@ -1,0 +1,92 @@
+"""Provisioning: every kit is locked and signed; a project that cannot work is refused before anything is written."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedmr_med.data.flamby_isic import HOSPITALS
+from fedmr_med.deploy import kit
+from fedmr_med.deploy.manifest import verify
+from fedmr_med.deploy.provision import provision
+from fedmr_med.errors import ConfigError
+from fedmr_med.files import write_text
+from tests.deploy.conftest import PROJECT, REPOSITORY, SITE
+
+
+def test_the_checked_in_project_names_server_hospitals_admin_and_lead(tmp_path: Path) -> None:
+    folder = provision(
+        REPOSITORY / "provisioning" / "project.yml", tmp_path, REPOSITORY / "sites", host="fl.example.org", port=4711
+    )
+    assert {path.name for path in folder.iterdir()} == {
+        "server",
+        *HOSPITALS,
+        "admin@coordinator.org",
+        "lead@coordinator.org",
+    }
+    target = json.loads((folder / "bcn" / "startup" / "fed_client.json").read_text())["servers"][0]["service"]["target"]
+    assert target == "fl.example.org:4711"
+    for name in ("server", *HOSPITALS):
+        assert verify(folder / name).intact
+    again = provision(REPOSITORY / "provisioning" / "project.yml", tmp_path, REPOSITORY / "sites")
+    assert again != folder
+    key = "startup/client.key"
+    assert (again / "bcn" / key).read_bytes() == (folder / "bcn" / key).read_bytes(), "a second run keeps the keys"
+
+
+def test_kits_are_locked(provisioned: Path) -> None:
+    for name, server in (("msk", False), ("server", True)):
+        local = provisioned / name / "local"
+        for file in (kit.RESOURCES, f"{kit.RESOURCES}.default"):
+            assert kit.lint_resources(kit.read_json(local / file), server=server) == []
+        for file in (kit.AUTHORIZATION, f"{kit.AUTHORIZATION}.default"):
+            assert kit.lint_authorization(kit.read_json(local / file)) == []
+    assert kit.lint_privacy(kit.read_json(provisioned / "msk" / "local" / kit.PRIVACY)) == []
+    assert (provisioned / "msk" / "local" / "site.yaml").read_text() == SITE
+
+
+def test_the_server_keeps_its_jobs_in_its_workspace(provisioned: Path) -> None:
+    text = (provisioned / "server" / "local" / kit.RESOURCES).read_text()
+    assert "/tmp" not in text
+    assert "fedmr_med.flare.stores.WorkspaceJobManager" in text
+
+
+def test_every_class_on_the_lists_exists_and_every_class_of_a_job_is_on_them() -> None:
+    from importlib import import_module
+
+    for path in (*kit.SITE_CLASSES, *kit.SERVER_CLASSES, kit.FILTER, kit.GUARD, kit.AUDIT):
+        module, _, name = path.rpartition(".")
+        assert hasattr(import_module(module), name)
+    for meta in (REPOSITORY / "jobs").glob("*/meta.json"):
+        config = meta.parent / "app" / "config"
+        server = json.loads((config / "config_fed_server.json").read_text())
+        named = {part["path"] for part in (*server["workflows"], *server["components"])}
+        assert named == set(kit.SERVER_CLASSES)
+        client = json.loads((config / "config_fed_client.json").read_text())
+        assert {part["executor"]["path"] for part in client["executors"]} == set(kit.SITE_CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"participants": None}, "participants must be a list"),
+        ({"builders": []}, "builders must list"),
+        ({"api_version": 2}, "API version"),
+    ],
+)
+def test_a_project_that_cannot_work_is_refused(tmp_path: Path, change: dict, message: str) -> None:
+    write_text(tmp_path / "project.yml", yaml.safe_dump(yaml.safe_load(PROJECT) | change))
+    write_text(tmp_path / "sites" / "msk" / "site.yaml", SITE)
+    with pytest.raises(ConfigError, match=message):
+        provision(tmp_path / "project.yml", tmp_path / "workspace", tmp_path / "sites")
+
+
+def test_a_hospital_without_a_valid_site_file_is_refused(tmp_path: Path) -> None:
+    write_text(tmp_path / "project.yml", PROJECT)
+    with pytest.raises(ConfigError, match=r"msk/site\.yaml does not exist"):
+        provision(tmp_path / "project.yml", tmp_path / "workspace", tmp_path / "sites")
+    write_text(tmp_path / "sites" / "msk" / "site.yaml", SITE.replace("share_metrics", "share_metric"))
+    with pytest.raises(ConfigError, match=r"policy\.share_metric: is not a known key"):
+        provision(tmp_path / "project.yml", tmp_path / "workspace", tmp_path / "sites")
+    assert not (tmp_path / "workspace").exists()

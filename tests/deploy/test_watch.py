@@ -1,0 +1,124 @@
+"""Watching a chain, with a scripted server: what is said, when a follow-up is sent, when it gives up."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedmr_med.config import dump_yaml
+from fedmr_med.deploy.session import JobState, ServerLostError
+from fedmr_med.deploy.watch import Watcher, progress_line
+from fedmr_med.errors import DeployError
+from fedmr_med.files import write_text
+from fedmr_med.jobs import isic_job
+
+DONE = JobState("FINISHED:COMPLETED", alive=False)
+FAILED = JobState("FINISHED:EXECUTION_EXCEPTION", alive=False, detail=("msk: OK", "bcn: BYOC not permitted"))
+RUNNING = JobState("RUNNING", alive=True)
+GHOST = JobState("RUNNING", alive=False)
+
+
+class Script:
+    """A server that says what it is told to say, one answer per look."""
+
+    def __init__(self, kit: Path, answers: list[JobState | Exception], rounds: list[int] | None = None):
+        self.kit = kit
+        self.answers = answers
+        self.rounds = rounds or []
+        self.submitted: list[Path] = []
+
+    def state(self, job: str) -> JobState:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def progress(self, job: str) -> dict | None:
+        return progress(self.rounds.pop(0)) if self.rounds else None
+
+    def hospitals(self) -> tuple[str, ...]:
+        return tuple("abcdef")
+
+    def submit(self, folder: Path) -> str:
+        self.submitted.append(folder)
+        return f"job{len(self.submitted) + 1}"
+
+
+def progress(round_number: int, **changes: object) -> dict:
+    return {
+        "round": round_number,
+        "rounds": 4,
+        "answered": ["bcn"],
+        "waiting": ["msk"],
+        "refused": {},
+        "balanced_accuracy": None,
+        "seconds_left": None,
+    } | changes
+
+
+def watch(tmp_path: Path, answers: list, *, resume: bool = True, rounds: list[int] | None = None) -> tuple:
+    folder = tmp_path / "chains" / "job1"
+    write_text(folder / "jobs.json", '["job1"]')
+    write_text(folder / "job" / "isic" / "meta.json", json.dumps({"deploy_map": {"app": ["server"]}}))
+    write_text(folder / "job" / "isic" / "app" / "config" / "fedmr.yaml", dump_yaml(isic_job("fedmr")))
+    script, said = Script(tmp_path, answers, rounds), []
+    watcher = Watcher(script, "job1", said.append, poll=0.0, patience=5)
+    return watcher.run(resume=resume), said, script
+
+
+def test_a_job_that_completes(tmp_path: Path) -> None:
+    watched, said, _ = watch(tmp_path, [RUNNING] * 6 + [DONE], rounds=[1, 1])
+    assert watched.jobs == ("job1",)
+    assert said == ["job job1: running", progress_line(progress(1))], "a line is said once"
+
+
+def test_a_failed_job_is_resumed_until_the_chain_is_complete(tmp_path: Path) -> None:
+    watched, said, script = watch(tmp_path, [FAILED, RUNNING, FAILED, DONE])
+    assert watched.jobs == ("job1", "job2", "job3")
+    assert len(script.submitted) == 2
+    assert any("bcn: BYOC not permitted" in line for line in said)
+
+
+def test_a_job_under_which_the_server_was_restarted_is_resumed(tmp_path: Path) -> None:
+    answers = [RUNNING, ServerLostError("gone"), ServerLostError("gone"), *[GHOST] * 5, DONE]
+    watched, said, _ = watch(tmp_path, answers)
+    assert len(watched.jobs) == 2
+    assert "waiting: gone" in said
+    assert any("the server was restarted under it" in line for line in said)
+
+
+def test_a_process_that_is_late_is_not_a_ghost(tmp_path: Path) -> None:
+    watched, _, _ = watch(tmp_path, [GHOST, GHOST, RUNNING, GHOST, DONE])
+    assert watched.jobs == ("job1",)
+
+
+def test_without_resume_the_command_to_go_on_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DeployError, match="deploy watch job1 --resume"):
+        watch(tmp_path, [FAILED], resume=False)
+
+
+def test_jobs_that_get_nowhere_end_the_watch(tmp_path: Path) -> None:
+    with pytest.raises(DeployError, match="The last 3 jobs got no further"):
+        watch(tmp_path, [FAILED] * 3)
+
+
+def test_jobs_that_make_progress_are_resumed_as_often_as_needed(tmp_path: Path) -> None:
+    answers = [state for _ in range(6) for state in (*[RUNNING] * 5, FAILED)] + [DONE]
+    watched, _, _ = watch(tmp_path, answers, rounds=[0, 1, 1, 2, 3, 4])
+    assert len(watched.jobs) == 7
+
+
+def test_a_server_that_never_comes_back_ends_the_watch(tmp_path: Path) -> None:
+
+    script = Script(tmp_path, [ServerLostError("gone")] * 10**6)
+    write_text(tmp_path / "chains" / "job1" / "jobs.json", '["job1"]')
+    with pytest.raises(ServerLostError):
+        Watcher(script, "job1", lambda line: None, poll=0.0, patience=0.2).run(resume=True)
+
+
+def test_the_line_says_round_hospitals_metric_and_time_left() -> None:
+    line = progress_line(progress(1, refused={"bcn": "NaN"}, balanced_accuracy=0.4321, seconds_left=200.0))
+    assert line == (
+        "round 2/4 · in: bcn · waiting for: msk · refused: bcn (NaN) · balanced accuracy 0.432 · about 3 min left"
+    )
+    assert progress_line(progress(4)).startswith("all 4 rounds done")

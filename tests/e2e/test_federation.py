@@ -1,0 +1,56 @@
+"""A provisioned federation from submission to the downloaded model, with each hospital in control."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedmr_med.checkpoint import load_model
+from fedmr_med.config import JobConfig
+from fedmr_med.runner import Federation as InProcess
+from fedmr_med.sites import load_site
+from tests.e2e.federation import Federation
+from tests.small import small_job
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+
+TWO = ("msk", "vienna-dias")
+
+
+def tiny_job(method: str = "fedmr", *, rounds: int = 2, sites: int = 2) -> JobConfig:
+    """Return a job whose rounds take a moment."""
+    return small_job(
+        method,
+        name=f"tiny_{method}",
+        task={"transform": "plain", "image_size": 24},
+        federation={"rounds": rounds, "min_sites": sites, "grace_seconds": 1, "timeout_seconds": 120},
+    )
+
+
+def in_process(federation: Federation, job: JobConfig, folder: Path, sites: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Return the model of the same job, run without a break in this process."""
+    configs = {name: load_site(federation.kit(name) / "local" / "site.yaml") for name in sites}
+    torch.set_num_threads(1)
+    return InProcess(job, configs, folder).run().model
+
+
+def assert_same_model(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
+    assert a.keys() == b.keys()
+    assert all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def test_from_submission_to_the_model(federation: Federation, tmp_path: Path) -> None:
+    job = tiny_job(sites=3)
+    chain = federation.submit(job)
+    watched = federation.cli("deploy", "watch", chain, "--json")
+    assert json.loads(watched.stdout) == {"chain": chain, "jobs": [chain], "status": "FINISHED:COMPLETED"}
+    assert "round 1/2" in watched.stderr or "round 2/2" in watched.stderr
+    federation.cli("deploy", "download", chain, "--out", str(tmp_path / "out"))
+    expected = in_process(federation, job, tmp_path / "in_process", tuple(federation.sites))
+    assert_same_model(load_model(tmp_path / "out" / "checkpoint.pt"), expected)
+    results = json.loads((tmp_path / "out" / "results.json").read_text())["runs"][0]
+    sites = results["history"]["rounds"][-1]["sites"]
+    assert sites["msk"]["shared_classes"] == []
+    assert sites["vienna-dias"]["shared_classes"]

@@ -1,0 +1,130 @@
+"""Hostile jobs against an opted-out, locked hospital; the same jobs against an unlocked one leak.
+
+The coordinator is hostile here: its server is unlocked and lets everything through. What counts is what the
+hospitals let out, looked for in the bytes that reached the server.
+
+- ``msk`` has opted out and has the kit as provisioned;
+- ``rosendahl`` has opted out and lost its locks (any class, any code), but has filter and guard;
+- ``vienna-dias`` has opted out in its site file and has nothing else: the positive control.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmr_med.deploy.kit import AUTHORIZATION, PRIVACY, RESOURCES
+from fedmr_med.flare.audit import AUDIT_FILE
+from tests.e2e.federation import ADMIN, SERVER, Federation, wait_for
+from tests.e2e.hostile import CANARY, received
+from tests.e2e.test_federation import tiny_job
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+
+LOCKED, GUARDED, OPEN = "msk", "rosendahl", "vienna-dias"
+HOSTILE = "tests.e2e.hostile"
+EVERYTHING = {"format_version": "1.0", "permissions": {"project_admin": "any", "lead": "any"}}
+
+Change = Callable[[dict[str, Any], dict[str, Any], Path], None]
+
+
+@pytest.fixture(scope="module")
+def hostile(federation: Federation) -> Federation:
+    """The federation with a hostile coordinator, all hospitals opted out."""
+    for name in (GUARDED, OPEN):
+        federation.cli("site", "policy", "set", "--share-prototypes", "off", kit=name)
+    for name in (SERVER, GUARDED, OPEN):
+        local = federation.kit(name) / "local"
+        resources = json.loads((local / RESOURCES).read_text()) | {"class_allow_list": ["*"]}
+        (local / RESOURCES).write_text(json.dumps(resources))
+        (local / AUTHORIZATION).write_text(json.dumps(EVERYTHING))
+        if name != GUARDED:
+            (local / PRIVACY).unlink()
+        federation.kill(name)
+        federation.start(name)
+    federation.wait_connected()
+    return federation
+
+
+def attack(federation: Federation, name: str, sites: tuple[str, ...], change: Change) -> dict[str, Any]:
+    """Submit a spoiled job past the toolkit, as FLARE's own client would, and wait for its end."""
+    folder = federation.write_job(tiny_job(rounds=1, sites=1).model_copy(update={"name": name}), sites=sites)
+    (folder / "app" / "custom" / "README").unlink()
+    (folder / "app" / "custom").rmdir()
+    config = folder / "app" / "config"
+    server = json.loads((config / "config_fed_server.json").read_text())
+    server["components"].append({"id": "recorder", "path": f"{HOSTILE}.Recorder"})
+    (config / "config_fed_server.json").write_text(json.dumps(server))
+    meta = json.loads((folder / "meta.json").read_text())
+    client = json.loads((config / "config_fed_client.json").read_text())
+    change(meta, client, folder)
+    (folder / "meta.json").write_text(json.dumps(meta))
+    (config / "config_fed_client.json").write_text(json.dumps(client))
+    return federation.as_person(f"done = until_ended(session, session.submit(Path({str(folder)!r})))", ADMIN)
+
+
+def filter_puts_back(meta: dict[str, Any], client: dict[str, Any], folder: Path) -> None:
+    client["task_result_filters"] = [{"tasks": ["train"], "filters": [{"path": f"{HOSTILE}.PutPrototypesBack"}]}]
+
+
+def custom_code(meta: dict[str, Any], client: dict[str, Any], folder: Path) -> None:
+    (folder / "app" / "custom").mkdir()
+    (folder / "app" / "custom" / "evil.py").write_text("from tests.e2e.hostile import LeakyExecutor\n")
+    client["executors"][0]["executor"]["path"] = "evil.LeakyExecutor"
+
+
+def unknown_scope(meta: dict[str, Any], client: dict[str, Any], folder: Path) -> None:
+    meta["scope"] = "open"
+    filter_puts_back(meta, client, folder)
+
+
+def leaked(federation: Federation, job: str, site: str) -> bool:
+    return any(CANARY.tobytes() in message for message in received(federation.kit(SERVER), job, site))
+
+
+def test_a_filter_that_puts_prototypes_back(hostile: Federation) -> None:
+    alone = attack(hostile, "filter_locked", (LOCKED,), filter_puts_back)
+    assert alone["status"] != "FINISHED:COMPLETED"
+    assert received(hostile.kit(SERVER), alone["job"], LOCKED) == [], "the locked hospital did not even start it"
+    both = attack(hostile, "filter_open", (GUARDED, OPEN), filter_puts_back)
+    assert leaked(hostile, both["job"], OPEN), "the positive control leaks"
+    assert received(hostile.kit(SERVER), both["job"], GUARDED), "the guarded hospital answered"
+    assert not leaked(hostile, both["job"], GUARDED), "but its guard emptied the reply"
+    line = json.loads((hostile.kit(GUARDED) / AUDIT_FILE).read_text().splitlines()[-1])
+    assert (line["code"], line["bytes"]) in (("TASK_RESULT_FILTER_ERROR", 0), ("OK", 0))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [(custom_code, "BYOC not permitted"), (unknown_scope, "privacy scope 'open' is not allowed")],
+)
+def test_custom_code_and_an_unknown_scope_are_refused_and_the_others_go_on(
+    hostile: Federation, change: Change, reason: str
+) -> None:
+    done = attack(hostile, change.__name__, (LOCKED, OPEN), change)
+    assert any(line.startswith(LOCKED) and reason in line for line in done["detail"]), done
+    assert received(hostile.kit(SERVER), done["job"], LOCKED) == []
+    assert leaked(hostile, done["job"], OPEN), "the positive control leaks"
+    assert done["status"] == "FINISHED:COMPLETED", "the other hospital goes on"
+
+
+def test_a_job_that_starts_a_program(hostile: Federation) -> None:
+    marks = {name: hostile.folder / f"{name}.was-here" for name in (LOCKED, OPEN)}
+
+    def start_a_program(meta: dict[str, Any], client: dict[str, Any], folder: Path) -> None:
+        script = f'touch "{hostile.folder}/$(basename "$PWD").was-here"'
+        program = {"path": "subprocess.Popen", "args": {"args": ["bash", "-c", script]}}
+        client["components"] = [{"id": "program", **program}]
+
+    for name in (LOCKED, OPEN):
+        attack(hostile, f"program_{name}", (name,), start_a_program)
+    wait_for(marks[OPEN].exists, "the program ran at the unlocked hospital")
+    assert not marks[LOCKED].exists()
+
+
+def test_shell_commands_of_an_administrator(hostile: Federation) -> None:
+    look = "done = shell(session, {!r})"
+    assert "site.yaml" in hostile.as_person(look.format(OPEN), ADMIN)["answer"]
+    assert "site.yaml" not in hostile.as_person(look.format(LOCKED), ADMIN)["answer"]

@@ -1,0 +1,86 @@
+"""The two ISIC jobs as they are checked in: they learn on the demo, and run on real images where there are some."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedmr_med.config import load_job
+from fedmr_med.data.flamby_isic import HOSPITALS
+from fedmr_med.data.prepare import prepare_isic
+from tests.conftest import REPOSITORY
+from tests.e2e.simulator import Simulation, change_job, simulate
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+CHANCE = 1 / 8
+
+
+def run(name: str, folder: Path, *options: str) -> Simulation:
+    done = simulate(REPOSITORY / "jobs" / name, folder / "workspace", *options)
+    assert done.exit_code == 0, done.output[-3000:]
+    return done
+
+
+@pytest.mark.parametrize("name", ["isic_fedmr", "isic_fedavg"])
+def test_six_hospitals_learn_on_the_demo(name: str, tmp_path: Path) -> None:
+    job = load_job(REPOSITORY / "jobs" / name / "app" / "config" / "fedmr.yaml").for_demo()
+    done = run(name, tmp_path, "-t", "6")
+    history = done.state(job).history
+    assert len(history.rounds) >= 3
+    for record in history.rounds:
+        assert set(record.sites) == set(HOSPITALS)
+    final = history.evaluations[-1]
+    assert final.round == len(history.rounds)
+    assert final.pooled.balanced_accuracy >= 0.25
+    assert set(final.pooled_sites) == set(HOSPITALS)
+    sharing = {site for site, part in history.rounds[0].sites.items() if part.shared_classes}
+    assert sharing == (set(HOSPITALS) - {"msk"} if name == "isic_fedmr" else set())
+
+
+def test_with_learning_rate_zero_it_stays_at_chance(tmp_path: Path) -> None:
+    folder = tmp_path / "isic_fedmr"
+    shutil.copytree(REPOSITORY / "jobs" / "isic_fedmr", folder)
+    job = change_job(folder, demo=True, train={"lr": 0.0, "epochs": 1}, federation={"rounds": 1})
+    done = simulate(folder, tmp_path / "workspace", "-t", "6")
+    assert done.exit_code == 0, done.output[-3000:]
+    for evaluation in done.state(job).history.evaluations:
+        assert evaluation.pooled.balanced_accuracy < CHANCE + 0.07
+
+
+def test_a_short_job_on_real_images(tmp_path: Path, shared_data: Path) -> None:
+    raw = shared_data / "fed_isic2019"
+    subset = tmp_path / "raw"
+    wanted = _smallest_centre(raw, subset)
+    prepared = tmp_path / "prepared"
+    prepare_isic(subset, prepared, workers=2)
+    folder = tmp_path / "isic_fedmr"
+    shutil.copytree(REPOSITORY / "jobs" / "isic_fedmr", folder)
+    job = change_job(
+        folder,
+        task={"image_size": 48},
+        model={"name": "small_cnn"},
+        train={"updates": 3, "batch_size": 16},
+        federation={"rounds": 1, "min_sites": 1},
+    )
+    done = simulate(folder, tmp_path / "workspace", "-c", "vienna-dias", environment={"FEDMR_MED_ISIC": str(prepared)})
+    assert done.exit_code == 0, done.output[-3000:]
+    assert "DEMO" not in done.output
+    record = done.state(job).history.rounds[0].sites["vienna-dias"]
+    assert record.samples == 351
+    assert record.images_total == wanted == 351 + 88
+    assert record.shared_classes == ("MEL", "NV")
+    assert np.isfinite(list(record.terms.values())).all()
+
+
+def _smallest_centre(raw: Path, folder: Path) -> int:
+    """Copy the images of centre 5 and the split file; return how many images there are."""
+    rows = [line.split(",") for line in (raw / "train_test_split").read_text().splitlines()]
+    header, rows = rows[0], rows[1:]
+    names = [row[header.index("image")] for row in rows if row[header.index("center")] in ("5", "5.0")]
+    (folder / "ISIC_2019_Training_Input").mkdir(parents=True)
+    for name in names:
+        shutil.copy(raw / "ISIC_2019_Training_Input" / f"{name}.jpg", folder / "ISIC_2019_Training_Input")
+    shutil.copy(raw / "train_test_split", folder)
+    return len(names)

@@ -1,0 +1,175 @@
+"""Jobs in FLARE's real simulator: opt-out on the wire, reproducibility, what a person sees.
+
+Small pictures and a small network: what is tested here is the federation, not the learning.
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from nvflare.apis.dxo import from_shareable
+from nvflare.fuel.utils import fobs
+from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
+
+from fedmr_med import models
+from fedmr_med.flare import wire
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.state import GlobalState
+from fedmr_med.training import class_sums
+from tests.e2e.simulator import Simulation, record_wire, simulate, write_test_job
+from tests.small import initial_state, small_hospital, small_job, task_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+CENTERS = {"bcn": 0, "msk": 4, "vienna-dias": 5}
+JOB = small_job(federation={"rounds": 2, "min_sites": 3})
+
+
+def site_yaml(site: str, share: str) -> str:
+    policy = f"{{share_prototypes: {share}, share_metrics: per_class}}"
+    return f"data: {{source: flamby_isic, center: {CENTERS[site]}}}\npolicy: {policy}\n"
+
+
+def run(
+    folder: Path, *options: str, msk: str = "false", others: str = "true", delays: dict[str, float] | None = None
+) -> tuple[Simulation, Path]:
+    """Run the small job; return the finished run and the folder with the recorded replies."""
+    sites = {site: site_yaml(site, msk if site == "msk" else others) for site in CENTERS}
+    job_folder, records = write_test_job(folder / "job", JOB, sites), folder / "records"
+    record_wire(job_folder, records, delays)
+    done = simulate(job_folder, folder / "workspace", *options)
+    assert done.exit_code == 0, done.output[-3000:]
+    return done, records
+
+
+@pytest.fixture(scope="module")
+def opted_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Simulation, Path]:
+    return run(tmp_path_factory.mktemp("out"), "-t", "3")
+
+
+@pytest.fixture(scope="module")
+def opted_in(tmp_path_factory: pytest.TempPathFactory) -> tuple[Simulation, Path]:
+    """The positive control: msk shares. bcn shares one class only."""
+    return run(tmp_path_factory.mktemp("in"), "-t", "3", msk="true", others="[NV]")
+
+
+def own_sums(site: str, folder: Path) -> ClassSums:
+    """What the site's class sums are after its first round, whether or not it shares them."""
+    hospital = small_hospital(site, JOB, folder)
+    hospital.train(task_for(initial_state(JOB), JOB))
+    return class_sums(hospital.network, hospital.prototype_batches, JOB.task.num_classes)
+
+
+def model_hash(state: GlobalState) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(state.model):
+        digest.update(name.encode() + state.model[name].tobytes())
+    digest.update(state.prototypes.means.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def test_the_wire_of_an_opted_out_site_holds_no_prototype(
+    opted_out: tuple[Simulation, Path], opted_in: tuple[Simulation, Path], tmp_path: Path
+) -> None:
+    sums = own_sums("msk", tmp_path)
+    shared = [c for c in range(8) if sums.counts[c] >= 10]
+    assert shared
+    silent, sharing = ((records / "msk-0").read_bytes() for _, records in (opted_out, opted_in))
+    for c in shared:
+        row = sums.sums[c].float().numpy().tobytes()
+        assert row in sharing, "the positive control must find the sums"
+        assert row not in silent
+    for key in (b"prototypes", b"sums", b"counts"):
+        assert key in sharing
+        assert key not in silent
+
+
+def test_the_opted_out_site_is_absent_from_the_prototypes_and_still_trains_with_them(
+    opted_out: tuple[Simulation, Path],
+) -> None:
+    nvflare_fobs_initialize()
+    done, records = opted_out
+    state = done.state(JOB)
+    last = [from_shareable(fobs.loads((records / f"{site}-1").read_bytes())) for site in ("bcn", "vienna-dias")]
+    rows = [dxo.data[wire.PROTOTYPES].data for dxo in last]
+    for c in range(8):
+        held = [(r["sums"][r["classes"] == c], r["counts"][r["classes"] == c]) for r in rows if c in r["classes"]]
+        if held:
+            mean = sum(sums[0].astype(np.float64) for sums, _ in held) / sum(counts[0] for _, counts in held)
+            np.testing.assert_allclose(state.prototypes.means[c].numpy(), mean, rtol=1e-6)
+    record = state.history.rounds[1].sites["msk"]
+    assert record.shared_classes == ()
+    assert record.terms["inter"] > 0
+
+
+def test_opting_out_class_by_class(opted_in: tuple[Simulation, Path]) -> None:
+    done, _ = opted_in
+    sites = done.state(JOB).history.rounds[0].sites
+    assert sites["bcn"].shared_classes == ("NV",)
+    assert set(sites["msk"].shared_classes) == {"MEL", "NV", "BKL"}
+
+
+def test_the_number_of_threads_and_the_order_of_arrival_change_nothing(
+    opted_out: tuple[Simulation, Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    together, _ = opted_out
+    bare, _ = run(tmp_path_factory.mktemp("bare"))
+    first, last = _arrivals(together.output)[0], _arrivals(together.output)[-1]
+    delayed, _ = run(tmp_path_factory.mktemp("delayed"), "-t", "3", delays={first: 6.0, last: 0.0})
+    assert _arrivals(delayed.output)[-1] == first, "the delay must have changed who answered last"
+    assert model_hash(bare.state(JOB)) == model_hash(together.state(JOB)) == model_hash(delayed.state(JOB))
+
+
+def _arrivals(output: str) -> list[str]:
+    """Sites in the order in which their first reply was taken."""
+    lines = [line for line in output.splitlines() if "round 1/2 ·" in line]
+    return [line.split("·")[1].strip() for line in lines]
+
+
+def test_if_nobody_shares_fedmr_runs_with_the_intra_loss_alone(tmp_path: Path) -> None:
+    done, _ = run(tmp_path, "-t", "3", others="false")
+    state = done.state(JOB)
+    assert not state.prototypes.available.any()
+    for record in state.history.rounds:
+        for site in record.sites.values():
+            assert site.terms["inter"] == 0
+            assert site.terms["intra"] > 0
+
+
+def test_what_a_person_sees(opted_out: tuple[Simulation, Path]) -> None:
+    done, _ = opted_out
+    for site in CENTERS:
+        for number in (1, 2):
+            lines = [line for line in done.output.splitlines() if f"round {number}/2 · {site}" in line]
+            assert len(lines) == 1, f"one line per hospital and round, not {lines}"
+    for text in ("Balanced accuracy", "pooled", "What each hospital took part with", "checkpoint:", "DEMO"):
+        assert text in done.output
+    assert (done.chain / "results.json").exists()
+    best = torch.load(done.chain / "best_model.pt", weights_only=True)
+    scores = {e.round: e.pooled.balanced_accuracy for e in done.state(JOB).history.evaluations}
+    assert sorted(scores) == [0, 1, 2], "the last round's model is scored too"
+    assert best["balanced_accuracy"] == max(scores.values())
+    network = models.build(JOB.model.name, num_classes=8)
+    models.load_arrays(network, {name: tensor.numpy() for name, tensor in best["model"].items()})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda text: text + "polcy: {}\n", "polcy"),
+        (lambda text: text.replace("center: 4", "center: 4, root: /nowhere"), "/nowhere"),
+    ],
+    ids=["unknown key", "missing folder"],
+)
+def test_a_site_that_cannot_take_part_ends_the_job_with_a_reason(
+    tmp_path: Path, spoil: Callable[[str], str], message: str
+) -> None:
+    sites = {"msk": spoil(site_yaml("msk", "true"))}
+    job = JOB.override({"federation": {"min_sites": 1}})
+    done = simulate(write_test_job(tmp_path / "job", job, sites), tmp_path / "workspace")
+    assert done.exit_code != 0
+    assert message in done.output
+    assert not (done.chain / "checkpoint.pt").exists()
