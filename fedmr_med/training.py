@@ -10,12 +10,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedmr_med import optim
 from fedmr_med.config import TrainConfig
 from fedmr_med.criterion import Criterion
 from fedmr_med.data.loading import Batches
 from fedmr_med.methods.base import Batch, ClientHalf, LocalResult
 from fedmr_med.metrics import confusion_matrix
 from fedmr_med.models.base import Network
+from fedmr_med.optim import Optimizer
 from fedmr_med.prototypes import ClassSums
 
 
@@ -69,27 +71,42 @@ def train(
         Aborted: ``should_stop`` said so.
     """
     device = next(network.parameters()).device
-    optimizer = _optimizer(network, config)
+    optimizer = optim.build(network.parameters(), config)
     sums: dict[str, Tensor] = {}
     network.train()
-    for images, labels in itertools.islice(_endless(batches, stream), client.local.steps):
+    for images, labels in itertools.islice(endless(batches, stream), client.local.steps):
         if should_stop():
             raise Aborted
-        images, labels = to_device(images, device), labels.to(device)  # noqa: PLW2901
-        with autocast(device, config.precision):
-            features, logits = network(images)
-        exact_logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        classification = criterion(exact_logits, labels)
-        terms = client.objective(Batch(images, labels, features, logits, classification))
-        optimizer.zero_grad(set_to_none=True)
-        torch.stack([*terms.values()]).sum().backward()  # type: ignore[no-untyped-call]
-        client.after_backward()
-        optimizer.step()
-        for name, term in terms.items():
-            sums[name] = sums.get(name, torch.zeros((), device=device)) + term.detach()
+        for name, term in train_step(network, client, optimizer, criterion, images, labels, config.precision).items():
+            sums[name] = sums.get(name, torch.zeros((), device=device)) + term
+    optimizer.zero_grad()  # the gradients are as large as the model; free them before the reply is made
     trained = {name: parameter.detach() for name, parameter in network.named_parameters()}
     means = {name: float(value) / client.local.steps for name, value in sums.items()}
     return Trained(client.finish(trained), means)
+
+
+def train_step(
+    network: Network,
+    client: ClientHalf,
+    optimizer: Optimizer,
+    criterion: Criterion,
+    images: Tensor,
+    labels: Tensor,
+    precision: str = "float32",
+) -> dict[str, Tensor]:
+    """Take one optimiser step on one mini-batch; return the weighted terms of the objective, detached."""
+    device = next(network.parameters()).device
+    images, labels = to_device(images, device), labels.to(device)
+    with autocast(device, precision):
+        features, logits = network(images)
+    exact_logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    classification = criterion(exact_logits, labels)
+    terms = client.objective(Batch(images, labels, features, logits, classification))
+    optimizer.zero_grad()
+    torch.stack([*terms.values()]).sum().backward()  # type: ignore[no-untyped-call]
+    client.after_backward()
+    optimizer.step()
+    return {name: term.detach() for name, term in terms.items()}
 
 
 @torch.no_grad()
@@ -130,15 +147,7 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[obj
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
 
 
-def _optimizer(network: Network, config: TrainConfig) -> torch.optim.Optimizer:
-    if config.optimizer == "adam":
-        return torch.optim.Adam(network.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-    return torch.optim.SGD(
-        network.parameters(), lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay
-    )
-
-
-def _endless(batches: Batches, stream: tuple[int | str, ...]) -> Iterator[tuple[Tensor, Tensor]]:
+def endless(batches: Batches, stream: tuple[int | str, ...]) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the batches of epoch after epoch, each in its own order."""
     for epoch in itertools.count():
         yield from batches.epoch(*stream, epoch, shuffle=True, drop_single=True)
