@@ -123,6 +123,8 @@ class FederationConfig(Strict):
         buffers: what becomes of BatchNorm statistics: ``average`` like weights, or ``first``: those of the
             first site, as FLamby scores its models.
         max_norm: a reply with an array of a larger norm is refused.
+        wire: type of the model's parameters between server and sites; ``float16`` halves the bytes. Everything else
+            (buffers, prototypes, what a method adds) stays as it is.
     """
 
     rounds: int = Field(ge=1)
@@ -132,6 +134,11 @@ class FederationConfig(Strict):
     grace_seconds: int = Field(10, ge=0)
     buffers: Literal["average", "first"] = "average"
     max_norm: float = Field(1e9, gt=0)
+    wire: Literal["float32", "float16"] = "float32"
+
+    def halved(self, parameters: frozenset[str]) -> frozenset[str]:
+        """Return which of the model's parameters are sent as float16."""
+        return parameters if self.wire == "float16" else frozenset()
 
 
 class JobConfig(Strict):

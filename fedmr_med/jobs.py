@@ -43,7 +43,7 @@ def isic_job(method: str) -> JobConfig:
             # A few minutes on two cores, from scratch. FLamby's class weights are made from the real class counts,
             # which the demo does not have; its pictures vary enough without augmentation.
             "demo": {
-                "task": {"image_size": 48},
+                "task": {"image_size": 40},
                 "model": {"options": {"bn_momentum": 0.1, "dropout": 0.0, "drop_connect": 0.0}},
                 "loss": {"name": "cross_entropy", "class_weights": "none"},
                 "train": {
@@ -54,7 +54,7 @@ def isic_job(method: str) -> JobConfig:
                     "epochs": 3,
                     "augment": False,
                 },
-                "federation": {"rounds": 6},
+                "federation": {"rounds": 7},
             },
         }
     )

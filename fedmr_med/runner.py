@@ -148,7 +148,14 @@ class Federation:
 
     def _task(self, state: GlobalState) -> Shareable:
         view = self._method_server.client_view(state.method)
-        return wire.encode_task(state, view, rounds=self.job.federation.rounds, chain=self.job.chain or "runner")
+        federation = self.job.federation
+        return wire.encode_task(
+            state,
+            view,
+            rounds=federation.rounds,
+            chain=self.job.chain or "runner",
+            halved=federation.halved(state.parameters),
+        )
 
     def _hospital(self, name: str) -> Hospital:
         return Hospital(name, self.job, self.sites[name], self.folder / CLIENT_STATE / name, network=self._network)

@@ -59,7 +59,7 @@ def test_an_unreadable_file_is_named(tmp_path: Path, content: str | bytes | None
 
 def test_demo_overrides_replace_only_what_they_name(job: JobConfig) -> None:
     demo = job.for_demo()
-    assert demo.task.image_size == 48
+    assert demo.task.image_size == 40
     assert demo.task.class_names == job.task.class_names
     assert demo.model.options == job.model.options | job.demo["model"]["options"]
     assert demo.demo == {}

@@ -11,7 +11,8 @@ from fedmr_med import faults
 from fedmr_med.errors import FedMRError
 from fedmr_med.flare import context, wire
 from fedmr_med.hospital import Hospital
-from fedmr_med.runtime import keep_freed_memory, set_threads
+from fedmr_med.models import parameter_names
+from fedmr_med.runtime import give_back_memory, keep_freed_memory, set_threads
 from fedmr_med.training import Aborted
 
 DEMO_BANNER = "DEMO: no images were given, so generated pictures stand in for them. No figure here is a medical result."
@@ -50,8 +51,11 @@ class FedMRExecutor(Executor):
         hospital = self._open(fl_ctx)
         task = wire.decode_task(shareable)
         faults.reach(f"train-{task.round + 1}")
+        give_back_memory()  # of receiving the task
         reply = hospital.train(task, lambda: bool(abort_signal.triggered))
-        return wire.encode_reply(reply)
+        give_back_memory()  # of training
+        halved = hospital.job.federation.halved(parameter_names(hospital.network))
+        return wire.encode_reply(reply, halved=halved)
 
     def _validate(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         task = wire.decode_task(shareable)

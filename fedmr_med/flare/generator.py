@@ -39,7 +39,13 @@ class FedMRShareableGenerator(ShareableGenerator):
         job = context.server_job(fl_ctx)
         state = from_learnable(model)
         view = methods.build(job.method).server().client_view(state.method)
-        return wire.encode_task(state, view, rounds=job.federation.rounds, chain=context.chain_id(job, fl_ctx))
+        return wire.encode_task(
+            state,
+            view,
+            rounds=job.federation.rounds,
+            chain=context.chain_id(job, fl_ctx),
+            halved=job.federation.halved(state.parameters),
+        )
 
     def shareable_to_learnable(self, shareable: Shareable, fl_ctx: FLContext) -> ModelLearnable:
         """Unwrap the aggregator's result."""

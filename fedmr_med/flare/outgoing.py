@@ -44,12 +44,14 @@ class ReplyForm:
         class_names: the classes of the task.
         feature_size: length of a prototype.
         model, payload: shape and type by name.
+        halved: the parameters of the model that are sent as float16.
     """
 
     class_names: tuple[str, ...]
     feature_size: int
     model: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
     payload: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+    halved: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, job: JobConfig) -> "ReplyForm":
@@ -63,6 +65,7 @@ class ReplyForm:
             feature_size=network.feature_size,
             model={name: (array.shape, array.dtype) for name, array in arrays.items()},
             payload={name: (tuple(shape), np.dtype(np.float32)) for name, shape in spec.items()},
+            halved=job.federation.halved(names),
         )
 
     def check(self, what: str, arrays: Arrays, expected: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
@@ -110,7 +113,7 @@ def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -
         content = wire.decode_reply(reply, site="", num_classes=len(form.class_names), feature_size=form.feature_size)
         form.check("model", content.model, form.model)
         form.check("method", content.payload, form.payload)
-        return wire.encode_reply(permitted(content, policy, form.class_names))
+        return wire.encode_reply(permitted(content, policy, form.class_names), halved=form.halved)
     if task == AppConstants.TASK_VALIDATION:
         scores = wire.decode_validation(reply, len(form.class_names))
         return wire.encode_validation(permitted_scores(scores, policy))

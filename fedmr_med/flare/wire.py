@@ -7,10 +7,12 @@
 ``prototypes`` is absent from the reply of a site that shares none. Only the rows of shared classes are sent, so
 a class that is held back leaves neither sum nor count. Decoding checks the form of everything it touches and
 raises :class:`WireError`; whether the values make sense is checked by the aggregation.
+
+With ``federation.wire: float16`` the model's parameters travel as :mod:`fedmr_med.half` packs them.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from nvflare.apis.shareable import Shareable
 
 from fedmr_med.config import CHAIN_PATTERN
 from fedmr_med.errors import WireError
+from fedmr_med.half import pack, unpack
 from fedmr_med.methods.base import Arrays
 from fedmr_med.metrics import Scores
 from fedmr_med.prototypes import ClassSums, Prototypes
@@ -28,17 +31,20 @@ from fedmr_med.state import GlobalState, SiteReply, TrainTask
 MODEL, PROTOTYPES, METHOD = "model", "prototypes", "method"
 ROUND, ROUNDS, CHAIN, ACCEPTED = "round", "rounds", "chain", "accepted"
 SAMPLES, SCORES, REPORT, BYTES_DOWN = "samples", "scores", "report", "bytes_down"
+EXPONENTS = "exponents"
 
 
-def encode_task(state: GlobalState, method_view: Arrays, *, rounds: int, chain: str) -> Shareable:
-    """Encode what every site receives."""
+def encode_task(
+    state: GlobalState, method_view: Arrays, *, rounds: int, chain: str, halved: Collection[str] = ()
+) -> Shareable:
+    """Encode what every site receives; the parameters in ``halved`` as float16."""
     prototypes = {
         "means": state.prototypes.means.numpy(),
         "available": state.prototypes.available.numpy(),
         "age": state.prototypes.age.numpy(),
     }
     members = {
-        MODEL: DXO(DataKind.WEIGHTS, data=state.model),
+        MODEL: _model_dxo(state.model, halved),
         PROTOTYPES: DXO(DataKind.APP_DEFINED, data=prototypes),
         METHOD: DXO(DataKind.APP_DEFINED, data=method_view),
     }
@@ -55,8 +61,9 @@ def decode_task(shareable: Shareable) -> TrainTask:
     dxo = _collection(shareable)
     members = {name: _member(dxo, name, kind) for name, kind in _KINDS.items()}
     prototypes = members[PROTOTYPES]
+    size = sum(_size(arrays) for arrays in members.values())
     return TrainTask(
-        model=members[MODEL],
+        model=_unpacked(dxo, members[MODEL]),
         prototypes=Prototypes(
             _tensor(prototypes, "means"), _tensor(prototypes, "available"), _tensor(prototypes, "age")
         ),
@@ -65,14 +72,14 @@ def decode_task(shareable: Shareable) -> TrainTask:
         rounds=_number(dxo.meta, ROUNDS),
         chain=_chain(dxo.meta),
         accepted=dict(dxo.meta.get(ACCEPTED) or {}),
-        bytes=sum(_size(arrays) for arrays in members.values()),
+        bytes=size,
     )
 
 
-def encode_reply(reply: SiteReply) -> Shareable:
-    """Encode a site's reply; what it does not share has no key in it."""
+def encode_reply(reply: SiteReply, *, halved: Collection[str] = ()) -> Shareable:
+    """Encode a site's reply, the parameters in ``halved`` as float16; what it does not share has no key in it."""
     members = {
-        MODEL: DXO(DataKind.WEIGHTS, data=reply.model),
+        MODEL: _model_dxo(reply.model, halved),
         METHOD: DXO(DataKind.APP_DEFINED, data=reply.payload),
     }
     if reply.prototypes is not None:
@@ -115,7 +122,7 @@ def decode_reply(shareable: Shareable, site: str, *, num_classes: int, feature_s
         site=site,
         round=_number(dxo.meta, ROUND),
         samples=_number(dxo.meta, SAMPLES),
-        model=model,
+        model=_unpacked(dxo, model),
         prototypes=prototypes,
         payload=payload,
         scores=decode_scores(dxo.meta.get(SCORES), num_classes),
@@ -220,6 +227,24 @@ def _member(dxo: DXO, name: str, kind: str) -> Arrays:
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
             raise WireError(f"{key!r} in {name!r} is not a numeric array")
     return dict(member.data)
+
+
+def _model_dxo(model: Arrays, halved: Collection[str]) -> DXO:
+    if not halved:
+        return DXO(DataKind.WEIGHTS, data=model)
+    packed, exponents = pack(model, halved)
+    return DXO(DataKind.WEIGHTS, data=packed, meta={EXPONENTS: exponents})
+
+
+def _unpacked(dxo: DXO, model: Arrays) -> Arrays:
+    """Return the model of a collection with all its parameters as float32."""
+    exponents = (dxo.data[MODEL].meta or {}).get(EXPONENTS, {})
+    if not isinstance(exponents, dict):
+        raise WireError(f"{EXPONENTS!r} of the model are not a mapping")
+    try:
+        return unpack(model, exponents)
+    except ValueError as e:
+        raise WireError(f"the model cannot be unpacked: {e}") from e
 
 
 def _class_sums(rows: Arrays, num_classes: int, feature_size: int) -> ClassSums:

@@ -11,6 +11,7 @@ from nvflare.fuel.utils import fobs
 
 from fedmr_med.errors import WireError
 from fedmr_med.flare import wire
+from fedmr_med.flare.outgoing import same_message
 from fedmr_med.metrics import Scores
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.state import SiteReply
@@ -164,3 +165,31 @@ def test_scores_come_back_with_or_without_the_matrix() -> None:
 def test_a_validation_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WireError):
         wire.decode_validation(wire.encode_model({}), 2)
+
+
+def test_half_of_the_bytes_with_float16_and_the_same_message_when_sent_on() -> None:
+    job = small_job(federation={"wire": "float16"})
+    state = initial_state(job)
+    halved = job.federation.halved(state.parameters)
+    plain, half = (
+        wire.decode_task(through_fobs(wire.encode_task(state, {}, rounds=9, chain="c", halved=names)))
+        for names in (frozenset(), halved)
+    )
+    parameters = sum(state.model[name].nbytes for name in halved)
+    assert plain.bytes - half.bytes == parameters / 2
+    for name, array in half.model.items():
+        assert array.dtype == state.model[name].dtype
+        assert np.linalg.norm(array - state.model[name]) <= 1e-3 * np.linalg.norm(state.model[name])
+    reply = SiteReply("bcn", 0, 4, half.model)
+    sent = wire.encode_reply(reply, halved=halved)
+    read = wire.decode_reply(through_fobs(sent), "bcn", num_classes=8, feature_size=128)
+    assert same_message(wire.encode_reply(read, halved=halved), sent), "the guard reads and writes it again"
+    assert all(np.array_equal(read.model[name], half.model[name]) for name in half.model)
+
+
+@pytest.mark.parametrize("exponents", [{}, {"w": 1.5}, {"w": 1, "n": 1}, [1]])
+def test_float16_without_its_exponents_is_refused(exponents: object) -> None:
+    dxo = from_shareable(wire.encode_reply(a_reply(), halved={"w"}))
+    dxo.data["model"].meta["exponents"] = exponents
+    with pytest.raises(WireError):
+        wire.decode_reply(dxo.to_shareable(), "bcn", num_classes=CLASSES, feature_size=SIZE)
