@@ -4,9 +4,10 @@ import sys
 
 import typer
 
-from fedmr_med.cli import data, deploy, jobs, site
+from fedmr_med.cli import data, deploy, flamby, jobs, site
 from fedmr_med.cli.bench import bench
 from fedmr_med.cli.paper import paper
+from fedmr_med.cli.perf import perf
 from fedmr_med.errors import FedMRError
 
 app = typer.Typer(
@@ -19,8 +20,10 @@ app.add_typer(data.app, name="data", help="Prepare, cut and describe data.")
 app.add_typer(jobs.app, name="jobs", help="Write FLARE job folders.")
 app.add_typer(site.app, name="site", help="A hospital's commands: check, policy, audit.")
 app.add_typer(deploy.app, name="deploy", help="The coordinator's commands: provision, submit, watch, download.")
+app.add_typer(flamby.app, name="flamby", help="The comparison with FLamby.")
 app.command()(bench)
 app.command()(paper)
+app.command()(perf)
 
 
 def main() -> None:

@@ -76,8 +76,8 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
-def numbers(text: str) -> tuple[int, ...]:
-    """Read whole numbers with commas.
+def numbers(text: str, option: str = "--seeds") -> tuple[int, ...]:
+    """Read whole numbers with commas, as given for an option.
 
     Raises:
         ConfigError: the text is something else.
@@ -85,4 +85,4 @@ def numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(dict.fromkeys(int(number) for number in text.split(",")))
     except ValueError as e:
-        raise ConfigError(f"--seeds {text}: give whole numbers with commas, such as 0,1,2.") from e
+        raise ConfigError(f"{option} {text}: give whole numbers with commas, such as 0,1,2.") from e

@@ -48,7 +48,8 @@ def check(
 @policy_app.command()
 def show(kit: Kit = Path(), as_json: Json = False) -> None:
     """Print the policy in force, and whether the running client has it."""
-    from fedmr_med.deploy.site_policy import policy_of, stale_client
+    from fedmr_med.deploy.client_process import stale_client
+    from fedmr_med.deploy.site_policy import policy_of
 
     policy, stale = policy_of(kit), stale_client(kit)
     if as_json:
@@ -70,7 +71,8 @@ def set_policy(
     job: Job = None,
 ) -> None:
     """Change the policy. It counts for executor, filter and guard; the client has to be restarted."""
-    from fedmr_med.deploy.site_policy import explain, running_clients
+    from fedmr_med.deploy.client_process import running_clients
+    from fedmr_med.deploy.site_policy import explain
     from fedmr_med.deploy.site_policy import set_policy as write_policy
 
     wanted: dict[str, Any] = {
@@ -103,15 +105,21 @@ def explain_policy(kit: Kit = Path()) -> None:
 
 @app.command()
 def lock(
-    site_file: Annotated[Path, typer.Argument(help="The hospital's site.yaml.")],
+    site_file: Annotated[Path | None, typer.Argument(help="The hospital's site.yaml; none for the server.")] = None,
     kit: Kit = Path(),
 ) -> None:
-    """Lock a kit that FLARE's distributed provisioning made here, and seal it with this site's key."""
+    """Lock a kit that FLARE's distributed provisioning made here, and seal it with this machine's own key."""
     from fedmr_med.deploy.builder import lock as lock_kit
     from fedmr_med.deploy.manifest import write_seal
     from fedmr_med.sites import load_site
 
-    load_site(site_file)
+    server = (kit / "startup" / "fed_server.json").is_file()
+    if server == (site_file is not None):
+        raise ConfigError(
+            f"{kit} is the {'server' if server else 'hospital'}'s kit; give a site.yaml for hospitals only."
+        )
+    if site_file is not None:
+        load_site(site_file)
     lock_kit(kit, site_file=site_file)
     write_seal(kit)
     typer.echo(f"{kit} is locked and sealed. Next: fedmr-med site check --kit {kit}")

@@ -1,0 +1,101 @@
+"""``fedmr-med flamby``."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedmr_med.errors import FedMRError
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Compare with FLamby."""
+
+
+@app.command()
+def compare(
+    data: Annotated[Path, typer.Option(help="A folder of prepared Fed-ISIC2019, or 'demo'.")],
+    out: Annotated[Path, typer.Option(help="Folder for the results; a comparison that was stopped goes on there.")],
+    methods: Annotated[
+        str, typer.Option(help="Our methods, with commas; also 'local' (each centre alone) and 'pooled'.")
+    ] = "local,pooled,fedavg,fedmr",
+    strategies: Annotated[
+        str | None,
+        typer.Option(help="FLamby's strategies, with commas, where FLamby is there; default six, '' for none."),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds; default FLamby's 9, on the demo 3.")] = None,
+    updates: Annotated[
+        int | None, typer.Option(help="Local updates of a round; default FLamby's 100, on the demo 10.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, with commas.")] = "0",
+    flamby: Annotated[Path | None, typer.Option(help="A FLamby checkout; default what can be imported.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Pixels; default FLamby's 200, on the demo 32.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images of a batch; default FLamby's 64, on the demo 16.")] = None,
+    max_test: Annotated[int | None, typer.Option(help="Test images of a centre at most; default all.")] = None,
+    centers: Annotated[
+        str | None, typer.Option(help="Centres 0 to 5, with commas; default all that have images.")
+    ] = None,
+    bn: Annotated[
+        str, typer.Option(help="BatchNorm statistics: average, first (FLamby's: the first centre's) or both.")
+    ] = "both",
+    without_leaked: Annotated[
+        bool, typer.Option("--without-leaked", help="Leave out test images of lesions that are in a train fold.")
+    ] = False,
+    pretrained: Annotated[
+        Path | None, typer.Option(help="ImageNet weights of EfficientNet-b0 (a torch file); default random weights.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+) -> None:
+    """Compare our methods with FLamby's on Fed-ISIC2019, under its protocol. Goes on after Ctrl-C or a crash."""
+    from rich.console import Console
+
+    from fedmr_med.cli.bench import numbers
+    from fedmr_med.config import validated
+    from fedmr_med.flamby.compare import compare as run
+    from fedmr_med.flamby.material import present_centers
+    from fedmr_med.flamby.request import DEMO, CompareRequest
+    from fedmr_med.flamby.tables import screen_table
+
+    chosen = numbers(centers, "--centers") if centers else None
+    if chosen is None and data != DEMO:
+        chosen = present_centers(data, flamby)
+    content = {
+        "data": data,
+        "methods": _names(methods),
+        "strategies": None if strategies is None else _names(strategies),
+        "rounds": rounds,
+        "updates": updates,
+        "seeds": numbers(seeds),
+        "flamby": flamby,
+        "image_size": image_size,
+        "batch": batch,
+        "max_test": max_test,
+        "centers": None if chosen is None else tuple(sorted(chosen)),
+        "bn": bn,
+        "without_leaked": without_leaked,
+        "pretrained": pretrained,
+    }
+    request = validated(CompareRequest, content, "flamby compare")
+    try:
+        result = run(request, out)
+    except KeyboardInterrupt:
+        typer.echo("\nStopped. The same command goes on from here.", err=True)
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo(json.dumps(result))
+    else:
+        console = Console(width=None if Console().is_terminal else 150)
+        console.print(screen_table(request, result["rows"], "\n".join(result["notes"])))
+        if result["missing"]:
+            typer.echo(f"missing: {', '.join(result['missing'])}. {result['how_to_get']}")
+        typer.echo(f"results: {out}")
+    if result["failed"]:
+        raise FedMRError(f"{len(result['failed'])} runs failed; the first: {result['failed'][0]}")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))

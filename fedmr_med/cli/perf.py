@@ -1,0 +1,34 @@
+"""``fedmr-med perf``."""
+
+import json
+from typing import Annotated
+
+import typer
+
+
+def perf(
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes and few repetitions: about a minute.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+) -> None:
+    """Measure what FedMR, the data path, aggregation and the wire cost, each side by side with what it replaces."""
+    from fedmr_med.perf.run import FULL, QUICK, as_object, measure
+
+    figures = measure(QUICK if quick else FULL, lambda text: typer.echo(f"measuring {text}", err=True))
+    if as_json:
+        typer.echo(json.dumps(as_object(figures)))
+        return
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedmr_med.perf.measure import round_to
+
+    console = Console(width=None if Console().is_terminal else 160)
+    for compared in dict.fromkeys(figure.compared for figure in figures):
+        table = Table("figure", "", "sizes", "median", "quartiles", "n", title=compared, title_justify="left")
+        for figure in figures:
+            if figure.compared == compared:
+                spread = f"{round_to(figure.low)} to {round_to(figure.high)}"
+                middle = f"{round_to(figure.value):.12g}"
+                table.add_row(figure.name, figure.subject, figure.case, middle, spread, str(figure.repetitions))
+        console.print(table)

@@ -1,0 +1,38 @@
+"""Finding FLamby, which is not on PyPI."""
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from fedmr_med.errors import ConfigError
+
+ADDRESS = "https://github.com/owkin/FLamby"
+HOW_TO_GET = (
+    f"git clone {ADDRESS} (tested with commit edacf54 of June 2024), pip install 'fedmr-med[flamby]' for what it "
+    "imports (pandas below 3), then --flamby FLamby."
+)
+
+
+def find_strategies(checkout: Path | None) -> tuple[ModuleType | None, str]:
+    """Return the module ``flamby.strategies`` and "", or None and the reason why it is not there.
+
+    Args:
+        checkout: a clone of FLamby's repository; None tries to import what is installed.
+
+    Raises:
+        ConfigError: ``checkout`` is not one, or cannot be imported.
+    """
+    if checkout is not None:
+        if not (checkout / "flamby" / "strategies").is_dir():
+            raise ConfigError(f"--flamby {checkout} is not a checkout of FLamby. {HOW_TO_GET}")
+        sys.path.insert(0, str(checkout.resolve()))
+    os.environ.setdefault("TQDM_DISABLE", "1")  # its progress bars would write over ours
+    try:
+        return importlib.import_module("flamby.strategies"), ""
+    except ModuleNotFoundError as e:
+        reason = "FLamby is not there" if e.name == "flamby" else f"FLamby needs the package {e.name}"
+        if checkout is not None:
+            raise ConfigError(f"--flamby {checkout}: {reason}. {HOW_TO_GET}") from e
+        return None, reason

@@ -1,0 +1,94 @@
+"""The same images for everybody: folds cut for scoring, and the executor's batches in the form FLamby expects."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedmr_med.data.base import Fold
+from fedmr_med.data.loading import Batch, Batches
+from fedmr_med.runtime import derive_seed
+from fedmr_med.training import endless
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some items of a fold.
+
+    Attributes:
+        fold: the whole.
+        indices: (n,) which items.
+    """
+
+    fold: Fold
+    indices: npt.NDArray[np.int64]
+
+    @cached_property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """The class of each item, (n,)."""
+        labels: npt.NDArray[np.int64] = self.fold.labels[self.indices]
+        return labels
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
+        return self.fold[int(self.indices[index])]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Several folds, one after the other."""
+
+    folds: Sequence[Fold]
+
+    @cached_property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """The class of each item, (n,)."""
+        return np.concatenate([fold.labels for fold in self.folds])
+
+    @cached_property
+    def _ends(self) -> npt.NDArray[np.int64]:
+        return np.cumsum([len(fold) for fold in self.folds])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        return self.folds[number][index - int(self._ends[number]) + len(self.folds[number])]
+
+
+@dataclass(frozen=True)
+class ExecutorBatches:
+    """The batches that the executor trains a site on, as an endless data loader for FLamby's strategies.
+
+    Order, augmentation and dropout of a round depend on (seed, site, round) alone, whoever trains. Therefore the
+    first batch of a round also seeds torch's global generator, from which networks draw their dropout.
+
+    Attributes:
+        dataset: the fold; strategies weigh a client by its length.
+        batches: of that fold.
+        seed, site: with the round, what the executor draws from.
+        updates: batches of a round.
+        after_batch: called for each batch that is handed out.
+    """
+
+    dataset: Fold
+    batches: Batches
+    seed: int
+    site: str
+    updates: int
+    after_batch: Callable[[], None] = lambda: None
+
+    def __iter__(self) -> Iterator[Batch]:
+        for round_number in itertools.count():
+            stream = (self.seed, self.site, round_number)
+            torch.manual_seed(derive_seed(*stream, "network"))
+            for images, labels in itertools.islice(endless(self.batches, stream), self.updates):
+                self.after_batch()
+                yield images.contiguous(memory_format=torch.channels_last), labels

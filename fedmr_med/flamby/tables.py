@@ -1,0 +1,140 @@
+"""What a comparison leaves behind: FLamby's CSV, JSON with notes, and a table with the published numbers beside."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from rich.table import Table
+
+from fedmr_med.files import write_text
+from fedmr_med.flamby.material import POOLED_TEST, Material
+from fedmr_med.flamby.published import published
+from fedmr_med.flamby.request import CompareRequest, site_name
+from fedmr_med.flamby.runs import Row
+from fedmr_med.report.summary import DEMO_NOTE
+
+RESULTS, TABLE = "results.json", "results.csv"
+CYCLIC = "FLamby's Cyclic never passes weights on: its row is the first centre, trained alone with its turns."
+LABELS = {"Cyclic": "Cyclic (no exchange)"}
+COLUMNS = (
+    "Test", "Method", "Metric", "seed",
+    "learning_rate", "optimizer_class", "mu", "server_learning_rate", "deterministic_cycle", "source", "bn",
+)  # fmt: skip
+
+
+def published_rows(request: CompareRequest) -> list[Row]:
+    """Return the published numbers as rows, each with what differs from this comparison."""
+    differs = differences(request)
+    rows = []
+    for method, result in published().results.items():
+        tests = {POOLED_TEST: result.pooled} | {site_name(c): result.centers[c] for c in range(6)}
+        bn = "own" if method.startswith(("Local", "Pooled")) else "first"
+        rows += [
+            {
+                "method": method,
+                "source": "published",
+                "bn": bn,
+                "test": test,
+                "balanced_accuracy": value,
+                "seed": None,
+                "std": result.std if test == POOLED_TEST else None,
+                "differs": differs,
+            }
+            for test, value in tests.items()
+        ]
+    return rows
+
+
+def differences(request: CompareRequest) -> list[str]:
+    """Return in what the published numbers were made differently."""
+    theirs = published().protocol
+    ours = {key: getattr(request, key) for key in theirs}
+    budget = f"{theirs['rounds']} rounds x {theirs['updates']} updates of {theirs['batch']} images at 200 px, 5 seeds"
+    here = f"{ours['rounds']} x {ours['updates']} of {ours['batch']} at {ours['image_size']} px"
+    lines = [
+        "images: ISIC2019's originals; here "
+        + ("generated pictures of the demo" if request.is_demo else "what the folder holds"),
+        "weights: ImageNet's; here " + (str(request.pretrained.name) if request.pretrained else "random ones"),
+        f"BatchNorm: statistics of the first centre alone; here {' and '.join(request.policies)}",
+        f"budget: {budget}; here {here}, seeds {', '.join(map(str, request.seeds))}",
+        "local and pooled training: 20 epochs of Adam; here as many steps of SGD as a centre, or all of them, get",
+    ]
+    if request.centers != tuple(range(6)):
+        lines.append(f"centres: all six; here {', '.join(map(str, request.centers))}")
+    if request.max_test or request.without_leaked:
+        lines.append("test images: all of them; here a part")
+    return lines
+
+
+def notes(request: CompareRequest, material: Material, rows: Sequence[Row]) -> list[str]:
+    """Return what a reader has to know besides the numbers."""
+    lines = [DEMO_NOTE] if request.is_demo else []
+    lines.append("Balanced accuracy over the classes present in a test set; pooled: on the test images of all centres.")
+    lines.append(
+        "BN: average: BatchNorm statistics averaged over the centres; first: those of the first centre, as FLamby "
+        "scores its models; own: one training, nothing to merge."
+    )
+    if material.leakage is not None:
+        lines.append(material.leakage.sentence(request.without_leaked))
+    if any(row["method"] == "Cyclic" for row in rows):
+        lines.append(CYCLIC)
+    return lines + [f"Published numbers differ in {line}." for line in differences(request)]
+
+
+def write_outputs(folder: Path, content: dict[str, Any]) -> None:
+    """Write ``results.json``, and our and FLamby's rows as ``results.csv``."""
+    write_text(folder / RESULTS, json.dumps(content, indent=1))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_csv_row(row, content["updates"]) for row in content["rows"] if row["source"] != "published")
+    write_text(folder / TABLE, text.getvalue())
+
+
+def _csv_row(row: Row, updates: int) -> dict[str, Any]:
+    """Return a row under FLamby's names: tests by the number of the centre, strategies with their updates."""
+    center = row["test"].removeprefix("center-")
+    alone = row["bn"] == "own"
+    settings = {key: value for key, value in row["settings"].items() if key in COLUMNS}
+    return {
+        "Test": "Pooled Test" if row["test"] == POOLED_TEST else f"client_test_{center}",
+        "Method": row["method"] if alone else f"{row['method']}{updates}",
+        "Metric": row["balanced_accuracy"],
+        "seed": row["seed"],
+        "optimizer_class": "torch.optim.SGD",
+        "source": row["source"],
+        "bn": row["bn"],
+    } | settings
+
+
+def screen_table(request: CompareRequest, rows: Iterable[Row], note: str) -> Table:
+    """Return all rows over the seeds for the terminal, the published ones last."""
+    tests = [POOLED_TEST, *map(site_name, request.centers)]
+    groups: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    spreads = {}
+    for row in rows:
+        key = (row["method"], row["source"], row["bn"])
+        groups.setdefault(key, {}).setdefault(row["test"], []).append(row["balanced_accuracy"])
+        if row.get("std") is not None:
+            spreads[key] = row["std"]
+    table = Table(title="Fed-ISIC2019: balanced accuracy", caption=note, caption_justify="left")
+    for column in ("method", "source", "BN"):
+        table.add_column(column, no_wrap=True)
+    for column in (*tests, "mean of centres"):
+        table.add_column(column.replace("center-", "centre "), justify="right")
+    before = None
+    for key, values in groups.items():
+        if before is not None and before != key[1]:
+            table.add_section()
+        before = key[1]
+        means = [fmean(values[test]) for test in tests]
+        pooled = values[POOLED_TEST]
+        spread = spreads.get(key, stdev(pooled) if len(pooled) > 1 else None)
+        cells = [f"{mean:.3f}" for mean in (*means, fmean(means[1:]))]
+        cells[0] += f" ± {spread:.3f}" if spread is not None else ""
+        table.add_row(LABELS.get(key[0], key[0]), *key[1:], *cells)
+    return table
