@@ -1,0 +1,1 @@
+"""``fedmr-med perf``: what each part costs, as ratios measured side by side in one run."""

@@ -1,0 +1,80 @@
+"""What the server's part of a round costs: aggregation with full validation."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedmr_med import methods
+from fedmr_med.aggregation import RoundAggregation
+from fedmr_med.config import JobConfig
+from fedmr_med.flare.stock import stock_mean
+from fedmr_med.methods.base import Arrays
+from fedmr_med.perf.measure import CPU, Figure, interleaved, ratios
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.runtime import numpy_generator
+from fedmr_med.state import GlobalState, SiteReply
+
+_DISTINCT = 8  # contributions in memory; more of them take turns. Far more than any processor's cache holds.
+
+
+def aggregation_figures(job: JobConfig, state: GlobalState, contributions: int, repetitions: int) -> list[Figure]:
+    """Measure a round's aggregation, validation included, against numpy and against FLARE's own aggregator."""
+    replies = _replies(state, contributions)
+    samples = sum(reply.samples for reply in replies)
+    candidates = {
+        "fedmr_med": lambda: _aggregate(job, state, replies),
+        "numpy": lambda: _weighted_sum([(reply.model, reply.samples / samples) for reply in replies]),
+        "flare": lambda: stock_mean([(reply.site, reply.model, reply.samples) for reply in replies]),
+    }
+    seconds = interleaved(candidates, repetitions, warm_up=0)
+    size = sum(array.size for array in state.model.values()) / 1e6
+    case = f"{contributions} contributions of {size:.1f}M values ({job.model.name})"
+    ours = f"{CPU} of check + add + finish"
+    compared = {
+        "aggregate_vs_numpy": ("numpy", f"{ours} / of `acc += x * p` over the same arrays in numpy"),
+        "aggregate_vs_flare": ("flare", f"{ours} / of FLARE's InTimeAccumulateWeightedAggregator"),
+    }
+    return [
+        Figure.of(name, job.method.name, case, text, ratios(seconds, "fedmr_med", base))
+        for name, (base, text) in compared.items()
+    ]
+
+
+def _replies(state: GlobalState, count: int) -> list[SiteReply]:
+    """Return replies near the global model, each with all its prototypes."""
+    models = []
+    for number in range(min(count, _DISTINCT)):
+        generator = numpy_generator("perf", number)
+        models.append({name: _near(array, generator) for name, array in state.model.items()})
+    classes, size = state.prototypes.means.shape
+    shared = ClassSums.zeros(classes, size)
+    shared.counts.fill_(1)
+    return [
+        SiteReply(f"site-{n:03}", state.round, 100 + n, models[n % len(models)], prototypes=shared)
+        for n in range(count)
+    ]
+
+
+def _near(array: npt.NDArray[Any], generator: np.random.Generator) -> npt.NDArray[Any]:
+    if not np.issubdtype(array.dtype, np.floating):
+        return array.copy()
+    near: npt.NDArray[Any] = array + generator.random(array.shape, dtype=np.float32) * np.float32(0.01)
+    return near
+
+
+def _aggregate(job: JobConfig, state: GlobalState, replies: list[SiteReply]) -> None:
+    aggregation = RoundAggregation(job, methods.build(job.method), state)
+    for reply in replies:
+        aggregation.check(reply)
+        aggregation.add(reply)
+    aggregation.finish(len(replies), {})
+
+
+def _weighted_sum(contributions: list[tuple[Arrays, float]]) -> None:
+    sums: Arrays = {name: np.zeros(array.shape, np.float32) for name, array in contributions[0][0].items()}
+    for model, share in contributions:
+        p = np.float32(share)
+        for name, x in model.items():
+            acc = sums[name]
+            acc += x * p

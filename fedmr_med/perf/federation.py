@@ -1,0 +1,61 @@
+"""What a round costs beside training: the runner's own time per task, and bytes on the wire."""
+
+from pathlib import Path
+
+from fedmr_med import methods
+from fedmr_med.config import JobConfig
+from fedmr_med.flare import wire
+from fedmr_med.flare.persistor import initial_state
+from fedmr_med.perf.measure import Figure
+from fedmr_med.protocols import benchmark_job, benchmark_sites
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.runner import Federation
+from fedmr_med.state import SiteReply
+from fedmr_med.studies.synthetic import write_synthetic
+
+WIRES = ("float32", "float16")
+
+
+def runner_figure(folder: Path, *, clients: int, rounds: int) -> Figure:
+    """Measure what the runner itself costs per client task: all but training, prototype pass and scoring."""
+    data = write_synthetic("fmnist", folder / "data")
+    changes = {"train.updates": 2, "train.batch_size": 8, "federation.rounds": rounds}
+    job = benchmark_job("fmnist", "fedmr", split="iid", clients=clients, model="small_cnn", changes=changes)
+    sites = benchmark_sites(clients, root=data, holds_test=False)
+    milliseconds = []
+    for repetition in range(2):
+        federation = Federation(job, sites, folder / f"run-{repetition}")
+        federation.run()
+        milliseconds.append(federation.costs.engine_ms_per_task)
+    case = f"small_cnn, {clients} clients, {rounds} rounds"
+    compared = "milliseconds of wall time per train task, without training, prototype pass and scoring"
+    return Figure.of("runner_ms_per_task", "runner", case, compared, milliseconds[1:])
+
+
+def wire_figures(job: JobConfig) -> list[Figure]:
+    """Return the bytes a site receives and sends in one round, by the type of the parameters on the wire."""
+    figures = []
+    for name in WIRES:
+        changed = job.override({"federation": {"wire": name}})
+        figures.append(
+            Figure.of("wire_bytes", name, f"{job.model.name}, {job.method.name}", _COMPARED, [round_bytes(changed)])
+        )
+    return figures
+
+
+_COMPARED = "bytes of all arrays of one task and one reply that shares every class"
+
+
+def round_bytes(job: JobConfig) -> int:
+    """Return the bytes of one task and of one reply that shares every prototype."""
+    state = initial_state(job)
+    halved = job.federation.halved(state.parameters)
+    server = methods.build(job.method).server()
+    view = server.client_view(state.method)
+    task = wire.decode_task(wire.encode_task(state, view, rounds=1, chain="perf", halved=halved))
+    classes, size = state.prototypes.means.shape
+    shared = ClassSums.zeros(classes, size)
+    shared.counts.fill_(1)
+    reply = SiteReply("site", 0, classes, state.model, prototypes=shared)
+    sent = wire.decode_reply(wire.encode_reply(reply, halved=halved), "site", num_classes=classes, feature_size=size)
+    return task.bytes + sent.bytes_up

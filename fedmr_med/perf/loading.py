@@ -1,0 +1,145 @@
+"""What the data path costs: images per second against a plain Pillow + albumentations loader."""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedmr_med.data import transforms
+from fedmr_med.data.cache import open_images
+from fedmr_med.data.folds import ImageFold
+from fedmr_med.data.loading import Batches
+from fedmr_med.perf.measure import CPU, WALL, Figure, interleaved, ratios
+from fedmr_med.perf.workload import Case, Client
+from fedmr_med.training import train_step
+
+_SEED = 0
+
+
+def write_images(folder: Path, count: int, edge: int) -> list[str]:
+    """Write photographs of lesions, drawn as for the demo, as JPEG files of 4:3 with a shorter edge of ``edge``."""
+    from PIL import Image
+
+    from fedmr_med.data.lesions import draw
+    from fedmr_med.runtime import numpy_generator
+
+    names = [f"{number}.jpg" for number in range(count)]
+    width = round(edge * 4 / 3)
+    for number, name in enumerate(names):
+        picture = draw(number % 8, number % 6, [numpy_generator("perf", number)], width)[0]
+        Image.fromarray(picture[:edge]).save(folder / name, quality=95)
+    return names
+
+
+def loader_speedups(folder: Path, *, images: int, image_size: int, batch_size: int, repetitions: int) -> list[Figure]:
+    """Measure a pass over images through the data path, cold and warm, against the plain loader."""
+    names = write_images(folder, images, transforms.edge_for(image_size))
+    figures = []
+    for kind in ("train", "test"):
+        augmented = kind == "train"
+        warm = _batches(folder, names, folder / "warm", image_size, batch_size, augmented=augmented)
+        candidates: dict[str, Callable[[], object]] = {
+            "warm": partial(_consume, warm),
+            "cold": partial(_consume_cold, folder, names, image_size, batch_size, augmented=augmented),
+            "plain": _plain_loader(folder, names, image_size, batch_size, augmented=augmented),
+        }
+        seconds = interleaved(candidates, repetitions)
+        case = f"{kind} transform, {image_size} px, batch {batch_size}, no workers"
+        compared = f"images per second of {CPU} / of a plain Pillow + albumentations loader"
+        for cache, name in (("warm", "loader_speedup"), ("cold", "loader_speedup_cold")):
+            text = compared if cache == "warm" else f"{compared}; decoding into the cache counts in full"
+            figures.append(Figure.of(name, kind, f"{case}, {cache} cache", text, ratios(seconds, "plain", cache)))
+    return figures
+
+
+def data_wait(folder: Path, case: Case, *, images: int, workers: int = 1) -> Figure:
+    """Measure which share of its time a training loop waits for the warm data path, from the second batch on."""
+    names = write_images(folder, images, transforms.edge_for(case.image_size))
+    batches = _batches(
+        folder, names, folder / "warm", case.image_size, case.batch_size, augmented=True, workers=workers
+    )
+    client = Client(case, "fedmr")
+    client.prepare_steps()
+    shares = []
+    for epoch in range(3):
+        waited = 0.0
+        iterator = batches.epoch(_SEED, epoch, shuffle=True, drop_single=True)
+        pair: tuple[torch.Tensor, torch.Tensor] | None = next(iterator)
+        started = time.perf_counter()
+        while pair is not None:
+            train_step(client.network, client._client, client._optimizer, client.loss, *pair)
+            asked = time.perf_counter()
+            pair = next(iterator, None)
+            waited += time.perf_counter() - asked
+        shares.append(waited / (time.perf_counter() - started))
+    compared = f"{WALL} a training loop waits for its next batch / all of it, {workers} worker"
+    return Figure.of("data_wait", "fedmr", str(case), compared, shares)
+
+
+def _batches(
+    folder: Path,
+    names: list[str],
+    cache: Path,
+    image_size: int,
+    batch_size: int,
+    *,
+    augmented: bool,
+    workers: int = 0,
+) -> Batches:
+    images = open_images(folder, names, edge=transforms.edge_for(image_size), folder=cache)
+    fold = ImageFold(images, np.arange(len(names)), np.arange(len(names), dtype=np.int64) % 8)
+    transform = transforms.build("isic", train=augmented, image_size=image_size)
+    return Batches(fold, transform, batch_size=batch_size, workers=workers)
+
+
+def _consume(batches: Batches) -> None:
+    for _ in batches.epoch(_SEED, shuffle=False):
+        pass
+
+
+def _consume_cold(folder: Path, names: list[str], image_size: int, batch_size: int, *, augmented: bool) -> None:
+    with tempfile.TemporaryDirectory(dir=folder) as cache:
+        _consume(_batches(folder, names, Path(cache), image_size, batch_size, augmented=augmented))
+
+
+class _PlainImages(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
+    """A dataset as one writes it by hand: open the file, augment, normalise, move the channels to the front."""
+
+    def __init__(self, folder: Path, names: list[str], transform: Any):
+        self.folder, self.names, self.transform = folder, names, transform
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        from PIL import Image
+
+        image = np.asarray(Image.open(self.folder / self.names[index]).convert("RGB"))
+        pixels = self.transform(image=image)["image"].transpose(2, 0, 1).astype(np.float32)
+        return torch.from_numpy(pixels), index % 8
+
+
+def _plain_loader(
+    folder: Path, names: list[str], image_size: int, batch_size: int, *, augmented: bool
+) -> Callable[[], None]:
+    os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
+    import albumentations
+
+    if augmented:
+        steps = [*transforms.isic_augmentation(image_size).transforms, albumentations.Normalize()]
+    else:
+        steps = [albumentations.CenterCrop(image_size, image_size), albumentations.Normalize()]
+    dataset = _PlainImages(folder, names, albumentations.Compose(steps))
+    loader = torch.utils.data.DataLoader(dataset, batch_size=batch_size)
+
+    def consume() -> None:
+        for _ in loader:
+            pass
+
+    return consume

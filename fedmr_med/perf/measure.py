@@ -1,0 +1,102 @@
+"""The measuring core: interleaved repetitions, and figures with their spread.
+
+What is compared runs in turn, A B C, B C A, ..., so that a busy machine slows all of it alike. A ratio is taken
+within each turn; its median and quartiles over the turns are the figure.
+"""
+
+import resource
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+CPU = "CPU time"
+WALL = "wall time"
+CHILDREN = "CPU time of child processes"
+
+
+def _children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+_CLOCKS: dict[str, Callable[[], float]] = {CPU: time.process_time, WALL: time.perf_counter, CHILDREN: _children}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured figure.
+
+    Attributes:
+        name: field of the result that it belongs to.
+        subject: what was measured.
+        case: at which sizes.
+        compared: what the value means.
+        value: median.
+        low, high: first and third quartile.
+        repetitions: how often it was measured.
+    """
+
+    name: str
+    subject: str
+    case: str
+    compared: str
+    value: float
+    low: float
+    high: float
+    repetitions: int
+
+    @classmethod
+    def of(cls, name: str, subject: str, case: str, compared: str, values: Sequence[float]) -> "Figure":
+        """Return the figure of some measured values."""
+        low, middle, high = quartiles(values)
+        return cls(name, subject, case, compared, middle, low, high, len(values))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, rounded to four digits."""
+        return {key: round_to(value) if isinstance(value, float) else value for key, value in asdict(self).items()}
+
+
+def interleaved(
+    candidates: Mapping[str, Callable[[], object]], repetitions: int, *, clock: str = CPU, warm_up: int = 1
+) -> dict[str, list[float]]:
+    """Return the seconds of each candidate in each repetition.
+
+    Args:
+        candidates: what to run, by name.
+        repetitions: turns, each of which runs all candidates once.
+        clock: ``CPU``: time of this process on a core, which neighbours hardly change, right for work in one
+            thread; ``WALL``: where waiting is part of the matter; ``CHILDREN``: of the processes a candidate starts.
+        warm_up: turns before those that count.
+    """
+    now = _CLOCKS[clock]
+    names = list(candidates)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(-warm_up, repetitions):
+        start = turn % len(names)
+        for name in names[start:] + names[:start]:
+            started = now()
+            candidates[name]()
+            elapsed = now() - started
+            if turn >= 0:
+                seconds[name].append(elapsed)
+    return seconds
+
+
+def ratios(seconds: Mapping[str, Sequence[float]], name: str, base: str) -> list[float]:
+    """Return the ratio of two candidates in each repetition."""
+    return [a / b for a, b in zip(seconds[name], seconds[base], strict=True)]
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return first quartile, median and third quartile."""
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
+
+
+def round_to(value: float, digits: int = 4) -> float:
+    """Round to significant digits."""
+    return float(f"{value:.{digits}g}")

@@ -1,0 +1,200 @@
+"""All measurements in one run, and the object that ``fedmr-med perf --json`` prints."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fedmr_med import methods
+from fedmr_med.config import JobConfig
+from fedmr_med.flare.persistor import initial_state
+from fedmr_med.jobs import isic_job
+from fedmr_med.perf.aggregation import aggregation_figures
+from fedmr_med.perf.federation import runner_figure, wire_figures
+from fedmr_med.perf.loading import data_wait, loader_speedups
+from fedmr_med.perf.measure import Figure, round_to
+from fedmr_med.perf.startup import import_figures
+from fedmr_med.perf.steps import memory_ratios, prototype_pass_ratio, round_ratios, step_ratios
+from fedmr_med.perf.workload import Case
+from fedmr_med.runtime import keep_freed_memory, set_threads
+
+BOTH = ("fedavg", "fedmr")
+_FEDMR_HEAD = {"head": "fedmr"}
+
+EFFICIENTNET = Case("efficientnet_b0", 64, options=_FEDMR_HEAD)
+RESNET = Case("resnet18", 32, classes=10)
+SMALL_CNN = Case("small_cnn", 32, classes=10)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured, and how often.
+
+    Attributes:
+        steps: cases of the training step of all methods, with the number of repetitions; the first case of a
+            network is its entry in ``step_ratio``.
+        pairs: further cases of FedAvg, FedMR and FedMR by loops alone: how the ratio grows with the sizes.
+        memory: cases of the peak memory of all methods.
+        rounds: cases of a whole round of FedAvg and FedMR; ``epochs`` local epochs.
+        prototype_pass: its case.
+        loader: images, their size, the batch and the repetitions of the data path.
+        wait: case of the training loop behind one worker, with the number of images.
+        aggregation: pairs of (name of the network's job, contributions), repetitions; the last is the entry.
+        runner: clients and rounds.
+        imports: repetitions.
+    """
+
+    steps: tuple[tuple[Case, int], ...]
+    pairs: tuple[tuple[Case, int], ...]
+    memory: tuple[Case, ...]
+    rounds: tuple[tuple[Case, int], ...]
+    prototype_pass: tuple[Case, int]
+    loader: dict[str, int]
+    wait: tuple[Case, int] | None
+    aggregation: tuple[tuple[str, int, int], ...]
+    runner: tuple[int, int]
+    imports: int
+    epochs: int = 10
+    model: dict[str, Any] = field(default_factory=dict)
+
+
+QUICK = Plan(
+    steps=((SMALL_CNN, 25), (replace(EFFICIENTNET, image_size=32), 3)),
+    pairs=((RESNET, 1),),
+    memory=(SMALL_CNN,),
+    rounds=((replace(SMALL_CNN, batches=2), 3),),
+    prototype_pass=(replace(SMALL_CNN, batches=4), 5),
+    loader={"images": 16, "image_size": 200, "batch_size": 16, "repetitions": 3},
+    wait=None,
+    aggregation=(("efficientnet_b0", 20, 3),),
+    runner=(5, 2),
+    imports=1,
+)
+
+FULL = Plan(
+    steps=((EFFICIENTNET, 11), (RESNET, 7), (SMALL_CNN, 41)),
+    pairs=(
+        (replace(EFFICIENTNET, image_size=200), 3),
+        (replace(EFFICIENTNET, batch_size=128), 5),
+        (replace(RESNET, batch_size=128), 5),
+        (replace(SMALL_CNN, batch_size=128), 41),
+        (replace(SMALL_CNN, batch_size=256), 41),
+        (replace(SMALL_CNN, options={"feature_size": 512}), 41),
+        (replace(SMALL_CNN, classes=100), 41),
+    ),
+    memory=(EFFICIENTNET, RESNET, SMALL_CNN),
+    rounds=((replace(EFFICIENTNET, batches=4), 3), (replace(RESNET, batches=2), 3), (replace(SMALL_CNN, batches=8), 9)),
+    prototype_pass=(replace(EFFICIENTNET, batches=2), 5),
+    loader={"images": 64, "image_size": 200, "batch_size": 32, "repetitions": 7},
+    wait=(replace(EFFICIENTNET, batch_size=32), 256),
+    aggregation=tuple((name, n, 5) for name in ("wide_resnet28_10", "efficientnet_b0") for n in (6, 50, 100)),
+    runner=(20, 5),
+    imports=5,
+)
+
+
+def measure(plan: Plan, say: Callable[[str], None] = lambda text: None) -> list[Figure]:
+    """Run all measurements in one thread.
+
+    Args:
+        plan: what to measure.
+        say: told what is measured next.
+    """
+    set_threads(1)
+    keep_freed_memory()
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for part in (_training, _data, _server):
+            figures += part(plan, Path(folder), say)
+    return figures
+
+
+def _training(plan: Plan, folder: Path, say: Callable[[str], None]) -> list[Figure]:
+    """Measure what the methods cost a client."""
+    figures: list[Figure] = []
+    every = methods.available()
+    cases = [*((*entry, every) for entry in plan.steps), *((*entry, BOTH) for entry in plan.pairs)]
+    for case, repetitions, names in cases:
+        say(f"steps: {case}")
+        figures += step_ratios(case, names, repetitions)
+    for case in plan.memory:
+        say(f"memory: {case}")
+        figures += memory_ratios(case, every)
+    for case, repetitions in plan.rounds:
+        say(f"rounds: {case}")
+        figures += round_ratios(case, BOTH, repetitions, epochs=plan.epochs)
+    say("prototype pass")
+    return [*figures, prototype_pass_ratio(*plan.prototype_pass)]
+
+
+def _data(plan: Plan, folder: Path, say: Callable[[str], None]) -> list[Figure]:
+    """Measure the data path."""
+    say("data path")
+    figures = loader_speedups(_made(folder / "images"), **plan.loader)
+    if plan.wait is not None:
+        case, images = plan.wait
+        say("waiting for data")
+        figures.append(data_wait(_made(folder / "wait"), case, images=images))
+    return figures
+
+
+def _server(plan: Plan, folder: Path, say: Callable[[str], None]) -> list[Figure]:
+    """Measure aggregation, runner, wire and imports."""
+    figures: list[Figure] = []
+    for model, contributions, repetitions in plan.aggregation:
+        say(f"aggregation: {contributions} x {model}")
+        job = _job(model, plan.model)
+        figures += aggregation_figures(job, initial_state(job), contributions, repetitions)
+    say("runner, wire, imports")
+    clients, rounds = plan.runner
+    figures.append(runner_figure(folder / "runner", clients=clients, rounds=rounds))
+    return [*figures, *wire_figures(_job("efficientnet_b0", plan.model)), *import_figures(plan.imports)]
+
+
+def _job(model: str, options: dict[str, Any]) -> JobConfig:
+    """Return the ISIC job with a network; ``options`` replace those the plan's sizes ask for."""
+    chosen = options or {"name": model, "options": _FEDMR_HEAD if model == "efficientnet_b0" else {}}
+    return isic_job("fedmr").override({"model": chosen})
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def as_object(figures: list[Figure]) -> dict[str, Any]:
+    """Return the figures by field; ``figures`` holds all of them with sizes, meaning and spread.
+
+    A field that was measured at several sizes has the first of each network for the methods, and the last, the
+    largest, for the aggregation.
+    """
+
+    def one(name: str) -> float | None:
+        values = [figure.value for figure in figures if figure.name == name]
+        return round_to(values[-1]) if values else None
+
+    def by_subject(name: str) -> dict[str, float]:
+        return {figure.subject: round_to(figure.value, 12) for figure in figures if figure.name == name}
+
+    def by_model(name: str) -> dict[str, dict[str, float]]:
+        found: dict[str, dict[str, float]] = {}
+        for figure in figures:
+            if figure.name == name:
+                found.setdefault(figure.case.split(",")[0], {}).setdefault(figure.subject, round_to(figure.value))
+        return found
+
+    return {
+        "step_ratio": by_model("step_ratio"),
+        "round_ratio": by_model("round_ratio"),
+        "memory_ratio": by_model("memory_ratio"),
+        "prototype_pass_ratio": one("prototype_pass_ratio"),
+        "loader_speedup": {kind: round_to(value) for kind, value in by_subject("loader_speedup").items()},
+        "data_wait": one("data_wait"),
+        "aggregate_vs_numpy": one("aggregate_vs_numpy"),
+        "aggregate_vs_flare": one("aggregate_vs_flare"),
+        "runner_ms_per_task": one("runner_ms_per_task"),
+        "wire_bytes": {name: int(value) for name, value in by_subject("wire_bytes").items()},
+        "import_seconds": one("import_seconds"),
+        "figures": [figure.as_dict() for figure in figures],
+    }
