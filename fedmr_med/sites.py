@@ -107,7 +107,9 @@ def load_site(path: Path) -> SiteConfig:
         ConfigError: the file is missing or not valid; the message names the file and the key.
     """
     config = validated(SiteConfig, read_yaml(path), str(path))
-    return config.model_copy(update={"data": _absolute(config.data, path.parent.resolve())})
+    folder = path.parent.resolve()
+    cache = folder / config.cache.expanduser() if config.cache else None
+    return config.model_copy(update={"data": _absolute(config.data, folder), "cache": cache})
 
 
 def find_site(site: str, *, local: Path | None, job_sites: Path | None) -> tuple[SiteConfig, Path]:

@@ -70,6 +70,8 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     config = load_site(site_file(tmp_path / "msk", CLOSED))
     assert isinstance(config.data, FlambyIsicSource)
     assert config.data.root == tmp_path / "msk" / "images"
+    (tmp_path / "msk" / "site.yaml").write_text(CLOSED + "cache: decoded\n")
+    assert load_site(tmp_path / "msk" / "site.yaml").cache == tmp_path / "msk" / "decoded"
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def open_images(
         # Only the owner may look: these are patients' images.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         entry = folder / _key(root, names, edge)
-        with _locked(folder / f"{entry.name}.lock"):
+        with _locked(_lock_file(entry)):
             images = _open(entry)
             if images is None:
                 _build(entry, [root / name for name in names], edge)
@@ -210,21 +210,40 @@ def _checksum(text: str) -> str:
 
 def _shrink(folder: Path, limit: int, *, keep: Path) -> None:
     """Remove the least recently used entries that nobody has open, until the cache fits its limit."""
-    entries = sorted((path.parent for path in folder.glob(f"*/{_PIXELS}")), key=lambda entry: entry.stat().st_mtime)
-    total = sum((entry / _PIXELS).stat().st_size for entry in entries)
-    for entry in entries:
+    entries = sorted(_entries(folder))
+    total = sum(size for _, size, _ in entries)
+    for _, size, entry in entries:
         if total <= limit:
             return
-        if entry == keep or entry.name.startswith("."):
-            continue
-        with (entry / _PIXELS).open("rb") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
-            total -= os.fstat(stream.fileno()).st_size
-            shutil.rmtree(entry)
+        if entry != keep and _remove_if_idle(entry):
+            total -= size
             _log.info("Removed %s from the image cache to make room.", entry)
+
+
+def _entries(folder: Path) -> Iterator[tuple[int, int, Path]]:
+    """Yield the time of last use, the size in bytes and the folder of each entry."""
+    for pixels in folder.glob(f"[!.]*/{_PIXELS}"):
+        try:
+            yield pixels.parent.stat().st_mtime_ns, pixels.stat().st_size, pixels.parent
+        except FileNotFoundError:
+            continue  # another process is replacing a damaged entry
+
+
+def _remove_if_idle(entry: Path) -> bool:
+    """Remove an entry unless a process is opening it or has it open; return whether it is gone."""
+    with _lock_file(entry).open("ab") as opening, (entry / _PIXELS).open("rb") as in_use:
+        try:
+            fcntl.flock(opening, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        shutil.rmtree(entry)
+        return True
+
+
+def _lock_file(entry: Path) -> Path:
+    """Return the file whose lock a process holds while it opens or makes an entry."""
+    return entry.with_name(f"{entry.name}.lock")
 
 
 @contextmanager

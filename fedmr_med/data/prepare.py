@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -120,8 +121,13 @@ def _prepare_all(paths: list[Path], folder: Path, edge: int, workers: int) -> It
     if workers <= 1 or len(paths) <= _CHUNK:
         yield from map(prepare, paths)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_ignore_interrupt) as pool:
         yield from pool.map(prepare, paths, chunksize=_CHUNK)
+
+
+def _ignore_interrupt() -> None:
+    """Leave Ctrl-C, which reaches every process of a terminal, to the process that started this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _prepare_one(path: Path, *, folder: Path, edge: int) -> str | None:

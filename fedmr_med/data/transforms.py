@@ -78,7 +78,7 @@ class IsicTrain:
     def __call__(self, image: Image, seed: int) -> Pixels:
         """Augment and normalise a colour image."""
         image = _at_least(image, math.ceil(self.image_size / (1 - _SCALE_LIMIT)), self.image_size)
-        augment = _isic_augmentation(self.image_size)
+        augment = isic_augmentation(self.image_size)
         # albumentations 1.4 draws everything from Python's global generator.
         before = random.getstate()
         random.seed(seed)
@@ -134,7 +134,7 @@ class Plain:
 
 
 @lru_cache
-def _isic_augmentation(image_size: int) -> Any:
+def isic_augmentation(image_size: int) -> Any:
     """Return FLamby's training augmentation for a crop size, without the normalisation."""
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
     import albumentations

@@ -1,7 +1,7 @@
 """A chain in the coordinator's hands: a job and its follow-ups, each going on where the last one ended.
 
 What was submitted is kept in the coordinator's own kit, in ``chains/<id>/``, so that a follow-up can be made
-without the folder the job came from. A chain's id is the id of its first job.
+without the folder the job came from. A chain's id is the id of its first job, unless the job names one.
 """
 
 import json
@@ -55,9 +55,10 @@ def submit(
     with tempfile.TemporaryDirectory() as folder:
         adapt = adapted if demo or changes else None
         staged = stage(source, Path(folder) / source.resolve().name, sites=sites, adapt=adapt)
-        chain = session.submit(staged)
-        shutil.copytree(staged, _folder(session.kit, chain) / "job" / staged.name)
-    _record(session.kit, chain, chain)
+        job = session.submit(staged)
+        chain = _settings(staged).chain or job
+        shutil.copytree(staged, _folder(session.kit, chain) / "job" / staged.name, dirs_exist_ok=True)
+    _record(session.kit, chain, job)
     return chain
 
 
@@ -127,8 +128,8 @@ def jobs(kit: Path, chain: str) -> list[str]:
 
 def settings(kit: Path, chain: str) -> JobConfig:
     """Return the settings of the chain's job."""
-    (path,) = (_folder(kit, chain) / "job").glob(f"*/*/config/{JOB_FILE}")
-    return load_job(path)
+    (source,) = (_folder(kit, chain) / "job").iterdir()
+    return _settings(source)
 
 
 def download(session: Session, chain: str, out: Path) -> Path:
@@ -152,6 +153,11 @@ def download(session: Session, chain: str, out: Path) -> Path:
 
 
 RESULT_FILES = ("checkpoint.pt", "best_model.pt", "results.json")
+
+
+def _settings(folder: Path) -> JobConfig:
+    (path,) = folder.glob(f"*/config/{JOB_FILE}")
+    return load_job(path)
 
 
 def _folder(kit: Path, chain: str) -> Path:

@@ -2,7 +2,7 @@
 
 Two lists can lie in ``local/``: ``manifest.json`` is signed with the project's root key when the kit is made;
 ``seal.json`` is signed with the site's own key when the hospital changes what is its own to change (its data
-folder, its policy). A file counts if one of the two lists it as it is.
+folder, its policy, how it starts FLARE). The later list counts, and says what differs from the earlier one.
 """
 
 import base64
@@ -30,8 +30,8 @@ class KitState:
     """How a kit compares with its signed lists.
 
     Attributes:
-        sealed: files that differ from the project's list and that the site has sealed itself.
-        changed, missing, unexpected: files that no valid list covers.
+        sealed: files that the site has changed, added or removed since the project made the kit, and sealed itself.
+        changed, missing, unexpected: differences from both lists.
     """
 
     sealed: tuple[str, ...] = ()
@@ -73,13 +73,16 @@ def verify(kit: Path) -> KitState:
     by_site = _read(kit / SEAL, _identity(kit, ".crt")) if (kit / SEAL).exists() else {}
     if not by_project and not by_site:
         raise ConfigError(f"{kit / MANIFEST} does not exist; provision the kit anew, or seal it (site seal).")
-    found, expected = digests(kit), by_project | by_site
-    differing = [name for name in found.keys() & expected.keys() if found[name] != by_project.get(name)]
+    found = digests(kit)
+    # The site's list is the later one and covers the whole kit, so it counts; a file as provisioned is always right.
+    reference = by_site or by_project
+    shared = found.keys() & reference.keys()
+    sealed = [name for name in by_site.keys() | by_project.keys() if by_site.get(name) != by_project.get(name)]
     return KitState(
-        sealed=tuple(sorted(name for name in differing if found[name] == by_site.get(name))),
-        changed=tuple(sorted(name for name in differing if found[name] != by_site.get(name))),
-        missing=tuple(sorted(expected.keys() - found.keys())),
-        unexpected=tuple(sorted(found.keys() - expected.keys())),
+        sealed=tuple(sorted(sealed)) if by_site and by_project else (),
+        changed=tuple(sorted(name for name in shared if found[name] not in (reference[name], by_project.get(name)))),
+        missing=tuple(sorted(reference.keys() - found.keys())),
+        unexpected=tuple(sorted(found.keys() - reference.keys())),
     )
 
 

@@ -11,9 +11,10 @@ import psutil
 
 from fedmr_med.config import JobConfig
 from fedmr_med.deploy import kit as kits
+from fedmr_med.deploy.client_process import rival, running_clients, stale_client
 from fedmr_med.deploy.connection import server_address, try_server
 from fedmr_med.deploy.manifest import certificate, verify
-from fedmr_med.deploy.site_policy import explain, running_clients, stale_client
+from fedmr_med.deploy.site_policy import explain
 from fedmr_med.errors import ConfigError, FedMRError
 from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
 
@@ -92,8 +93,11 @@ def _lint(kit: Path, *, server: bool) -> Iterator[Check]:
     if not server:
         linters[kits.PRIVACY] = kits.lint_privacy
     for name, lint in linters.items():
+        # FLARE falls back to the default file, which is as locked; its `deploy prepare` leaves only that one.
+        path = kit / "local" / name
+        fallback = path.with_name(f"{name}.default")
         try:
-            problems = lint(kits.read_json(kit / "local" / name))
+            problems = lint(kits.read_json(fallback if fallback.exists() and not path.exists() else path))
         except ConfigError as e:
             problems = [str(e)]
         yield Check(name, "fix" if problems else "pass", "; ".join(problems) or "locked as it should be")
@@ -168,9 +172,9 @@ def _active(kit: Path) -> Check:
     if len(running) > 1:
         pids = ", ".join(str(process.pid) for process in running)
         return Check("client", "fix", f"{len(running)} clients run from this kit (processes {pids}); stop all but one")
-    stale = stale_client(kit)
-    if stale:
-        return Check("client", "fix", str(stale))
+    problem = rival(kit) or stale_client(kit)
+    if problem:
+        return Check("client", "fix", str(problem))
     if running:
         return Check("client", "pass", f"running (process {running[0].pid}) with these settings")
     return Check("client", "pass", "not running; it will start with these settings")

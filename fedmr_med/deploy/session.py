@@ -148,4 +148,5 @@ class Session:
         from nvflare.fuel.flare_api.flare_api import new_secure_session
 
         logging.getLogger("nvflare").setLevel(logging.CRITICAL)
-        return new_secure_session(self.user, str(self.kit), timeout=10.0, auto_login_max_tries=1)
+        timeouts = {"timeout": 10.0, "command_timeout": 20.0}
+        return new_secure_session(self.user, str(self.kit), auto_login_max_tries=1, **timeouts)

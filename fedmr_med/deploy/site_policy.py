@@ -1,39 +1,17 @@
-"""Changing a hospital's policy, saying what it means, and finding a client that still runs with an older one."""
+"""Changing a hospital's policy, and saying in plain words what it means."""
 
 import re
-import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import yaml
 
 from fedmr_med.config import read_yaml, validated
-from fedmr_med.deploy import kit as kits
 from fedmr_med.deploy.manifest import write_seal
 from fedmr_med.errors import PolicyError
 from fedmr_med.files import write_text
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
-
-# FLARE reads these when a client starts; the site file counts for new job processes.
-_READ_AT_START = (kits.PRIVACY, kits.AUTHORIZATION, kits.RESOURCES, SITE_FILE)
-
-
-@dataclass(frozen=True)
-class StaleClient:
-    """A running client that started before one of its files was changed."""
-
-    pid: int
-    started: float
-    files: tuple[str, ...]
-
-    def __str__(self) -> str:
-        clock = time.strftime("%H:%M:%S", time.localtime(self.started))
-        return (
-            f"the client (process {self.pid}) runs since {clock}, but {', '.join(self.files)} changed since: restart it"
-        )
 
 
 def policy_of(kit: Path) -> SitePolicy:
@@ -104,31 +82,6 @@ def explain(policy: SitePolicy) -> list[str]:
         else "Local models go to the aggregation only; submit_model is refused."
     )
     return lines
-
-
-def running_clients(kit: Path) -> list[psutil.Process]:
-    """Return the FLARE client processes that run from a kit on this machine."""
-    found = []
-    folder = str(kit.resolve())
-    for process in psutil.process_iter(["cmdline"]):
-        command = process.info["cmdline"] or []
-        if any("client_train" in part or "server_train" in part for part in command) and folder in command:
-            found.append(process)
-    return found
-
-
-def stale_client(kit: Path) -> StaleClient | None:
-    """Return the client that has to be restarted because its files changed after it started, if there is one."""
-    for process in running_clients(kit):
-        started = process.create_time()
-        changed = [
-            name
-            for name in _READ_AT_START
-            if (path := kit / "local" / name).exists() and path.stat().st_mtime > started
-        ]
-        if changed:
-            return StaleClient(process.pid, started, tuple(changed))
-    return None
 
 
 def _edited(text: str, changes: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -54,6 +55,11 @@ class Federation:
     def kit(self, name: str) -> Path:
         return self.kits / name
 
+    def copy_kit(self, name: str, copy: str) -> str:
+        """Copy a kit, as somebody would who sets up a second machine with it."""
+        shutil.copytree(self.kit(name), self.kit(copy))
+        return copy
+
     def start(self, *names: str) -> None:
         """Start the server or hospitals, each in a session of its own, as a container would."""
         for name in names or (SERVER, *self.sites):
@@ -67,7 +73,9 @@ class Federation:
                 "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": "5",
             }
             log = (self.folder / f"{name}.log").open("ab")
-            command = ["bash", str(self.kit(name) / "startup" / "sub_start.sh"), "--once"]
+            # FLARE's client gives up after 15 s, which a busy machine may need; its own start.sh starts it again too.
+            script = str(self.kit(name) / "startup" / "sub_start.sh")
+            command = ["bash", "-c", 'until bash "$0" --once; do sleep 1; done', script]
             self._processes[name] = subprocess.Popen(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
             )
@@ -75,7 +83,8 @@ class Federation:
     def kill(self, name: str) -> None:
         """Kill -9 a server or hospital with all its job processes, as a power cut would."""
         process = self._processes.pop(name)
-        for victim in [*self.job_processes(name), process.pid]:
+        os.killpg(process.pid, signal.SIGKILL)  # the session that start() made
+        for victim in self.job_processes(name):
             kill_process(victim)
         process.wait(timeout=30)
 
@@ -150,6 +159,10 @@ class Federation:
         """Wait until all hospitals are connected to the server."""
         self.as_person(f"done = until_connected(session, {len(self.sites)})")
 
+    def logins(self, name: str) -> int:
+        """Return how often a hospital has registered with the server."""
+        return (self.folder / f"{name}.log").read_text().count("Successfully registered client")
+
     def checkpoint(self, chain: str) -> Path:
         return self.kit(SERVER) / "chains" / chain / "checkpoint.pt"
 
@@ -161,10 +174,13 @@ class Federation:
 
 
 def until_ended(session: Session, job: str) -> dict[str, Any]:
-    """Wait for the end of a job."""
-    while (state := session.state(job)).alive or not state.status.startswith(("FINISHED", "FAILED")):
+    """Wait for the end of a job, also while a busy server is slow to answer."""
+    while True:
+        with contextlib.suppress(ServerLostError):
+            state = session.state(job)
+            if state.status.startswith(("FINISHED", "FAILED")):
+                return {"job": job, "status": state.status, "detail": state.detail}
         time.sleep(1)
-    return {"job": job, "status": state.status, "detail": state.detail}
 
 
 def until_connected(session: Session, number: int) -> dict[str, Any]:

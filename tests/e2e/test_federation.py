@@ -1,6 +1,7 @@
 """A provisioned federation from submission to the downloaded model, with each hospital in control."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 
 from fedmr_med.checkpoint import load_model
 from fedmr_med.config import JobConfig
+from fedmr_med.flare.audit import AUDIT_FILE
 from fedmr_med.runner import Federation as InProcess
 from fedmr_med.sites import load_site
 from tests.e2e.federation import Federation
@@ -25,7 +27,7 @@ def tiny_job(method: str = "fedmr", *, rounds: int = 2, sites: int = 2) -> JobCo
         method,
         name=f"tiny_{method}",
         task={"transform": "plain", "image_size": 24},
-        federation={"rounds": rounds, "min_sites": sites, "grace_seconds": 1, "timeout_seconds": 120},
+        federation={"rounds": rounds, "min_sites": sites, "grace_seconds": 3, "timeout_seconds": 600},
     )
 
 
@@ -46,7 +48,7 @@ def test_from_submission_to_the_model(federation: Federation, tmp_path: Path) ->
     chain = federation.submit(job)
     watched = federation.cli("deploy", "watch", chain, "--json")
     assert json.loads(watched.stdout) == {"chain": chain, "jobs": [chain], "status": "FINISHED:COMPLETED"}
-    assert "round 1/2" in watched.stderr or "round 2/2" in watched.stderr
+    assert re.search(r"round [12]/2|all 2 rounds done", watched.stderr)
     federation.cli("deploy", "download", chain, "--out", str(tmp_path / "out"))
     expected = in_process(federation, job, tmp_path / "in_process", tuple(federation.sites))
     assert_same_model(load_model(tmp_path / "out" / "checkpoint.pt"), expected)
@@ -54,3 +56,25 @@ def test_from_submission_to_the_model(federation: Federation, tmp_path: Path) ->
     sites = results["history"]["rounds"][-1]["sites"]
     assert sites["msk"]["shared_classes"] == []
     assert sites["vienna-dias"]["shared_classes"]
+    lines = [json.loads(line) for line in (federation.kit("msk") / AUDIT_FILE).read_text().splitlines()]
+    trained = [line for line in lines if line["job"] == chain and line["task"] == "train"]
+    assert [line["round"] for line in trained] == [1, 2]
+    assert all("prototypes" not in line["parts"] and line["metrics"] == "none" for line in trained)
+
+
+def test_site_check_of_a_running_hospital(federation: Federation, tmp_path: Path) -> None:
+    federation.wait_connected()
+    found = json.loads(federation.cli("site", "check", "--json", kit="rosendahl").stdout)
+    checks = {check["name"]: check for check in found["checks"]}
+    assert found["ok"], found
+    assert "answers with the certificate of server" in checks["connection"]["message"]
+    assert checks["client"]["message"].startswith("running")
+
+    copy = federation.copy_kit("rosendahl", "rosendahl-copy")
+    federation.start(copy)
+    try:
+        found = json.loads(federation.cli("site", "check", "--json", "--no-data", kit="rosendahl", code=1).stdout)
+    finally:
+        federation.kill(copy)
+    checks = {check["name"]: check for check in found["checks"]}
+    assert "a client of the same name" in checks["client"]["message"]

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from fedmr_med.checkpoint import load_model
+from fedmr_med.flare.audit import AUDIT_FILE
 from tests.e2e.federation import SERVER, Federation, kill_process, wait_for
 from tests.e2e.test_federation import TWO, assert_same_model, in_process, tiny_job
 
@@ -78,21 +79,52 @@ def test_a_job_process_and_the_server_killed_give_the_model_of_an_uninterrupted_
     assert_same_model(load_model(federation.checkpoint(chain)), expected)
 
 
-def test_a_hospital_that_dies_or_hangs_is_left_out_and_comes_back(federation: Federation) -> None:
-    job = tiny_job("fedmr", rounds=2, sites=2)
-    federation.arm("rosendahl", "train-1")
-    chain = federation.submit(job)
-    federation.wait_reached("rosendahl", "train-1")
-    federation.kill("rosendahl")
-    federation.release("rosendahl", "train-1")
-    wait_for(lambda: load_round(federation, chain) == 2, "two rounds without the dead hospital")
-    assert all(set(record["sites"]) == set(TWO) for record in history(federation, chain))
-    federation.start("rosendahl")
-    finish(federation.watching(chain, "--resume"))
+def test_a_hospital_that_hangs_answers_late_dies_and_comes_back(federation: Federation) -> None:
+    """Two of three replies make a round. The third hospital is in trouble in rounds 1 and 3."""
+    troubled = "rosendahl"
+    for site, point in [
+        (troubled, "train-1"),
+        *((site, "train-2") for site in federation.sites),
+        (troubled, "train-3"),
+        ("vienna-dias", "train-4"),
+    ]:
+        federation.arm(site, point)
+    chain = federation.submit(tiny_job("fedmr", rounds=4, sites=2))
+    watcher = federation.watching(chain, "--resume")
 
-    chain = federation.submit(tiny_job("fedmr", rounds=1, sites=3))
-    finish(federation.watching(chain, "--resume"))
-    assert set(history(federation, chain)[0]["sites"]) == set(federation.sites), "it takes part again"
+    federation.wait_reached(troubled, "train-1")
+    federation.wait_reached("msk", "train-2")
+    assert set(history(federation, chain)[0]["sites"]) == set(TWO), "round 1 closed while the hospital hung"
+
+    federation.release(troubled, "train-1")  # its answer to round 1 is late now
+    federation.wait_reached(troubled, "train-2")
+    sent = len(audit(federation, troubled))
+    federation.release(troubled, "train-2")
+    wait_for(lambda: len(audit(federation, troubled)) > sent, "the hospital answers round 2")
+    for site in TWO:
+        federation.release(site, "train-2")
+
+    federation.wait_reached(troubled, "train-3")
+    federation.kill(troubled)
+    federation.release(troubled, "train-3")
+    federation.wait_reached("vienna-dias", "train-4")
+    logins = federation.logins(troubled)
+    federation.start(troubled)
+    wait_for(lambda: federation.logins(troubled) > logins, "the hospital is back")
+    (process,) = federation.job_processes("vienna-dias")
+    kill_process(process)  # FLARE ends the job, so there is a follow-up
+    federation.release("vienna-dias", "train-4")
+
+    assert len(finish(watcher)["jobs"]) == 2
+    rounds = history(federation, chain)
+    assert troubled in rounds[1]["sites"], "it takes part again in the same job after it hung"
+    assert set(rounds[2]["sites"]) == set(TWO), "round 3 closed without the dead hospital"
+    assert troubled in rounds[3]["sites"], "it takes part again in the follow-up after it died"
+
+
+def audit(federation: Federation, site: str) -> list[str]:
+    path = federation.kit(site) / AUDIT_FILE
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def test_no_process_is_left_of_jobs_that_have_ended(federation: Federation) -> None:

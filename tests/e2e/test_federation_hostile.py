@@ -35,6 +35,8 @@ def hostile(federation: Federation) -> Federation:
     """The federation with a hostile coordinator, all hospitals opted out."""
     for name in (GUARDED, OPEN):
         federation.cli("site", "policy", "set", "--share-prototypes", "off", kit=name)
+        shown = json.loads(federation.cli("site", "policy", "show", "--json", kit=name).stdout)
+        assert shown["restart_needed"], "the client still runs with the settings it started with"
     for name in (SERVER, GUARDED, OPEN):
         local = federation.kit(name) / "local"
         resources = json.loads((local / RESOURCES).read_text()) | {"class_allow_list": ["*"]}

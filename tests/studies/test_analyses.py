@@ -9,9 +9,8 @@ from fedmr_med.studies.toy import CENTRES, LOCAL, angle, discs, spread, train_to
 
 
 def test_eigenvalue_variance_against_numpy() -> None:
-    features = torch.from_numpy(
-        np.random.default_rng(0).normal(size=(128, 60)) @ np.random.default_rng(1).normal(size=(60, 60))
-    )
+    generator = np.random.default_rng(0)
+    features = torch.from_numpy(generator.normal(size=(128, 60)) @ generator.normal(size=(60, 60)))
     correlation = np.corrcoef(features.numpy().T) * 128 / 127
     largest = np.sort(np.linalg.eigvalsh(correlation))[::-1][:50]
     expected = ((largest - largest.mean()) ** 2).sum() / 128

@@ -1,0 +1,89 @@
+"""The FLARE client of a kit, as a process on this machine: is it running, with these files, and alone?"""
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from fedmr_med.deploy import kit as kits
+from fedmr_med.sites import SITE_FILE
+
+# FLARE reads these when a client starts; the site file counts for new job processes.
+_READ_AT_START = (kits.PRIVACY, kits.AUTHORIZATION, kits.RESOURCES, SITE_FILE)
+_CONNECTED = re.compile(r"^(\S+ \S+?),\d+ .*Connection \[\S+ \S+ => \S+ SSL server\] is created")
+# The kernel tells when a process started only to within a second.
+_CLOCK_SLACK = 2.0
+_RECENT = 120
+_TAKEN_OVER = 3
+
+
+@dataclass(frozen=True)
+class StaleClient:
+    """A running client that started before one of its files was changed."""
+
+    pid: int
+    started: float
+    files: tuple[str, ...]
+
+    def __str__(self) -> str:
+        clock = time.strftime("%H:%M:%S", time.localtime(self.started))
+        return (
+            f"the client (process {self.pid}) runs since {clock}, but {', '.join(self.files)} changed since: restart it"
+        )
+
+
+def running_clients(kit: Path) -> list[psutil.Process]:
+    """Return the FLARE client processes that run from a kit on this machine."""
+    folder = str(kit.resolve())
+    return [process for process, command in _flare_processes() if folder in command]
+
+
+def stale_client(kit: Path) -> StaleClient | None:
+    """Return the client that has to be restarted because its files changed after it started, if there is one."""
+    for process in running_clients(kit):
+        started = process.create_time()
+        changed = [
+            name
+            for name in _READ_AT_START
+            if (path := kit / "local" / name).exists() and path.stat().st_mtime > started + _CLOCK_SLACK
+        ]
+        if changed:
+            return StaleClient(process.pid, started, tuple(changed))
+    return None
+
+
+def rival(kit: Path) -> str | None:
+    """Return what is known of a second client under the same name; None if there seems to be none.
+
+    FLARE lets both in, and each takes the connection from the other every few seconds. On this machine the other
+    one shows as a process; anywhere else, by how often the own client had to connect again.
+    """
+    own = running_clients(kit)
+    names = {part for process in own for part in process.cmdline() if part.startswith("uid=")}
+    for process, command in _flare_processes():
+        if process not in own and names & set(command):
+            return f"process {process.pid} on this machine is a client of the same name, from another copy of the kit"
+    if own and _recent_connections(kit / "log.txt", since=own[0].create_time()) > _TAKEN_OVER:
+        return "its connection is lost again and again: a client of the same name may run on another machine"
+    return None
+
+
+def _flare_processes() -> list[tuple[psutil.Process, list[str]]]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if any("client_train" in part or "server_train" in part for part in command):
+            found.append((process, command))
+    return found
+
+
+def _recent_connections(log: Path, *, since: float) -> int:
+    """Return how often the client connected to the server lately, by its own log."""
+    if not log.exists():
+        return 0
+    earliest = max(since, time.time() - _RECENT)
+    matches = map(_CONNECTED.match, log.read_text(encoding="utf-8", errors="replace").splitlines())
+    times = [time.mktime(time.strptime(match[1], "%Y-%m-%d %H:%M:%S")) for match in matches if match]
+    return sum(moment >= earliest for moment in times)

@@ -1,0 +1,59 @@
+"""A client that was not restarted and a second client of the same name are found.
+
+The processes stand in for FLARE's client: what counts is their command line and when they started.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedmr_med.deploy.client_process import rival, running_clients, stale_client
+
+CREATED = "{},000 - conn_manager - INFO - Connection [CN00001 127.0.0.1:1 => 127.0.0.1:2 SSL server] is created: PID: 9"
+
+
+@contextmanager
+def client(kit: Path) -> Iterator[subprocess.Popen[bytes]]:
+    module = "nvflare.private.fed.app.client.client_train"
+    command = [sys.executable, "-c", "input()", module, "-m", str(kit), "--set", "uid=msk"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        yield process
+        process.communicate(b"\n")
+
+
+def test_a_client_that_was_not_restarted_is_found(kits: Path) -> None:
+    kit = kits / "msk"
+    for path in (kit / "local").iterdir():
+        os.utime(path, (time.time() - 100, time.time() - 100))
+    with client(kit) as process:
+        assert [found.pid for found in running_clients(kit)] == [process.pid]
+        assert stale_client(kit) is None
+        os.utime(kit / "local" / "privacy.json", (time.time() + 5, time.time() + 5))
+        stale = stale_client(kit)
+        assert stale is not None
+        assert (stale.pid, stale.files) == (process.pid, ("privacy.json",))
+        assert "restart it" in str(stale)
+    assert running_clients(kit) == []
+
+
+def test_a_second_client_of_the_same_name_on_this_machine(kits: Path, tmp_path: Path) -> None:
+    with client(kits / "msk"):
+        assert rival(kits / "msk") is None
+        with client(tmp_path / "copy") as other:
+            assert f"process {other.pid}" in str(rival(kits / "msk"))
+
+
+def test_a_second_client_elsewhere_shows_by_lost_connections(kits: Path) -> None:
+    log = kits / "msk" / "log.txt"
+    with client(kits / "msk"):
+        moments = [time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() + i)) for i in range(4)]
+        log.write_text(CREATED.format(moments[0]) + "\n")
+        assert rival(kits / "msk") is None
+        log.write_text("\n".join(CREATED.format(moment) for moment in moments) + "\n")
+        assert "another machine" in str(rival(kits / "msk"))
+        log.write_text("\n".join(CREATED.format("2020-01-01 10:00:00") for _ in range(9)) + "\n")
+        assert rival(kits / "msk") is None, "long ago"
