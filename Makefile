@@ -1,5 +1,6 @@
 # make run        the six hospitals of Fed-ISIC2019 in NVIDIA FLARE's simulator
-# make test       lint, type check, all tests
+# make test       lint, type check, all tests but those of make test-federation
+# make test-federation  the provisioned federation on loopback: kills, hostile jobs, resumption (about ten minutes)
 # make test-fast  lint, type check, the tests without simulator runs
 # All of them make .venv first when it is missing or older than pyproject.toml or constraints.txt.
 
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RUN := runs/isic_fedmr-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: run test test-fast lint install
+.PHONY: run test test-fast test-federation lint install
 .DELETE_ON_ERROR:
 
 install: $(INSTALLED)
@@ -29,7 +30,10 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not federation"
+
+test-federation: lint
+	$(BIN)/pytest -m federation
 
 test-fast: lint
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow and not federation"

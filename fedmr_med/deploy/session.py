@@ -2,9 +2,11 @@
 
 import contextlib
 import logging
+import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,13 @@ class JobState:
         status: FLARE's word for it, ``SUBMITTED``, ``RUNNING``, ``FINISHED:COMPLETED``, ...
         alive: whether it waits to run or the server has a process for it. FLARE calls a job RUNNING for ever if
             the server was killed under it.
+        restarted: whether the server has been started since the job was.
         detail: what FLARE says about sending it to each hospital.
     """
 
     status: str
     alive: bool
+    restarted: bool = False
     detail: tuple[str, ...] = ()
 
     @property
@@ -72,10 +76,12 @@ class Session:
         with self._talking() as connection:
             meta = connection.get_job_meta(job)
             status = str(meta.get("status"))
-            running = {info.job_id for info in connection.get_system_info().job_info}
+            system = connection.get_system_info()
+        running = {info.job_id for info in system.job_info}
+        restarted = _is_later(system.server_info.start_time, meta.get("start_time"))
         waiting = status in ("SUBMITTED", "APPROVED", "DISPATCHED")
         detail = tuple(str(line) for line in meta.get("job_deploy_detail") or ())
-        return JobState(status=status, alive=waiting or job in running, detail=detail)
+        return JobState(status=status, alive=waiting or job in running, restarted=restarted, detail=detail)
 
     def progress(self, job: str) -> dict[str, Any] | None:
         """Return what the job's controller says about its rounds; None while it has not started or has ended."""
@@ -126,7 +132,7 @@ class Session:
             SessionClosed,
         )
 
-        lost = (NoConnection, NoReply, SessionClosed, ConnectionError, TimeoutError)
+        lost = (NoConnection, NoReply, SessionClosed, OSError)
         try:
             # FLARE prints on stdout, which belongs to the command's own result.
             with contextlib.redirect_stdout(sys.stderr):
@@ -147,6 +153,17 @@ class Session:
     def _connect(self) -> Any:
         from nvflare.fuel.flare_api.flare_api import new_secure_session
 
+        # FLARE takes its whole timeout to notice that nobody listens.
+        host, _, port = self.address.rpartition(":")
+        socket.create_connection((host, int(port)), timeout=10.0).close()
         logging.getLogger("nvflare").setLevel(logging.CRITICAL)
         timeouts = {"timeout": 10.0, "command_timeout": 20.0}
         return new_secure_session(self.user, str(self.kit), auto_login_max_tries=1, **timeouts)
+
+
+def _is_later(server_start: Any, job_start: Any) -> bool:
+    """Compare FLARE's two ways to tell a time: seconds for the server, text for a job, empty until it starts."""
+    try:
+        return float(server_start) > datetime.fromisoformat(str(job_start)).timestamp()
+    except (TypeError, ValueError):
+        return False

@@ -96,7 +96,7 @@ class Watcher:
             if state.status.startswith("FINISHED") or state.status == "FAILED_TO_RUN":
                 return state
             ghost = 0 if state.alive else ghost + 1
-            if ghost >= _GHOST_POLLS:
+            if ghost >= _GHOST_POLLS or (ghost and state.restarted):
                 return state
             running += state.status == "RUNNING"
             progress = self._patiently(lambda: self.session.progress(job)) if running > _QUIET_POLLS else None
@@ -146,7 +146,8 @@ def progress_line(progress: dict[str, Any]) -> str:
 
 def _describe(state: JobState) -> str:
     if not state.status.startswith("FINISHED") and not state.alive:
-        return "the server was restarted under it"
+        waits = "its process is gone, and the server waits for a hospital that vanished"
+        return "the server was restarted under it" if state.restarted else waits
     problems = [line for line in state.detail if not line.endswith(": OK")]
     return "; ".join([state.status, *problems])
 

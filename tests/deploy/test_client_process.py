@@ -19,7 +19,8 @@ CREATED = "{},000 - conn_manager - INFO - Connection [CN00001 127.0.0.1:1 => 127
 @contextmanager
 def client(kit: Path) -> Iterator[subprocess.Popen[bytes]]:
     module = "nvflare.private.fed.app.client.client_train"
-    command = [sys.executable, "-c", "input()", module, "-m", str(kit), "--set", "uid=msk"]
+    # A name of its own: a real federation may run on this machine.
+    command = [sys.executable, "-c", "input()", module, "-m", str(kit), "--set", f"uid=msk-{os.getpid()}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         yield process
         process.communicate(b"\n")
@@ -50,7 +51,9 @@ def test_a_second_client_of_the_same_name_on_this_machine(kits: Path, tmp_path: 
 def test_a_second_client_elsewhere_shows_by_lost_connections(kits: Path) -> None:
     log = kits / "msk" / "log.txt"
     with client(kits / "msk"):
-        moments = [time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() + i)) for i in range(4)]
+        # A log has whole seconds only: start with the next one, after the client's own start.
+        times = [time.localtime(time.time() + 1 + i) for i in range(4)]
+        moments = [time.strftime("%Y-%m-%d %H:%M:%S", moment) for moment in times]
         log.write_text(CREATED.format(moments[0]) + "\n")
         assert rival(kits / "msk") is None
         log.write_text("\n".join(CREATED.format(moment) for moment in moments) + "\n")

@@ -16,6 +16,7 @@ DONE = JobState("FINISHED:COMPLETED", alive=False)
 FAILED = JobState("FINISHED:EXECUTION_EXCEPTION", alive=False, detail=("msk: OK", "bcn: BYOC not permitted"))
 RUNNING = JobState("RUNNING", alive=True)
 GHOST = JobState("RUNNING", alive=False)
+RESTARTED = JobState("RUNNING", alive=False, restarted=True)
 
 
 class Script:
@@ -80,11 +81,17 @@ def test_a_failed_job_is_resumed_until_the_chain_is_complete(tmp_path: Path) -> 
 
 
 def test_a_job_under_which_the_server_was_restarted_is_resumed(tmp_path: Path) -> None:
-    answers = [RUNNING, ServerLostError("gone"), ServerLostError("gone"), *[GHOST] * 5, DONE]
+    answers = [RUNNING, ServerLostError("gone"), ServerLostError("gone"), RESTARTED, DONE]
     watched, said, _ = watch(tmp_path, answers)
     assert len(watched.jobs) == 2
     assert "waiting: gone" in said
     assert any("the server was restarted under it" in line for line in said)
+
+
+def test_a_job_whose_process_is_gone_for_good_is_resumed(tmp_path: Path) -> None:
+    watched, said, _ = watch(tmp_path, [RUNNING, *[GHOST] * 5, DONE])
+    assert len(watched.jobs) == 2
+    assert any("its process is gone" in line for line in said)
 
 
 def test_a_process_that_is_late_is_not_a_ghost(tmp_path: Path) -> None:

@@ -56,8 +56,13 @@ class Federation:
         return self.kits / name
 
     def copy_kit(self, name: str, copy: str) -> str:
-        """Copy a kit, as somebody would who sets up a second machine with it."""
+        """Copy a kit, as somebody would who sets up a second client with it.
+
+        The copy does not find the server: two clients of one name throw each other out, and need a restart then.
+        """
         shutil.copytree(self.kit(name), self.kit(copy))
+        settings = self.kit(copy) / "startup" / "fed_client.json"
+        settings.write_text(settings.read_text().replace(f":{self.port}", f":{free_port()}"))
         return copy
 
     def start(self, *names: str) -> None:
@@ -158,6 +163,10 @@ class Federation:
     def wait_connected(self) -> None:
         """Wait until all hospitals are connected to the server."""
         self.as_person(f"done = until_connected(session, {len(self.sites)})")
+
+    def watched(self, chain: str) -> str:
+        """Return what the watch commands of a chain have said so far."""
+        return (self.folder / f"watch-{chain}.log").read_text()
 
     def logins(self, name: str) -> int:
         """Return how often a hospital has registered with the server."""

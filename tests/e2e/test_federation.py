@@ -1,7 +1,7 @@
 """A provisioned federation from submission to the downloaded model, with each hospital in control."""
 
 import json
-import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +13,10 @@ from fedmr_med.config import JobConfig
 from fedmr_med.flare.audit import AUDIT_FILE
 from fedmr_med.runner import Federation as InProcess
 from fedmr_med.sites import load_site
-from tests.e2e.federation import Federation
+from tests.e2e.federation import Federation, wait_for
 from tests.small import small_job
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 TWO = ("msk", "vienna-dias")
 
@@ -43,12 +43,22 @@ def assert_same_model(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> Non
     assert all(np.array_equal(a[name], b[name]) for name in a)
 
 
+def finish(watcher: subprocess.Popen[str]) -> dict[str, object]:
+    """Wait for a watch command; return what it printed."""
+    out, _ = watcher.communicate(timeout=1200)
+    assert watcher.returncode == 0, "see the watch-*.log in the federation's folder"
+    return dict(json.loads(out))
+
+
 def test_from_submission_to_the_model(federation: Federation, tmp_path: Path) -> None:
     job = tiny_job(sites=3)
+    federation.arm("msk", "train-2")
     chain = federation.submit(job)
-    watched = federation.cli("deploy", "watch", chain, "--json")
-    assert json.loads(watched.stdout) == {"chain": chain, "jobs": [chain], "status": "FINISHED:COMPLETED"}
-    assert re.search(r"round [12]/2|all 2 rounds done", watched.stderr)
+    watcher = federation.watching(chain)
+    line = "round 2/2 · in: rosendahl vienna-dias · waiting for: msk · balanced accuracy"
+    wait_for(lambda: line in federation.watched(chain), "the watcher sees round 2")
+    federation.release("msk", "train-2")
+    assert finish(watcher) == {"chain": chain, "jobs": [chain], "status": "FINISHED:COMPLETED"}
     federation.cli("deploy", "download", chain, "--out", str(tmp_path / "out"))
     expected = in_process(federation, job, tmp_path / "in_process", tuple(federation.sites))
     assert_same_model(load_model(tmp_path / "out" / "checkpoint.pt"), expected)

@@ -1,7 +1,6 @@
 """Kill -9 of server, client and job process: the chain still ends with a complete model."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import psutil
@@ -10,16 +9,9 @@ import pytest
 from fedmr_med.checkpoint import load_model
 from fedmr_med.flare.audit import AUDIT_FILE
 from tests.e2e.federation import SERVER, Federation, kill_process, wait_for
-from tests.e2e.test_federation import TWO, assert_same_model, in_process, tiny_job
+from tests.e2e.test_federation import TWO, assert_same_model, finish, in_process, tiny_job
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
-
-
-def finish(watcher: subprocess.Popen[str]) -> dict[str, object]:
-    """Wait for a watch command; return what it printed."""
-    out, _ = watcher.communicate(timeout=1200)
-    assert watcher.returncode == 0, "see the watch-*.log in the federation's folder"
-    return dict(json.loads(out))
+pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 def history(federation: Federation, chain: str) -> list[dict[str, object]]:

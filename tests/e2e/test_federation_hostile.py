@@ -21,7 +21,7 @@ from tests.e2e.federation import ADMIN, SERVER, Federation, wait_for
 from tests.e2e.hostile import CANARY, received
 from tests.e2e.test_federation import tiny_job
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 LOCKED, GUARDED, OPEN = "msk", "rosendahl", "vienna-dias"
 HOSTILE = "tests.e2e.hostile"
