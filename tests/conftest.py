@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -14,3 +15,9 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("no folder with real images beside the checkout")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """One compute thread, as in the simulator's client processes: equal to the bit only at an equal number."""
+    torch.set_num_threads(1)
