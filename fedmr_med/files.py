@@ -5,7 +5,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,23 +37,24 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def locked(path: Path, *, patience: float) -> Iterator[None]:
-    """Hold the lock file ``path`` during the body. The lock goes with the process, however that ends.
+def locked(*paths: Path, patience: float) -> Iterator[None]:
+    """Hold one of the lock files ``paths`` during the body. The lock goes with the process, however that ends.
 
     Args:
-        path: the lock file; made if it is not there, and never removed.
-        patience: seconds to wait for another process that holds it.
+        paths: lock files in the same folder; made if they are not there, and never removed.
+        patience: seconds to wait for other processes that hold all of them.
 
     Raises:
-        TimeoutError: the other process did not let go of it.
+        TimeoutError: none of them let go of one.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as stream:
+    with ExitStack() as stack:
+        paths[0].parent.mkdir(parents=True, exist_ok=True)
+        streams = [stack.enter_context(path.open("ab")) for path in paths]
         give_up = time.monotonic() + patience
-        while not _try_lock(stream.fileno()):
+        while not any(_try_lock(stream.fileno()) for stream in streams):
             if time.monotonic() > give_up:
-                raise TimeoutError(f"{path} is locked by another process")
-            time.sleep(0.1)
+                raise TimeoutError(f"{paths[0]} is locked by another process")
+            time.sleep(0.05)
         yield
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedmr_med.files import atomic_writer, write_text
+from fedmr_med.files import atomic_writer, locked, write_text
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -54,3 +54,12 @@ def test_a_checkpoint_that_does_not_fit_on_the_disk_leaves_the_old_one(tmp_path:
     assert "unchanged" in done.stdout
     assert load_model(path)["w"].shape == (10,)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_locks_let_two_in_and_the_third_wait(tmp_path: Path) -> None:
+    paths = tmp_path / "a" / "0.lock", tmp_path / "a" / "1.lock"
+    with locked(*paths, patience=0):
+        with locked(*paths, patience=0), pytest.raises(TimeoutError, match="is locked"), locked(*paths, patience=0):
+            pass
+        with locked(*paths, patience=0):
+            pass
