@@ -70,9 +70,7 @@ class PrototypeAggregator(Aggregator):
             try:
                 reply = self._checked(shareable, site)
             except WireError as e:
-                reason = str(e).removeprefix(f"{site}: ")
-                self._refused.setdefault(site, reason)
-                self.log_warning(fl_ctx, refused_line(site, reason), fire_event=False)
+                self.refuse(site, str(e).removeprefix(f"{site}: "), fl_ctx)
                 return False
             except Exception as e:
                 # FLARE's contract: accept() never raises. Whatever it was, nothing of the reply was used.
@@ -84,6 +82,11 @@ class PrototypeAggregator(Aggregator):
                 self._add_replies()
         self.log_info(fl_ctx, site_line(reply, self._job), fire_event=False)
         return True
+
+    def refuse(self, site: str, reason: str, fl_ctx: FLContext) -> None:
+        """Put down that a site's reply of the open round does not count."""
+        self._refused.setdefault(site, reason)
+        self.log_warning(fl_ctx, refused_line(site, reason), fire_event=False)
 
     def aggregate(self, fl_ctx: FLContext) -> Shareable:
         """Return the new global state; the old one, and an end to the job, if too few replies were usable."""

@@ -5,6 +5,7 @@ from typing import Any
 from nvflare.apis.controller_spec import ClientTask, Task
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.bcast_manager import _KEY_MIN_RESPS
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.app_common.abstract.model import ModelLearnable
@@ -20,7 +21,6 @@ from fedmr_med.flare import context, wire
 from fedmr_med.flare.generator import from_learnable, to_learnable
 from fedmr_med.flare.persistor import CHECKPOINT, chain_folder
 from fedmr_med.metrics import Scores
-from fedmr_med.report.lines import refused_line
 from fedmr_med.report.summary import print_summary
 from fedmr_med.runtime import set_threads
 from fedmr_med.sampling import draw_sites
@@ -107,14 +107,22 @@ class FedMRController(ScatterAndGather):
             options["min_responses"] = min(self._min_clients, self._current_num_targets)
         super().broadcast_and_wait(task=task, fl_ctx=fl_ctx, **options)
 
+    def _process_train_result(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
+        """Take a reply. FLARE counts every answer towards the quorum; one that is of no use must not count."""
+        if not self._accept_train_result(client_task.client.name, client_task.result, fl_ctx):
+            client_task.task.props[_KEY_MIN_RESPS] += 1
+        client_task.result = None
+
     def _accept_train_result(
         self, client_name: str, result: Shareable, fl_ctx: FLContext, is_unknown_task: bool = False
     ) -> bool:
         """Refuse a reply in another hospital's name: FLARE authenticates the sender, not the name in the message."""
-        named = fl_ctx.get_peer_context().get_identity_name()
+        named, code = fl_ctx.get_peer_context().get_identity_name(), result.get_return_code()
         if named != client_name:
-            self.log_warning(fl_ctx, refused_line(client_name, f"it calls itself {named!r}"), fire_event=False)
+            self.aggregator.refuse(client_name, f"it calls itself {named!r}", fl_ctx)
             return False
+        if code != ReturnCode.OK and not is_unknown_task:
+            self.aggregator.refuse(client_name, f"it answered {code}", fl_ctx)
         accepted: bool = super()._accept_train_result(client_name, result, fl_ctx, is_unknown_task)
         return accepted
 

@@ -120,8 +120,7 @@ def test_a_job_that_starts_a_program(hostile: Federation) -> None:
         program = {"path": "subprocess.Popen", "args": {"args": ["bash", "-c", script]}}
         client["components"] = [{"id": "program", **program}]
 
-    for name in (LOCKED, OPEN):
-        attack(hostile, f"program_{name}", (name,), start_a_program)
+    attack(hostile, "program", (LOCKED, OPEN), start_a_program)
     wait_for(marks[OPEN].exists, "the program ran at the unlocked hospital")
     assert not marks[LOCKED].exists()
 
