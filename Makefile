@@ -1,7 +1,7 @@
 # make run        the six hospitals of Fed-ISIC2019 in NVIDIA FLARE's simulator
-# make test       lint, type check, all tests but those of make test-federation
-# make test-federation  the provisioned federation on loopback: kills, hostile jobs, resumption (about ten minutes)
-# make test-fast  lint, type check, the tests without simulator runs
+# make test       lint, type check, all tests
+# make test-fast  lint, type check, the tests without simulator runs and federations
+# make test-federation  the provisioned federation on loopback alone: kills, hostile jobs, resumption
 # All of them make .venv first when it is missing or older than pyproject.toml or constraints.txt.
 
 PYTHON ?= python3
@@ -30,10 +30,10 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -m "not federation"
+	$(BIN)/pytest
 
 test-federation: lint
 	$(BIN)/pytest -m federation
 
 test-fast: lint
-	$(BIN)/pytest -m "not slow and not federation"
+	$(BIN)/pytest -m "not slow"
