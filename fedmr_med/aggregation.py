@@ -1,20 +1,24 @@
 """The server's side of a round: validate every reply as a whole, add it up, and make the new global state."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import torch
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
 from fedmr_med.methods import Method
-from fedmr_med.methods.base import Arrays, Contribution, Sums
+from fedmr_med.methods.base import Arrays, Contribution
 from fedmr_med.metrics import Scores, pooled
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.results import Evaluation, RoundRecord, Score, SiteRound
 from fedmr_med.state import GlobalState, SiteReply
+from fedmr_med.sums import Sums, vectors
 
+Forms = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+
+_FLOAT32 = np.dtype(np.float32)
 _LARGE = 1e37  # a sum of squares in float32 can be trusted below it
 
 
@@ -36,6 +40,13 @@ class RoundAggregation:
         self.server = method.server()
         self.uses_prototypes = method.uses_prototypes
         self.parameters = {name: array for name, array in state.model.items() if name in state.parameters}
+        self._model_forms: Forms = {name: (array.shape, array.dtype) for name, array in state.model.items()}
+        payload = self.server.payload_spec(self.parameters)
+        self._payload_forms: Forms = {
+            name: (shape, state.model[name].dtype if name in state.model else _FLOAT32)
+            for name, shape in payload.items()
+        }
+        self._buffer_names = [name for name in state.model if name not in state.parameters]
         self._sums = Sums()
         self._counters: Arrays = {}
         self._first_buffers: Arrays | None = None
@@ -52,8 +63,8 @@ class RoundAggregation:
         """
         try:
             self._check_header(reply)
-            self._check_arrays("model", reply.model, {n: a.shape for n, a in self.state.model.items()})
-            self._check_arrays("method payload", reply.payload, self.server.payload_spec(self.parameters))
+            self._check_arrays("model", reply.model, self._model_forms)
+            self._check_arrays("method payload", reply.payload, self._payload_forms)
             self.server.check_payload(reply.payload)
             self._check_prototypes(reply)
         except WireError as e:
@@ -115,27 +126,25 @@ class RoundAggregation:
         if reply.samples < 1:
             raise WireError(f"the number of training images is {reply.samples}")
 
-    def _check_arrays(self, what: str, arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        for name in shapes.keys() ^ arrays.keys():
-            raise WireError(f"the {what} {'lacks' if name in shapes else 'has an unexpected'} {name!r}")
-        for name, shape in shapes.items():
-            array = arrays[name]
-            if array.shape != shape:
-                raise WireError(f"the {what}'s {name!r} has shape {array.shape}, not {shape}")
-            expected = self.state.model[name].dtype if name in self.state.model else np.dtype(np.float32)
-            if array.dtype != expected:
-                raise WireError(f"the {what}'s {name!r} has type {array.dtype}, not {expected}")
-            self._check_size(f"the {what}'s {name!r}", array)
+    def _check_arrays(self, what: str, arrays: Arrays, expected: Forms) -> None:
+        forms = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+        if forms != expected:
+            raise WireError(_difference(f"the {what}", forms, expected))
+        if not self._clearly_small(arrays.values()):
+            for name, array in arrays.items():
+                self._check_size(f"the {what}'s {name!r}", array)
+
+    def _clearly_small(self, arrays: Collection[np.ndarray]) -> bool:
+        """Whether sums of squares show that all values are finite and far below the bound, as they nearly always do."""
+        bound = min(self.job.federation.max_norm**2 / 2, _LARGE)
+        floats = vectors([array for array in arrays if array.dtype == _FLOAT32])
+        others = vectors([array.astype(np.float64) for array in arrays if array.dtype != _FLOAT32])
+        with np.errstate(over="ignore", invalid="ignore"):
+            return all(np.dot(values, values) < bound for values in (*floats, *others))
 
     def _check_size(self, what: str, array: np.ndarray) -> None:
-        if array.dtype == np.float32:
-            # Nearly always enough, at half the cost: a sum of squares in float32 that is finite and far from the bound.
-            flat = torch.from_numpy(np.ascontiguousarray(array)).view(-1)
-            if float(torch.dot(flat, flat)) < min(self.job.federation.max_norm**2 / 2, _LARGE):
-                return
         # The norm in float64 is finite only if every entry is, so one pass checks both.
-        values = torch.from_numpy(array) if np.issubdtype(array.dtype, np.floating) else torch.tensor(array).double()
-        norm = float(torch.linalg.vector_norm(values, dtype=torch.float64))
+        norm = float(np.linalg.norm(array.astype(np.float64)))
         if not np.isfinite(norm):
             raise WireError(f"{what} has NaN or infinite values")
         if norm > self.job.federation.max_norm:
@@ -154,14 +163,15 @@ class RoundAggregation:
             raise WireError("the class counts of the prototypes are negative or exceed the training images")
         if bool((shared.sums[shared.counts == 0] != 0).any()):
             raise WireError("a prototype sum without a count")
-        means = shared.sums / shared.counts.clamp(min=1)[:, None]
-        self._check_size("the prototype mean", means.numpy())
+        means = (shared.sums / shared.counts.clamp(min=1)[:, None]).numpy()
+        if not self._clearly_small([means]):
+            self._check_size("the prototype mean", means)
 
     def _add_buffers(self, reply: SiteReply) -> None:
-        buffers = {name: array for name, array in reply.model.items() if name not in self.state.parameters}
+        buffers = {name: reply.model[name] for name in self._buffer_names}
         if self._first_buffers is None:
             self._first_buffers = buffers
-        floats = {name: array for name, array in buffers.items() if np.issubdtype(array.dtype, np.floating)}
+        floats = {name: array for name, array in buffers.items() if array.dtype.kind == "f"}
         self._sums.add("buffers", floats, reply.samples)
         for name in buffers.keys() - floats.keys():
             highest = np.maximum(self._counters.get(name, buffers[name]), buffers[name])
@@ -177,6 +187,17 @@ class RoundAggregation:
             return ()
         names = self.job.task.class_names
         return tuple(names[i] for i in reply.prototypes.counts.nonzero().flatten().tolist())
+
+
+def _difference(what: str, forms: Forms, expected: Forms) -> str:
+    """Say how the names, shapes and types of arrays differ from what they should be."""
+    for name in expected.keys() ^ forms.keys():
+        return f"{what} {'lacks' if name in expected else 'has an unexpected'} {name!r}"
+    name = next(name for name in expected if forms[name] != expected[name])
+    (shape, kind), (right_shape, right_kind) = forms[name], expected[name]
+    if shape != right_shape:
+        return f"{what}'s {name!r} has shape {shape}, not {right_shape}"
+    return f"{what}'s {name!r} has type {kind}, not {right_kind}"
 
 
 def evaluation(round_number: int, site_scores: Mapping[str, Scores]) -> Evaluation:

@@ -21,9 +21,9 @@ from fedmr_med.flamby.material import Material
 from fedmr_med.flamby.published import published
 from fedmr_med.flamby.request import LOCAL, POOLED, Buffers, CompareRequest, site_name
 from fedmr_med.hospital import build_network
-from fedmr_med.methods.base import Sums
 from fedmr_med.models.base import Arrays, Network
 from fedmr_med.runner import Federation
+from fedmr_med.sums import Sums
 
 Source = Literal["ours", "flamby"]
 Row = dict[str, Any]

@@ -8,9 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from fedmr_med.config import MethodConfig, Strict, validated
@@ -18,6 +15,7 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.methods.local import Batch, LocalResult, LocalRound
 from fedmr_med.methods.reshaping import ManifoldReshaping, ReshapingOptions
 from fedmr_med.models.base import Arrays, Network
+from fedmr_med.sums import Sums
 
 __all__ = [
     "Arrays",
@@ -82,32 +80,6 @@ class ClientHalf:
         return LocalResult()
 
 
-class Sums:
-    """Weighted sums of named arrays in float64, and of plain numbers."""
-
-    def __init__(self) -> None:
-        self.arrays: dict[str, dict[str, Tensor]] = {}
-        self.numbers: dict[str, float] = {}
-
-    def add(self, group: str, arrays: Mapping[str, npt.NDArray[Any]], weight: float) -> None:
-        """Add ``weight`` times each array to the group's sums."""
-        sums = self.arrays.setdefault(group, {})
-        for name, array in arrays.items():
-            value = torch.from_numpy(np.ascontiguousarray(array))
-            if name not in sums:
-                sums[name] = torch.zeros(value.shape, dtype=torch.float64)
-            # One pass: torch converts to float64 while it adds.
-            sums[name].add_(value, alpha=weight)
-
-    def add_number(self, name: str, value: float) -> None:
-        """Add to a plain sum."""
-        self.numbers[name] = self.numbers.get(name, 0.0) + value
-
-    def mean(self, group: str, total: float) -> dict[str, npt.NDArray[np.float64]]:
-        """Return the group's sums divided by ``total``."""
-        return {name: (value / total).numpy() for name, value in self.arrays[group].items()}
-
-
 class ServerHalf:
     """The server half of FedAvg, and the hooks that other methods override.
 
@@ -143,7 +115,7 @@ class ServerHalf:
         sums.add_number("samples", contribution.samples)
 
     def finish(self, sums: Sums, parameters: Arrays, state: Arrays, num_sites: int) -> tuple[Arrays, Arrays]:
-        """Return the new global parameters (float64) and server state.
+        """Return the new global parameters and server state.
 
         Args:
             sums: of all contributions of the round.

@@ -10,16 +10,19 @@ from fedmr_med.aggregation import RoundAggregation
 from fedmr_med.config import JobConfig
 from fedmr_med.flare.stock import stock_mean
 from fedmr_med.methods.base import Arrays
-from fedmr_med.perf.measure import CPU, Figure, interleaved, ratios
+from fedmr_med.perf.measure import WALL, Figure, interleaved, ratios
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.runtime import numpy_generator
+from fedmr_med.runtime import available_cores, numpy_generator, set_threads
 from fedmr_med.state import GlobalState, SiteReply
 
 _DISTINCT = 8  # contributions in memory; more of them take turns. Far more than any processor's cache holds.
 
 
 def aggregation_figures(job: JobConfig, state: GlobalState, contributions: int, repetitions: int) -> list[Figure]:
-    """Measure a round's aggregation, validation included, against numpy and against FLARE's own aggregator."""
+    """Measure a round's aggregation, validation included, against numpy and against FLARE's own aggregator.
+
+    Each as it runs on a server: ours in as many threads as there are cores, the other two in one.
+    """
     replies = _replies(state, contributions)
     samples = sum(reply.samples for reply in replies)
     candidates = {
@@ -27,10 +30,12 @@ def aggregation_figures(job: JobConfig, state: GlobalState, contributions: int, 
         "numpy": lambda: _weighted_sum([(reply.model, reply.samples / samples) for reply in replies]),
         "flare": lambda: stock_mean([(reply.site, reply.model, reply.samples) for reply in replies]),
     }
-    seconds = interleaved(candidates, repetitions, warm_up=0)
+    cores = set_threads(available_cores())
+    seconds = interleaved(candidates, repetitions, warm_up=0, clock=WALL)
+    set_threads(1)
     size = sum(array.size for array in state.model.values()) / 1e6
     case = f"{contributions} contributions of {size:.1f}M values ({job.model.name})"
-    ours = f"{CPU} of check + add + finish"
+    ours = f"{WALL} of check + add + finish on the server's {cores} cores"
     compared = {
         "aggregate_vs_numpy": ("numpy", f"{ours} / of `acc += x * p` over the same arrays in numpy"),
         "aggregate_vs_flare": ("flare", f"{ours} / of FLARE's InTimeAccumulateWeightedAggregator"),

@@ -1,0 +1,69 @@
+"""Weighted sums of models, near the speed of the memory."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+_SMALL = 8192  # values; an operation on fewer costs about as much as on none
+
+
+class Sums:
+    """Weighted sums of named arrays, by groups, and of plain numbers.
+
+    In the precision of the arrays, which is float32: a mean of 100 replies is then exact to about 1e-6 of its
+    value, far below what a step of training changes. In float64 it would take more than twice the time. Weights
+    count relative to the first of a group, so that the mean of one reply is that reply, bit for bit.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, float] = {}
+        self._first_weights: dict[str, float] = {}
+        self._shapes: dict[str, dict[str, tuple[int, ...]]] = {}
+        self._totals: dict[str, list[Tensor]] = {}
+
+    def add(self, group: str, arrays: Mapping[str, npt.NDArray[Any]], weight: float) -> None:
+        """Add ``weight`` times each array to the group's sums; the names and shapes are always the same."""
+        if group not in self._shapes:
+            self._first_weights[group] = weight
+            self._shapes[group] = {name: array.shape for name, array in arrays.items()}
+            self._totals[group] = [torch.zeros_like(torch.from_numpy(value)) for value in vectors(arrays.values())]
+        values = vectors([arrays[name] for name in self._shapes[group]])
+        for total, value in zip(self._totals[group], values, strict=True):
+            total.add_(torch.from_numpy(value), alpha=weight / self._first_weights[group])
+
+    def add_number(self, name: str, value: float) -> None:
+        """Add to a plain sum."""
+        self.numbers[name] = self.numbers.get(name, 0.0) + value
+
+    def mean(self, group: str, total: float) -> dict[str, npt.NDArray[Any]]:
+        """Return the group's sums divided by ``total``."""
+        relative = total / self._first_weights[group]
+        means = [(value / relative).numpy() for value in self._totals[group]]
+        return _named(means, self._shapes[group])
+
+
+def vectors(arrays: Collection[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Return all values as few vectors: large arrays as they are, the small ones as one.
+
+    A network has hundreds of small arrays, most of them BatchNorm's, and calling an operation on each of them
+    takes as long as reading the rest of the network.
+    """
+    large = [array.ravel() for array in arrays if array.size >= _SMALL]
+    small = [array.ravel() for array in arrays if array.size < _SMALL]
+    return [*large, np.concatenate(small)] if small else large
+
+
+def _named(values: list[npt.NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, npt.NDArray[Any]]:
+    """Undo :func:`vectors`."""
+    sizes = {name: int(np.prod(shape)) for name, shape in shapes.items()}
+    large = [name for name, size in sizes.items() if size >= _SMALL]
+    small = [name for name, size in sizes.items() if size < _SMALL]
+    flat = dict(zip(large, values[: len(large)], strict=True))
+    if small:
+        ends = np.cumsum([sizes[name] for name in small])[:-1]
+        flat |= dict(zip(small, np.split(values[-1], ends), strict=True))
+    return {name: flat[name].reshape(shape) for name, shape in shapes.items()}
