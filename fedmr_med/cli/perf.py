@@ -1,6 +1,7 @@
 """``fedmr-med perf``."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,12 +9,16 @@ import typer
 
 def perf(
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes and few repetitions: about a minute.")] = False,
+    flamby: Annotated[Path | None, typer.Option(help="A FLamby checkout, to compare its loader too.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Measure what FedMR, the data path, aggregation and the wire cost, each side by side with what it replaces."""
     from fedmr_med.perf.run import FULL, QUICK, as_object, measure
 
-    figures = measure(QUICK if quick else FULL, lambda text: typer.echo(f"measuring {text}", err=True))
+    def say(text: str) -> None:
+        typer.echo(f"measuring {text}", err=True)
+
+    figures = measure(QUICK if quick else FULL, say, flamby=flamby)
     if as_json:
         typer.echo(json.dumps(as_object(figures)))
         return

@@ -24,13 +24,28 @@ def find_strategies(checkout: Path | None) -> tuple[ModuleType | None, str]:
     Raises:
         ConfigError: ``checkout`` is not one, or cannot be imported.
     """
+    os.environ.setdefault("TQDM_DISABLE", "1")  # its progress bars would write over ours
+    return _find("flamby.strategies", checkout)
+
+
+def find_dataset(checkout: Path, name: str) -> ModuleType:
+    """Return the module of one of FLamby's datasets, such as ``fed_isic2019``.
+
+    Raises:
+        ConfigError: ``checkout`` is not one, or cannot be imported.
+    """
+    module, _ = _find(f"flamby.datasets.{name}", checkout)
+    assert module is not None
+    return module
+
+
+def _find(name: str, checkout: Path | None) -> tuple[ModuleType | None, str]:
     if checkout is not None:
         if not (checkout / "flamby" / "strategies").is_dir():
             raise ConfigError(f"--flamby {checkout} is not a checkout of FLamby. {HOW_TO_GET}")
         sys.path.insert(0, str(checkout.resolve()))
-    os.environ.setdefault("TQDM_DISABLE", "1")  # its progress bars would write over ours
     try:
-        return importlib.import_module("flamby.strategies"), ""
+        return importlib.import_module(name), ""
     except ModuleNotFoundError as e:
         reason = "FLamby is not there" if e.name == "flamby" else f"FLamby needs the package {e.name}"
         if checkout is not None:

@@ -1,4 +1,4 @@
-"""What the data path costs: images per second against a plain Pillow + albumentations loader."""
+"""What the data path costs: images per second against a plain Pillow + albumentations loader, and FLamby's."""
 
 import os
 import tempfile
@@ -37,8 +37,16 @@ def write_images(folder: Path, count: int, edge: int) -> list[str]:
     return names
 
 
-def loader_speedups(folder: Path, *, images: int, image_size: int, batch_size: int, repetitions: int) -> list[Figure]:
-    """Measure a pass over images through the data path, cold and warm, against the plain loader."""
+def loader_speedups(
+    folder: Path, *, images: int, image_size: int, batch_size: int, repetitions: int, flamby: Path | None = None
+) -> list[Figure]:
+    """Measure a pass over images through the data path, cold and warm, against the plain loader and FLamby's.
+
+    Args:
+        folder: an empty folder.
+        images, image_size, batch_size, repetitions: sizes; FLamby's images have 200 pixels.
+        flamby: a checkout of FLamby to compare with.
+    """
     names = write_images(folder, images, transforms.edge_for(image_size))
     figures = []
     for kind in ("train", "test"):
@@ -47,14 +55,25 @@ def loader_speedups(folder: Path, *, images: int, image_size: int, batch_size: i
         candidates: dict[str, Callable[[], object]] = {
             "warm": partial(_consume, warm),
             "cold": partial(_consume_cold, folder, names, image_size, batch_size, augmented=augmented),
-            "plain": _plain_loader(folder, names, image_size, batch_size, augmented=augmented),
+            "plain": partial(_consume_loader, _plain_images(folder, names, image_size, augmented), batch_size),
         }
+        if flamby is not None:
+            candidates["flamby"] = partial(
+                _consume_loader, _flamby_images(flamby, folder, names, augmented), batch_size
+            )
         seconds = interleaved(candidates, repetitions)
         case = f"{kind} transform, {image_size} px, batch {batch_size}, no workers"
-        compared = f"images per second of {CPU} / of a plain Pillow + albumentations loader"
-        for cache, name in (("warm", "loader_speedup"), ("cold", "loader_speedup_cold")):
-            text = compared if cache == "warm" else f"{compared}; decoding into the cache counts in full"
-            figures.append(Figure.of(name, kind, f"{case}, {cache} cache", text, ratios(seconds, "plain", cache)))
+        ours, plain = f"images per second of {CPU}", "of a plain Pillow + albumentations loader"
+        compared = {
+            "loader_speedup": ("plain", "warm", f"{ours} / {plain}"),
+            "loader_speedup_cold": ("plain", "cold", f"{ours}, decoding into the cache in full / {plain}"),
+            "loader_speedup_flamby": ("flamby", "warm", f"{ours} / of FLamby's FedIsic2019 in torch's DataLoader"),
+        }
+        figures += [
+            Figure.of(name, kind, f"{case}, {cache} cache", text, ratios(seconds, base, cache))
+            for name, (base, cache, text) in compared.items()
+            if base in candidates
+        ]
     return figures
 
 
@@ -125,9 +144,7 @@ class _PlainImages(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         return torch.from_numpy(pixels), index % 8
 
 
-def _plain_loader(
-    folder: Path, names: list[str], image_size: int, batch_size: int, *, augmented: bool
-) -> Callable[[], None]:
+def _plain_images(folder: Path, names: list[str], image_size: int, augmented: bool) -> _PlainImages:
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
     import albumentations
 
@@ -135,11 +152,19 @@ def _plain_loader(
         steps = [*transforms.isic_augmentation(image_size).transforms, albumentations.Normalize()]
     else:
         steps = [albumentations.CenterCrop(image_size, image_size), albumentations.Normalize()]
-    dataset = _PlainImages(folder, names, albumentations.Compose(steps))
-    loader = torch.utils.data.DataLoader(dataset, batch_size=batch_size)
+    return _PlainImages(folder, names, albumentations.Compose(steps))
 
-    def consume() -> None:
-        for _ in loader:
-            pass
 
-    return consume
+def _flamby_images(checkout: Path, folder: Path, names: list[str], augmented: bool) -> Any:
+    """Return FLamby's own dataset with its own transforms, over the same files."""
+    from fedmr_med.flamby.checkout import find_dataset
+
+    images = find_dataset(checkout, "fed_isic2019").FedIsic2019(train=augmented, data_path=str(folder))
+    images.image_paths = [str(folder / name) for name in names]
+    images.targets = [index % 8 for index in range(len(names))]
+    return images
+
+
+def _consume_loader(dataset: Any, batch_size: int) -> None:
+    for _ in torch.utils.data.DataLoader(dataset, batch_size=batch_size):
+        pass

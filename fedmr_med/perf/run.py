@@ -94,23 +94,25 @@ FULL = Plan(
 )
 
 
-def measure(plan: Plan, say: Callable[[str], None] = lambda text: None) -> list[Figure]:
-    """Run all measurements in one thread.
+def measure(plan: Plan, say: Callable[[str], None] = lambda text: None, *, flamby: Path | None = None) -> list[Figure]:
+    """Run all measurements, the aggregation on all cores, everything else in one thread.
 
     Args:
         plan: what to measure.
         say: told what is measured next.
+        flamby: a checkout of FLamby, whose loader is then measured too.
     """
     set_threads(1)
     keep_freed_memory()
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder:
-        for part in (_training, _data, _server):
-            figures += part(plan, Path(folder), say)
+        figures += _training(plan, say)
+        figures += _data(plan, Path(folder), say, flamby)
+        figures += _server(plan, Path(folder), say)
     return figures
 
 
-def _training(plan: Plan, folder: Path, say: Callable[[str], None]) -> list[Figure]:
+def _training(plan: Plan, say: Callable[[str], None]) -> list[Figure]:
     """Measure what the methods cost a client."""
     figures: list[Figure] = []
     every = methods.available()
@@ -128,10 +130,10 @@ def _training(plan: Plan, folder: Path, say: Callable[[str], None]) -> list[Figu
     return [*figures, prototype_pass_ratio(*plan.prototype_pass)]
 
 
-def _data(plan: Plan, folder: Path, say: Callable[[str], None]) -> list[Figure]:
+def _data(plan: Plan, folder: Path, say: Callable[[str], None], flamby: Path | None) -> list[Figure]:
     """Measure the data path."""
     say("data path")
-    figures = loader_speedups(_made(folder / "images"), **plan.loader)
+    figures = loader_speedups(_made(folder / "images"), **plan.loader, flamby=flamby)
     if plan.wait is not None:
         case, images = plan.wait
         say("waiting for data")
@@ -190,6 +192,7 @@ def as_object(figures: list[Figure]) -> dict[str, Any]:
         "memory_ratio": by_model("memory_ratio"),
         "prototype_pass_ratio": one("prototype_pass_ratio"),
         "loader_speedup": {kind: round_to(value) for kind, value in by_subject("loader_speedup").items()},
+        "loader_speedup_flamby": {kind: round_to(value) for kind, value in by_subject("loader_speedup_flamby").items()},
         "data_wait": one("data_wait"),
         "aggregate_vs_numpy": one("aggregate_vs_numpy"),
         "aggregate_vs_flare": one("aggregate_vs_flare"),

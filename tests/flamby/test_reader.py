@@ -14,7 +14,7 @@ from fedmr_med.data.transforms import IsicTest
 from tests.data.pictures import flamby_site, isic_task
 
 CENTERS = (1, 2, 3, 4, 5)
-PER_CENTER = 6
+PER_CENTER = 60
 
 
 @pytest.fixture(scope="module")
