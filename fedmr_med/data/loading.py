@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from fedmr_med.data.base import Fold
@@ -27,8 +28,12 @@ class _BatchMaker:
 
     def __getitem__(self, key: tuple[Stream, tuple[int, ...]]) -> Batch:
         stream, indices = key
-        items = [torch.from_numpy(self.transform(self.fold[index], derive_seed(*stream, index))) for index in indices]
-        return torch.stack(items), torch.from_numpy(self.fold.labels[list(indices)])
+        first = self.transform(self.fold[indices[0]], derive_seed(*stream, indices[0]))
+        items = np.empty((len(indices), *first.shape), dtype=first.dtype)
+        items[0] = first
+        for row, index in enumerate(indices[1:], start=1):
+            self.transform(self.fold[index], derive_seed(*stream, index), items[row])
+        return torch.from_numpy(items), torch.from_numpy(self.fold.labels[list(indices)])
 
 
 class Batches:
