@@ -40,20 +40,20 @@ def intra_class_loss(features: Tensor, labels: Tensor, *, scale: Literal["releas
         features = _at_least_float32(features)
         same = (labels[:, None] == labels[None, :]).to(features.dtype)
         n = same.sum(1, keepdim=True)  # size of each sample's class, (B, 1)
-        centred = features - same @ features / n
         freedom = (n - 1).clamp(min=1)
-        variance = same @ centred.square() / (n if scale == "paper" else freedom)
-        standardised = centred / (variance + EPSILON).sqrt()
-        gram = (standardised @ standardised.T) * same
-        # Summed over the samples of a class, `norm` is ||M||_F^2 of that class. It is 0 for single samples.
-        norm = gram.square().sum(1, keepdim=True)
+        centred = torch.addmm(features, same / n, features, alpha=-1)
+        variance = (same / (n if scale == "paper" else freedom)) @ centred.square()
+        standardised = centred * (variance + EPSILON).rsqrt()
+        # Summed over the samples of a class, the squares are ||M||_F^2 of that class. They are 0 for single samples.
+        squares = ((standardised @ standardised.T) * same).square()
         in_pairs = (n > 1).to(features.dtype)
         if scale == "paper":
             classes = (in_pairs / n).sum()
-            return (norm / freedom.square()).sum() / classes.clamp(min=1)
-        diagonal = (same @ standardised.square()).square().sum(1, keepdim=True) / n
+            return (squares / freedom.square()).sum() / classes.clamp(min=1)
+        diagonal = freedom * variance / (variance + EPSILON)  # of M: the sum of squares of a standardised dimension
         d = features.shape[1]
-        return (norm - diagonal).sum() / max(d * (d - 1), 1) / in_pairs.sum().clamp(min=1)
+        off_diagonal = squares.sum() - (diagonal.square() / n).sum()
+        return off_diagonal / max(d * (d - 1), 1) / in_pairs.sum().clamp(min=1)
 
 
 def inter_class_loss(
@@ -110,9 +110,8 @@ def inter_class_loss(
         pairs = available[labels, None] & others[None, :]
         pairs = pairs & (labels[:, None] != torch.arange(classes, device=labels.device)[None, :])
         n = (labels[:, None] == labels[None, :]).sum(1, keepdim=True)
-        weights = (
-            pairs.to(features.dtype) / n
-        )  # each pair of classes weighs 1 in all, shared by the samples of its own class
+        # Each pair of classes weighs 1 in all, shared by the samples of its own class.
+        weights = pairs.to(features.dtype) / n
         return (terms * weights).sum() / weights.sum().clamp(min=EPSILON)
 
 
