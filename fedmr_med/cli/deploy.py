@@ -115,7 +115,8 @@ def _watch(kit: Path, chain: str, *, resume_it: bool, as_json: bool, patience: f
     if as_json:
         typer.echo(json.dumps({"chain": watched.chain, "jobs": watched.jobs, "status": watched.status}))
     else:
-        typer.echo(f"The chain {chain} is complete after {len(watched.jobs)} jobs; fetch it with deploy download.")
+        jobs = "one job" if len(watched.jobs) == 1 else f"{len(watched.jobs)} jobs"
+        typer.echo(f"The chain {chain} is complete after {jobs}; fetch it with deploy download.")
 
 
 def _leave() -> None:

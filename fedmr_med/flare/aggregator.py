@@ -53,7 +53,9 @@ class PrototypeAggregator(Aggregator):
             self._set_job(context.server_job(fl_ctx))
         elif event_type == AppEventType.ROUND_STARTED:
             state = from_learnable(fl_ctx.get_prop(AppConstants.GLOBAL_MODEL))
-            self.open_round(state, num_sites=len(fl_ctx.get_engine().get_clients()))
+            # FLARE forgets a hospital that died; FedDyn and FedDC still count what it contributed.
+            sites = {client.name for client in fl_ctx.get_engine().get_clients()} | state.accepted.keys()
+            self.open_round(state, num_sites=len(sites))
 
     def open_round(self, state: GlobalState, *, num_sites: int) -> None:
         """Start collecting replies to ``state`` from a federation of ``num_sites``, whether or not all are asked."""

@@ -1,19 +1,22 @@
 """The aggregator with real FLARE objects: opt-out, order of arrival, quorum."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from nvflare.apis.shareable import Shareable
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.app_event_type import AppEventType
 
 from fedmr_med.config import JobConfig
 from fedmr_med.flare import wire
 from fedmr_med.flare.aggregator import PrototypeAggregator
-from fedmr_med.flare.generator import FedMRShareableGenerator, from_learnable
+from fedmr_med.flare.generator import FedMRShareableGenerator, from_learnable, to_learnable
 from fedmr_med.state import GlobalState
-from tests.flare.contexts import peer_context
+from tests.flare.contexts import peer_context, server_context
 from tests.small import CLOSED, OPEN, initial_state, small_hospital, small_job, task_for
 
 SITES = {"bcn": OPEN, "msk": CLOSED, "vienna-dias": OPEN}
@@ -93,3 +96,22 @@ def test_a_new_round_forgets_the_old_one(job: JobConfig, state: GlobalState, rep
     aggregator.open_round(after, num_sites=3)
     assert not aggregator.accept(replies["bcn"], peer_context("bcn")), "a late reply of the round before"
     assert result(aggregator) is after
+
+
+def test_a_hospital_that_died_still_counts_among_all_sites(tmp_path: Path, replies: dict[str, Shareable]) -> None:
+    """FedDyn divides by the number of all sites; FLARE names only those that are connected."""
+    job = small_job("feddyn", federation={"min_sites": 2})
+    state = replace(initial_state(job), accepted={"bcn": 0, "msk": 0, "vienna-dias": 0})
+    present = ("bcn", "msk")
+    context = server_context(tmp_path, connected=present)
+    context.set_prop(AppConstants.GLOBAL_MODEL, to_learnable(state), private=True, sticky=True)
+    by_event = PrototypeAggregator(job)
+    by_event.handle_event(AppEventType.ROUND_STARTED, context)
+    by_number = opened(job, state)
+    for aggregator in (by_event, by_number):
+        for site in present:
+            reply = wire.decode_reply(replies[site], site, num_classes=8, feature_size=state.prototypes.means.shape[1])
+            without = wire.encode_reply(replace(reply, prototypes=None, payload={}))
+            assert aggregator.accept(without, peer_context(site))
+    one, other = result(by_event), result(by_number)
+    assert all(np.array_equal(one.model[name], other.model[name]) for name in one.model)
