@@ -1,12 +1,15 @@
 """What a round costs beside training: the runner's own time per task, and bytes on the wire."""
 
+import zlib
 from pathlib import Path
 
 from fedmr_med import methods
 from fedmr_med.config import JobConfig
 from fedmr_med.flare import wire
 from fedmr_med.flare.persistor import initial_state
+from fedmr_med.models import state_arrays
 from fedmr_med.perf.measure import Figure
+from fedmr_med.perf.workload import Case, Client
 from fedmr_med.protocols import benchmark_job, benchmark_sites
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation
@@ -33,17 +36,16 @@ def runner_figure(folder: Path, *, clients: int, rounds: int) -> Figure:
 
 
 def wire_figures(job: JobConfig) -> list[Figure]:
-    """Return the bytes a site receives and sends in one round, by the type of the parameters on the wire."""
-    figures = []
-    for name in WIRES:
-        changed = job.override({"federation": {"wire": name}})
-        figures.append(
-            Figure.of("wire_bytes", name, f"{job.model.name}, {job.method.name}", _COMPARED, [round_bytes(changed)])
-        )
-    return figures
-
-
-_COMPARED = "bytes of all arrays of one task and one reply that shares every class"
+    """Return the bytes a site receives and sends in one round, by what stands for the parameters on the wire."""
+    case = f"{job.model.name}, {job.method.name}"
+    arrays = "bytes of all arrays of one task and one reply that shares every class"
+    figures = [
+        Figure.of("wire_bytes", name, case, arrays, [round_bytes(job.override({"federation": {"wire": name}}))])
+        for name in WIRES
+    ]
+    plain, (whole, deflated) = round_bytes(job), difference_bytes(job)
+    text = f"{arrays}, its model as the difference to the received one after three steps, deflated"
+    return [*figures, Figure.of("wire_bytes", "difference", case, text, [plain - whole + deflated])]
 
 
 def round_bytes(job: JobConfig) -> int:
@@ -59,3 +61,18 @@ def round_bytes(job: JobConfig) -> int:
     reply = SiteReply("site", 0, classes, state.model, prototypes=shared)
     sent = wire.decode_reply(wire.encode_reply(reply, halved=halved), "site", num_classes=classes, feature_size=size)
     return task.bytes + sent.bytes_up
+
+
+def difference_bytes(job: JobConfig) -> tuple[int, int]:
+    """Return the bytes of a trained model, and of its difference to the received one, deflated.
+
+    As it stands, a difference has as many bytes as the model: only a compression could make it smaller.
+    """
+    client = Client(Case(job.model.name, 32, batch_size=8, options=job.model.options), job.method.name)
+    client.prepare_steps()
+    received = state_arrays(client.network)
+    for _ in range(3):
+        client.step()
+    trained = state_arrays(client.network)
+    deflated = sum(len(zlib.compress((trained[name] - received[name]).tobytes(), 1)) for name in trained)
+    return sum(array.nbytes for array in trained.values()), deflated

@@ -36,7 +36,7 @@ class Plan:
             network is its entry in ``step_ratio``.
         pairs: further cases of FedAvg, FedMR and FedMR by loops alone: how the ratio grows with the sizes.
         memory: cases of the peak memory of all methods.
-        rounds: cases of a whole round of FedAvg and FedMR; ``epochs`` local epochs.
+        rounds: cases of a whole round of ``epochs`` local epochs: of all methods on the first case, then of two.
         prototype_pass: its case.
         loader: images, their size, the batch and the repetitions of the data path.
         wait: case of the training loop behind one worker, with the number of images.
@@ -84,7 +84,7 @@ FULL = Plan(
         (replace(SMALL_CNN, classes=100), 41),
     ),
     memory=(EFFICIENTNET, RESNET, SMALL_CNN),
-    rounds=((replace(EFFICIENTNET, batches=4), 3), (replace(RESNET, batches=2), 3), (replace(SMALL_CNN, batches=8), 9)),
+    rounds=((replace(SMALL_CNN, batches=8), 9), (replace(EFFICIENTNET, batches=4), 3), (replace(RESNET, batches=2), 3)),
     prototype_pass=(replace(EFFICIENTNET, batches=2), 5),
     loader={"images": 64, "image_size": 200, "batch_size": 32, "repetitions": 7},
     wait=(replace(EFFICIENTNET, batch_size=32), 256),
@@ -123,9 +123,9 @@ def _training(plan: Plan, say: Callable[[str], None]) -> list[Figure]:
     for case in plan.memory:
         say(f"memory: {case}")
         figures += memory_ratios(case, every)
-    for case, repetitions in plan.rounds:
+    for number, (case, repetitions) in enumerate(plan.rounds):
         say(f"rounds: {case}")
-        figures += round_ratios(case, BOTH, repetitions, epochs=plan.epochs)
+        figures += round_ratios(case, BOTH if number else every, repetitions, epochs=plan.epochs)
     say("prototype pass")
     return [*figures, prototype_pass_ratio(*plan.prototype_pass)]
 
