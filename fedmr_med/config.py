@@ -91,6 +91,8 @@ class TrainConfig(Strict):
         augment: whether training images go through the random transform.
         workers: processes that load images; 0 loads in the training process.
         precision: of the network's forward pass; ``auto`` is bfloat16 on a GPU that has it, else float32.
+        compile: whether the network goes through ``torch.compile``: half a minute and more for the first step of a
+            process, faster steps afterwards. Worth it for long rounds on a GPU; it needs a C++ compiler at the site.
     """
 
     optimizer: Literal["sgd", "adam"] = "sgd"
@@ -103,6 +105,7 @@ class TrainConfig(Strict):
     augment: bool = True
     workers: int = Field(0, ge=0)
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    compile: bool = False
 
     @model_validator(mode="after")
     def _one_budget(self) -> Self:

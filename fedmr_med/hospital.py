@@ -198,4 +198,7 @@ def build_network(job: JobConfig, *, pretrained: bool = False) -> models.Network
         network = models.build(
             job.model.name, num_classes=job.task.num_classes, in_channels=job.task.channels, **options
         )
-        return methods.build(job.method).adapt(network)
+        network = methods.build(job.method).adapt(network)
+    if job.train.compile:
+        network.compile()
+    return network

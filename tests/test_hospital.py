@@ -1,5 +1,6 @@
 """A site at work: what it computes, what its policy lets out, and that it repeats itself exactly."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,6 +159,15 @@ def test_bfloat16_training_works_and_differs_little(tmp_path: Path) -> None:
     for name in exact.model:
         assert np.isfinite(half.model[name]).all()
         assert np.allclose(exact.model[name], half.model[name], atol=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_a_compiled_network_trains_to_the_same_model(tmp_path: Path) -> None:
+    plain, compiled = reply(tmp_path), reply(tmp_path, train={"compile": True})
+    assert plain.model.keys() == compiled.model.keys()
+    for name in plain.model:
+        np.testing.assert_allclose(plain.model[name], compiled.model[name], atol=1e-5)
 
 
 def test_the_initial_model_depends_on_the_seed_alone() -> None:
