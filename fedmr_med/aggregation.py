@@ -110,7 +110,7 @@ class RoundAggregation:
             history = history.with_evaluation(evaluation(state.round, self._scores))
         return replace(
             state,
-            model={name: value.astype(state.model[name].dtype) for name, value in model.items()},
+            model={name: value.astype(state.model[name].dtype, copy=False) for name, value in model.items()},
             prototypes=state.prototypes.updated(self._class_sums),
             method=method_state,
             round=state.round + 1,

@@ -40,10 +40,10 @@ class Sums:
         self.numbers[name] = self.numbers.get(name, 0.0) + value
 
     def mean(self, group: str, total: float) -> dict[str, npt.NDArray[Any]]:
-        """Return the group's sums divided by ``total``."""
-        relative = total / self._first_weights[group]
-        means = [(value / relative).numpy() for value in self._totals[group]]
-        return _named(means, self._shapes[group])
+        """Return the group's sums divided by ``total``, in the memory of the sums: this ends the group."""
+        relative = total / self._first_weights.pop(group)
+        means = [value.div_(relative).numpy() for value in self._totals.pop(group)]
+        return _named(means, self._shapes.pop(group))
 
 
 def vectors(arrays: Collection[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:

@@ -1,5 +1,7 @@
 """What the server's part of a round costs: aggregation with full validation."""
 
+import multiprocessing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,11 +10,12 @@ import numpy.typing as npt
 from fedmr_med import methods
 from fedmr_med.aggregation import RoundAggregation
 from fedmr_med.config import JobConfig
+from fedmr_med.flare.persistor import initial_state
 from fedmr_med.flare.stock import stock_mean
 from fedmr_med.methods.base import Arrays
 from fedmr_med.perf.measure import WALL, Figure, interleaved, ratios
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.runtime import available_cores, numpy_generator, set_threads
+from fedmr_med.runtime import available_cores, give_back_memory, numpy_generator, set_threads
 from fedmr_med.state import GlobalState, SiteReply
 
 _DISTINCT = 8  # contributions in memory; more of them take turns. Far more than any processor's cache holds.
@@ -44,6 +47,41 @@ def aggregation_figures(job: JobConfig, state: GlobalState, contributions: int, 
         Figure.of(name, job.method.name, case, text, ratios(seconds, "fedmr_med", base))
         for name, (base, text) in compared.items()
     ]
+
+
+def memory_figure(job: JobConfig, contributions: int) -> Figure:
+    """Measure the memory of a round's aggregation as the runner does it, one reply after the other.
+
+    In a process of its own, so that nothing another measurement left behind is counted or used again.
+    """
+    with multiprocessing.get_context("spawn").Pool(1) as process:
+        models = process.apply(_peak_models, (job, contributions))
+    case = f"{contributions} contributions ({job.model.name}), one after the other"
+    compared = "peak resident memory of the aggregation, global model and one reply included / size of the model"
+    return Figure.of("aggregate_memory", job.method.name, case, compared, [models])
+
+
+def _peak_models(job: JobConfig, contributions: int) -> float:
+    """Return the peak memory of an aggregation, in sizes of the model."""
+    state = initial_state(job)
+    size = sum(array.nbytes for array in state.model.values())
+    aggregation = RoundAggregation(job, methods.build(job.method), state)
+    give_back_memory()
+    before = _memory("VmRSS") - size
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far, see proc(5)
+    for number in range(contributions):
+        reply = SiteReply(f"site-{number:03}", state.round, 100, {n: a.copy() for n, a in state.model.items()})
+        aggregation.check(reply)
+        aggregation.add(reply)
+        del reply
+    aggregation.finish(contributions, {})
+    return (_memory("VmHWM") - before) / size
+
+
+def _memory(field: str) -> int:
+    """Return a size from Linux's table of this process, in bytes."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines[field].split()[0]) * 1024
 
 
 def _replies(state: GlobalState, count: int) -> list[SiteReply]:

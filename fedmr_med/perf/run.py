@@ -1,5 +1,6 @@
 """All measurements in one run, and the object that ``fedmr-med perf --json`` prints."""
 
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from fedmr_med import methods
 from fedmr_med.config import JobConfig
 from fedmr_med.flare.persistor import initial_state
 from fedmr_med.jobs import isic_job
-from fedmr_med.perf.aggregation import aggregation_figures
+from fedmr_med.perf.aggregation import aggregation_figures, memory_figure
 from fedmr_med.perf.federation import runner_figure, wire_figures
 from fedmr_med.perf.loading import data_wait, loader_speedups
 from fedmr_med.perf.measure import Figure, round_to
@@ -148,6 +149,8 @@ def _server(plan: Plan, folder: Path, say: Callable[[str], None]) -> list[Figure
         say(f"aggregation: {contributions} x {model}")
         job = _job(model, plan.model)
         figures += aggregation_figures(job, initial_state(job), contributions, repetitions)
+    if sys.platform == "linux":
+        figures.append(memory_figure(_job("wide_resnet28_10", plan.model), plan.aggregation[-1][1]))
     say("runner, wire, imports")
     clients, rounds = plan.runner
     figures.append(runner_figure(folder / "runner", clients=clients, rounds=rounds))
@@ -196,6 +199,7 @@ def as_object(figures: list[Figure]) -> dict[str, Any]:
         "data_wait": one("data_wait"),
         "aggregate_vs_numpy": one("aggregate_vs_numpy"),
         "aggregate_vs_flare": one("aggregate_vs_flare"),
+        "aggregate_memory": one("aggregate_memory"),
         "runner_ms_per_task": one("runner_ms_per_task"),
         "wire_bytes": {name: int(value) for name, value in by_subject("wire_bytes").items()},
         "import_seconds": one("import_seconds"),

@@ -1,6 +1,7 @@
 """``fedmr-med perf`` runs at tiny sizes, and all its fields are there. No figure is checked: this is no timed test."""
 
 import json
+import sys
 
 import pytest
 import torch
@@ -52,6 +53,8 @@ def test_all_fields_are_there(monkeypatch: pytest.MonkeyPatch, one_thread_afterw
     for name in ("prototype_pass_ratio", "aggregate_vs_numpy", "aggregate_vs_flare", "runner_ms_per_task"):
         assert found[name] > 0
     assert found["import_seconds"] > 0
+    if sys.platform == "linux":
+        assert found["aggregate_memory"] > 0
     for figure in found["figures"]:
         assert figure["low"] <= figure["value"] <= figure["high"]
         assert figure["compared"]
