@@ -4,7 +4,8 @@ With omega_k and a_k = alpha / omega_k as in :mod:`fedmr_med.methods.feddyn`, a 
 loss + a_k / 2 * ||w_k + h_k - w||^2 + <w_k, c / omega_k - c_k>. Then, with D = w_k - w, h_k += D and
 c_k' = c_k - c / omega_k - D / (M lr), where M are the effective local steps: momentum makes a step count for up
 to ten, and with their plain number the control would be as much too large. The server sets
-c += mean over all sites of omega_k (c_k' - c_k), and w as FedDyn does.
+c += mean over all sites of omega_k (c_k' - c_k), and w as FedDyn does. Gradients are clipped as in the authors' code;
+without that, drift and control can drive each other to infinity.
 
 A site keeps h_k and c_k, twice the model; it sends omega_k (c_k' - c_k) and receives c, so that the wire carries
 twice the model each way.
@@ -13,7 +14,6 @@ twice the model each way.
 from collections.abc import Mapping
 
 import numpy as np
-from pydantic import Field
 from torch import Tensor
 
 from fedmr_med.errors import ConfigError
@@ -25,11 +25,10 @@ from fedmr_med.methods.base import (
     LocalResult,
     LocalRound,
     Method,
-    Options,
     Sums,
     register,
 )
-from fedmr_med.methods.feddyn import DRIFT, FedDynServer, relative_size
+from fedmr_med.methods.feddyn import DRIFT, FedDynOptions, FedDynServer, clip, relative_size
 from fedmr_med.methods.vectors import (
     combine,
     inner_product,
@@ -43,17 +42,8 @@ from fedmr_med.methods.vectors import (
 CONTROL = "c"
 
 
-class FedDCOptions(Options):
-    """Options of FedDC.
-
-    Attributes:
-        alpha: weight of the drift penalty.
-        mean_samples: mean number of training images per site, if it is known before the first round; None
-            learns it from the replies, see :mod:`fedmr_med.methods.feddyn`.
-    """
-
-    alpha: float = Field(0.0001, ge=0)
-    mean_samples: float | None = Field(None, gt=0)
+class FedDCOptions(FedDynOptions):
+    """Options of FedDC: those of FedDyn; ``alpha`` is the weight of the drift penalty."""
 
 
 class FedDCClient(ClientHalf):
@@ -78,6 +68,10 @@ class FedDCClient(ClientHalf):
         drift = self.alpha / 2 * squared_distance(self.parameters, self.anchor)
         control = -inner_product(self.parameters, self.correction)
         return super().objective(batch) | {"drift": drift, "control": control}
+
+    def after_backward(self) -> None:
+        """Clip the gradient."""
+        clip(self.parameters, self.options)
 
     def finish(self, trained: Mapping[str, Tensor]) -> LocalResult:
         """Keep the new h_k and c_k; send the weighted change of c_k."""

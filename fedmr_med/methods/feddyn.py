@@ -66,6 +66,12 @@ def relative_size(local: LocalRound) -> float:
     return local.samples / float(local.server_state.get(MEAN_SAMPLES, local.samples))
 
 
+def clip(parameters: Mapping[str, Tensor], options: FedDynOptions) -> None:
+    """Clip the gradients of the parameters, if the options say so."""
+    if options.clip is not None:
+        clip_grad_norm_(parameters.values(), options.clip)
+
+
 class FedDynClient(ClientHalf):
     """Classification loss + a_k / 2 * ||w_k - w||^2 + a_k * <w_k, h_k>."""
 
@@ -84,8 +90,7 @@ class FedDynClient(ClientHalf):
 
     def after_backward(self) -> None:
         """Clip the gradient."""
-        if self.options.clip is not None:
-            clip_grad_norm_(self.parameters.values(), self.options.clip)
+        clip(self.parameters, self.options)
 
     def finish(self, trained: Mapping[str, Tensor]) -> LocalResult:
         """Keep h_k + w_k - w."""

@@ -21,8 +21,9 @@ RULES = [
     ("feddyn", reference.FedDyn, {"alpha": 0.3, "clip": None}),
     ("feddyn", reference.FedDyn, {"alpha": 0.3, "clip": 0.4}),
     ("feddyn", reference.FedDyn, {"alpha": 0.3, "clip": None, "mean_samples": 12.5}),
-    ("feddc", reference.FedDC, {"alpha": 0.3}),
-    ("feddc", reference.FedDC, {"alpha": 0.3, "mean_samples": 12.5}),
+    ("feddc", reference.FedDC, {"alpha": 0.3, "clip": None}),
+    ("feddc", reference.FedDC, {"alpha": 0.3, "clip": 0.4}),
+    ("feddc", reference.FedDC, {"alpha": 0.3, "clip": None, "mean_samples": 12.5}),
     ("fedmr", reference.FedMR, {"mu1": 0.5, "mu2": 0.5}),
 ]
 
@@ -51,8 +52,7 @@ def test_the_global_model_follows_the_rule(
 
 @pytest.mark.parametrize(("method", "rule"), [("feddyn", reference.FedDyn), ("feddc", reference.FedDC)])
 def test_sites_that_join_late(tmp_path: Path, method: str, rule: type) -> None:
-    options = {"alpha": 0.3, "clip": None} if method == "feddyn" else {"alpha": 0.3}
-    compare(job(method, rounds=4, **options), rule, tmp_path, ("ac", "a", "abc", "b"))
+    compare(job(method, rounds=4, alpha=0.3, clip=None), rule, tmp_path, ("ac", "a", "abc", "b"))
 
 
 def test_feddyn_keeps_the_drift_of_every_site(tmp_path: Path) -> None:
