@@ -1,10 +1,14 @@
 """Streams of random numbers and threads."""
 
+import resource
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 
 from fedmr_med.errors import ConfigError
-from fedmr_med.runtime import derive_seed, numpy_generator, set_threads, torch_stream
+from fedmr_med.runtime import derive_seed, kept_memory, numpy_generator, set_threads, torch_stream
 
 
 def test_streams_are_reproducible_and_distinct() -> None:
@@ -37,3 +41,17 @@ def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
             set_threads()
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+def test_freed_memory_is_kept_inside_and_given_back_after_the_outermost() -> None:
+    def megabytes() -> float:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
+
+    size = 200
+    before = megabytes()
+    with kept_memory():
+        with kept_memory():
+            np.ones(size * 125_000)
+        assert megabytes() > before + size / 2, "kept, although the inner body is over"
+    assert megabytes() < before + size / 2

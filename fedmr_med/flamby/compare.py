@@ -15,7 +15,7 @@ from fedmr_med.flamby.progress import shown
 from fedmr_med.flamby.request import CompareRequest
 from fedmr_med.flamby.runs import Row, Workshop, runs_of
 from fedmr_med.flamby.tables import notes, published_rows, write_outputs
-from fedmr_med.runtime import keep_freed_memory, set_threads
+from fedmr_med.runtime import kept_memory, set_threads
 
 
 def compare(request: CompareRequest, out: Path) -> dict[str, Any]:
@@ -34,10 +34,9 @@ def compare(request: CompareRequest, out: Path) -> dict[str, Any]:
         DataError: data is missing or damaged.
     """
     set_threads()
-    keep_freed_memory()
     strategies, reason = find_strategies(request.flamby) if request.strategies else (None, "")
     try:
-        with locked(out / ".lock", patience=0):
+        with locked(out / ".lock", patience=0), kept_memory():
             return _compare(request, out, strategies, reason)
     except TimeoutError as e:
         raise ConfigError(f"Another process is working in {out}; wait for it or choose another --out.") from e

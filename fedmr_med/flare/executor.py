@@ -16,7 +16,7 @@ from fedmr_med.files import locked
 from fedmr_med.flare import context, wire
 from fedmr_med.hospital import Hospital
 from fedmr_med.models import parameter_names
-from fedmr_med.runtime import available_cores, give_back_memory, keep_freed_memory, set_threads
+from fedmr_med.runtime import available_cores, kept_memory, set_threads
 from fedmr_med.training import Aborted
 
 DEMO_BANNER = "DEMO: no images were given, so generated pictures stand in for them. No figure here is a medical result."
@@ -43,8 +43,7 @@ class FedMRExecutor(Executor):
         if task_name not in answers:
             return make_reply(ReturnCode.TASK_UNKNOWN)
         try:
-            give_back_memory()  # of receiving the task
-            with self._turn(fl_ctx):
+            with self._turn(fl_ctx), kept_memory():
                 return answers[task_name](shareable, fl_ctx, abort_signal)
         except Aborted:
             return make_reply(ReturnCode.TASK_ABORTED)
@@ -65,7 +64,6 @@ class FedMRExecutor(Executor):
         task = wire.decode_task(shareable)
         faults.reach(f"train-{task.round + 1}")
         reply = hospital.train(task, lambda: bool(abort_signal.triggered))
-        give_back_memory()  # of training
         halved = hospital.job.federation.halved(parameter_names(hospital.network))
         return wire.encode_reply(reply, halved=halved)
 
@@ -80,7 +78,6 @@ class FedMRExecutor(Executor):
         if self.hospital is None:
             # One thread per client process in the simulator: it runs several of them side by side.
             set_threads(default=1 if context.site_in_simulator(fl_ctx) else None)
-            keep_freed_memory()
             site, path = context.site_settings(fl_ctx)
             name = fl_ctx.get_identity_name()
             job = context.client_job(fl_ctx)

@@ -18,7 +18,7 @@ from fedmr_med.perf.measure import Figure, round_to
 from fedmr_med.perf.startup import import_figures
 from fedmr_med.perf.steps import memory_ratios, prototype_pass_ratio, round_ratios, step_ratios
 from fedmr_med.perf.workload import Case
-from fedmr_med.runtime import keep_freed_memory, set_threads
+from fedmr_med.runtime import kept_memory, set_threads
 
 BOTH = ("fedavg", "fedmr")
 _FEDMR_HEAD = {"head": "fedmr"}
@@ -96,7 +96,7 @@ FULL = Plan(
 
 
 def measure(plan: Plan, say: Callable[[str], None] = lambda text: None, *, flamby: Path | None = None) -> list[Figure]:
-    """Run all measurements, the aggregation on all cores, everything else in one thread.
+    """Run all measurements in one thread.
 
     Args:
         plan: what to measure.
@@ -104,9 +104,8 @@ def measure(plan: Plan, say: Callable[[str], None] = lambda text: None, *, flamb
         flamby: a checkout of FLamby, whose loader is then measured too.
     """
     set_threads(1)
-    keep_freed_memory()
     figures: list[Figure] = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, kept_memory():
         figures += _training(plan, say)
         figures += _data(plan, Path(folder), say, flamby)
         figures += _server(plan, Path(folder), say)
