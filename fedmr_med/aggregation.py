@@ -70,8 +70,13 @@ class RoundAggregation:
         except WireError as e:
             raise WireError(f"{reply.site}: {e}") from e
 
-    def add(self, reply: SiteReply) -> None:
-        """Add a reply that passed :meth:`check`."""
+    def add(self, *replies: SiteReply) -> None:
+        """Add replies that passed :meth:`check`; many at once take less time than one after the other."""
+        for reply in replies:
+            self._add(reply)
+        self._sums.flush()
+
+    def _add(self, reply: SiteReply) -> None:
         contribution = Contribution(reply.site, reply.samples, reply.model, reply.payload)
         self.server.add(self._sums, contribution, self.parameters)
         self._add_buffers(reply)
@@ -138,9 +143,9 @@ class RoundAggregation:
         """Whether sums of squares show that all values are finite and far below the bound, as they nearly always do."""
         bound = min(self.job.federation.max_norm**2 / 2, _LARGE)
         floats = vectors([array for array in arrays if array.dtype == _FLOAT32])
-        others = vectors([array.astype(np.float64) for array in arrays if array.dtype != _FLOAT32])
+        others = vectors([array for array in arrays if array.dtype != _FLOAT32])
         with np.errstate(over="ignore", invalid="ignore"):
-            return all(np.dot(values, values) < bound for values in (*floats, *others))
+            return all(np.dot(values, values) < bound for values in (*floats, *(v.astype(np.float64) for v in others)))
 
     def _check_size(self, what: str, array: np.ndarray) -> None:
         # The norm in float64 is finite only if every entry is, so one pass checks both.

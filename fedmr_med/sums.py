@@ -24,16 +24,27 @@ class Sums:
         self._first_weights: dict[str, float] = {}
         self._shapes: dict[str, dict[str, tuple[int, ...]]] = {}
         self._totals: dict[str, list[Tensor]] = {}
+        self._waiting: dict[str, list[tuple[list[npt.NDArray[Any]], float]]] = {}
 
     def add(self, group: str, arrays: Mapping[str, npt.NDArray[Any]], weight: float) -> None:
-        """Add ``weight`` times each array to the group's sums; the names and shapes are always the same."""
+        """Note ``weight`` times each array for the group's sums; the names and shapes are always the same."""
         if group not in self._shapes:
             self._first_weights[group] = weight
             self._shapes[group] = {name: array.shape for name, array in arrays.items()}
             self._totals[group] = [torch.zeros_like(torch.from_numpy(value)) for value in vectors(arrays.values())]
         values = vectors([arrays[name] for name in self._shapes[group]])
-        for total, value in zip(self._totals[group], values, strict=True):
-            total.add_(torch.from_numpy(value), alpha=weight / self._first_weights[group])
+        self._waiting.setdefault(group, []).append((values, weight / self._first_weights[group]))
+
+    def flush(self) -> None:
+        """Add what was noted, and let go of it.
+
+        Sum by sum, so that a sum stays in the processor's cache while many replies are added to it.
+        """
+        for group, waiting in self._waiting.items():
+            for position, total in enumerate(self._totals[group]):
+                for values, weight in waiting:
+                    total.add_(torch.from_numpy(values[position]), alpha=weight)
+        self._waiting = {}
 
     def add_number(self, name: str, value: float) -> None:
         """Add to a plain sum."""
@@ -41,6 +52,7 @@ class Sums:
 
     def mean(self, group: str, total: float) -> dict[str, npt.NDArray[Any]]:
         """Return the group's sums divided by ``total``, in the memory of the sums: this ends the group."""
+        self.flush()
         relative = total / self._first_weights.pop(group)
         means = [value.div_(relative).numpy() for value in self._totals.pop(group)]
         return _named(means, self._shapes.pop(group))

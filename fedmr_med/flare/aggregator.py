@@ -127,8 +127,8 @@ class PrototypeAggregator(Aggregator):
 
     def _add_replies(self) -> None:
         assert self._round is not None
-        for site in sorted(self._replies):
-            self._round.add(self._replies.pop(site))
+        self._round.add(*(self._replies[site] for site in sorted(self._replies)))
+        self._replies = {}
 
     def _set_job(self, job: JobConfig) -> None:
         self._job = job

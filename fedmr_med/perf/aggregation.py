@@ -13,18 +13,18 @@ from fedmr_med.config import JobConfig
 from fedmr_med.flare.persistor import initial_state
 from fedmr_med.flare.stock import stock_mean
 from fedmr_med.methods.base import Arrays
-from fedmr_med.perf.measure import WALL, Figure, interleaved, ratios
+from fedmr_med.perf.measure import CPU, Figure, interleaved, ratios
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.runtime import available_cores, give_back_memory, numpy_generator, set_threads
+from fedmr_med.runtime import give_back_memory, numpy_generator
 from fedmr_med.state import GlobalState, SiteReply
 
-_DISTINCT = 8  # contributions in memory; more of them take turns. Far more than any processor's cache holds.
+_HELD = 2 * 2**30  # bytes of distinct contributions; beyond that they take turns. Far more than any processor's cache.
 
 
 def aggregation_figures(job: JobConfig, state: GlobalState, contributions: int, repetitions: int) -> list[Figure]:
     """Measure a round's aggregation, validation included, against numpy and against FLARE's own aggregator.
 
-    Each as it runs on a server: ours in as many threads as there are cores, the other two in one.
+    As on a server: replies are checked as they come and held until the round closes.
     """
     replies = _replies(state, contributions)
     samples = sum(reply.samples for reply in replies)
@@ -33,12 +33,10 @@ def aggregation_figures(job: JobConfig, state: GlobalState, contributions: int, 
         "numpy": lambda: _weighted_sum([(reply.model, reply.samples / samples) for reply in replies]),
         "flare": lambda: stock_mean([(reply.site, reply.model, reply.samples) for reply in replies]),
     }
-    cores = set_threads(available_cores())
-    seconds = interleaved(candidates, repetitions, warm_up=0, clock=WALL)
-    set_threads(1)
+    seconds = interleaved(candidates, repetitions, warm_up=0)
     size = sum(array.size for array in state.model.values()) / 1e6
     case = f"{contributions} contributions of {size:.1f}M values ({job.model.name})"
-    ours = f"{WALL} of check + add + finish on the server's {cores} cores"
+    ours = f"{CPU} of check + add + finish"
     compared = {
         "aggregate_vs_numpy": ("numpy", f"{ours} / of `acc += x * p` over the same arrays in numpy"),
         "aggregate_vs_flare": ("flare", f"{ours} / of FLARE's InTimeAccumulateWeightedAggregator"),
@@ -87,11 +85,11 @@ def _memory(field: str) -> int:
 def _replies(state: GlobalState, count: int) -> list[SiteReply]:
     """Return replies near the global model, each with all its prototypes."""
     models = []
-    for number in range(min(count, _DISTINCT)):
+    size = sum(array.nbytes for array in state.model.values())
+    for number in range(min(count, max(_HELD // size, 1))):
         generator = numpy_generator("perf", number)
         models.append({name: _near(array, generator) for name, array in state.model.items()})
-    classes, size = state.prototypes.means.shape
-    shared = ClassSums.zeros(classes, size)
+    shared = ClassSums.zeros(*state.prototypes.means.shape)
     shared.counts.fill_(1)
     return [
         SiteReply(f"site-{n:03}", state.round, 100 + n, models[n % len(models)], prototypes=shared)
@@ -110,7 +108,7 @@ def _aggregate(job: JobConfig, state: GlobalState, replies: list[SiteReply]) -> 
     aggregation = RoundAggregation(job, methods.build(job.method), state)
     for reply in replies:
         aggregation.check(reply)
-        aggregation.add(reply)
+    aggregation.add(*replies)
     aggregation.finish(len(replies), {})
 
 
