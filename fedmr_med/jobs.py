@@ -49,7 +49,7 @@ def isic_job(method: str) -> JobConfig:
                 "train": {
                     "optimizer": "adam",
                     "lr": 0.001,
-                    "batch_size": 32,
+                    "batch_size": 16,
                     "updates": None,
                     "epochs": 3,
                     "augment": False,
