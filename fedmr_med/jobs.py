@@ -54,7 +54,7 @@ def isic_job(method: str) -> JobConfig:
                     "epochs": 3,
                     "augment": False,
                 },
-                "federation": {"rounds": 6},
+                "federation": {"rounds": 7},
             },
         }
     )
