@@ -61,3 +61,15 @@ def test_one_reply_comes_back_bit_for_bit(weight: int) -> None:
     sums = Sums()
     sums.add("group", {"w": array}, weight)
     assert np.array_equal(sums.mean("group", weight)["w"], array)
+
+
+def test_together_or_one_after_the_other_is_the_same_bit_for_bit() -> None:
+    generator = np.random.default_rng(0)
+    replies = [{"w": generator.normal(size=(100, 90)).astype(np.float32), "b": np.float32([n])} for n in range(7)]
+    together, one_by_one = Sums(), Sums()
+    for number, reply in enumerate(replies, start=1):
+        for sums in (together, one_by_one):
+            sums.add("group", reply, number)
+        one_by_one.flush()
+    first, second = together.mean("group", 28), one_by_one.mean("group", 28)
+    assert all(np.array_equal(first[name], second[name]) for name in first)
