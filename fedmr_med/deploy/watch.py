@@ -62,7 +62,8 @@ class Watcher:
             resume: submit a follow-up whenever a job ends early, as often as needed.
 
         Raises:
-            DeployError: a job ended early and is not to be resumed, or several in a row got nowhere.
+            DeployError: a job ended early and is not to be resumed, or several in a row got nowhere though the
+                server stood.
         """
         idle = 0
         while True:
@@ -74,7 +75,8 @@ class Watcher:
             reason = f"The job {jobs[-1]} ended early ({_describe(state)})."
             if not resume:
                 raise DeployError(f"{reason} `fedmr-med deploy watch {self.chain} --resume` goes on with it.")
-            idle = 0 if self._best_round > before else idle + 1
+            # A job that lost its server may have closed a round since the last look; only others can be hopeless.
+            idle = 0 if state.restarted or self._best_round > before else idle + 1
             if idle >= _MAX_IDLE_JOBS:
                 raise DeployError(f"{reason} The last {idle} jobs got no further; see the server's log.")
             self.say(reason)

@@ -88,6 +88,11 @@ def test_a_job_under_which_the_server_was_restarted_is_resumed(tmp_path: Path) -
     assert any("the server was restarted under it" in line for line in said)
 
 
+def test_a_server_that_is_restarted_often_is_no_reason_to_give_up(tmp_path: Path) -> None:
+    watched, _, _ = watch(tmp_path, [*[RESTARTED] * 5, DONE])
+    assert len(watched.jobs) == 6
+
+
 def test_a_job_whose_process_is_gone_for_good_is_resumed(tmp_path: Path) -> None:
     watched, said, _ = watch(tmp_path, [RUNNING, *[GHOST] * 5, DONE])
     assert len(watched.jobs) == 2
