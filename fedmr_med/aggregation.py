@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
 from fedmr_med.methods import Method
-from fedmr_med.methods.base import Arrays, Contribution
+from fedmr_med.methods.base import Contribution
 from fedmr_med.metrics import Scores, pooled
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.results import Evaluation, RoundRecord, Score, SiteRound

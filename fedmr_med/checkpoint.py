@@ -6,12 +6,13 @@ from typing import Any
 import torch
 
 from fedmr_med import faults
-from fedmr_med.config import JobConfig, dump_yaml
+from fedmr_med.arrays import Arrays
+from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
 from fedmr_med.files import atomic_writer
-from fedmr_med.methods.base import Arrays
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.results import History
+from fedmr_med.schema import dump_yaml
 from fedmr_med.state import GlobalState
 
 FORMAT = 1

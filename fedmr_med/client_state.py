@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedmr_med.arrays import Arrays
 from fedmr_med.errors import CheckpointError
 from fedmr_med.files import atomic_writer, locked
-from fedmr_med.models.base import Arrays
 
 LOCK_FILE = "lock"
 

@@ -7,24 +7,15 @@ is not here but in :mod:`fedmr_med.sites`.
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from fedmr_med.errors import ConfigError, FedMRError
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.schema import Strict, read_yaml, validated
 
 JOB_FILE = "fedmr.yaml"
 CHAIN_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-
-T = TypeVar("T", bound=BaseModel)
-
-
-class Strict(BaseModel):
-    """A frozen configuration section that refuses unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class TaskConfig(Strict):
@@ -198,36 +189,6 @@ def load_job(path: Path) -> JobConfig:
         ConfigError: the file is missing or not valid; the message names the file and the key.
     """
     return validated(JobConfig, read_yaml(path), str(path))
-
-
-def dump_yaml(config: BaseModel) -> str:
-    """Return a configuration as YAML, defaults included, so that a reader sees every setting."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
-
-
-def read_yaml(path: Path, error: type[FedMRError] = ConfigError) -> dict[str, Any]:
-    """Read a YAML mapping; raise ``error`` naming the file when that is not possible."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as e:
-        raise error(f"{path} does not exist.") from e
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
-        raise error(f"{path} cannot be read: {str(e).splitlines()[0]}.") from e
-    if not isinstance(content, dict):
-        raise error(f"{path} must hold keys and values, not {type(content).__name__}.")
-    return content
-
-
-def validated(model: type[T], content: dict[str, Any], where: str, error: type[FedMRError] = ConfigError) -> T:
-    """Validate ``content`` as ``model``; raise ``error`` naming ``where`` and the first offending key."""
-    try:
-        return model.model_validate(content)
-    except ValidationError as e:
-        first = e.errors()[0]
-        key = ".".join(str(part) for part in first["loc"]) or "the file"
-        reason = "is not a known key" if first["type"] == "extra_forbidden" else first["msg"]
-        more = f" ({e.error_count() - 1} more)" if e.error_count() > 1 else ""
-        raise error(f"{where}: {key}: {reason}{more}.") from e
 
 
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

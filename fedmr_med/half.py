@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from fedmr_med.models.base import Arrays
+from fedmr_med.arrays import Arrays
 
 MAX_EXPONENT = 200
 _TOP = 15  # scaled values stay below 2^15; float16 ends at 2^16

@@ -21,7 +21,7 @@ from fedmr_med.errors import DataError, PolicyError
 from fedmr_med.methods.base import LocalRound
 from fedmr_med.metrics import Scores, scores
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.runtime import derive_seed, torch_stream
+from fedmr_med.seeding import derive_seed, torch_stream
 from fedmr_med.sites import SiteConfig
 from fedmr_med.state import SiteReply, TrainTask
 from fedmr_med.training import class_sums, evaluate, local_steps, train

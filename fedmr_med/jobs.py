@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedmr_med.config import JOB_FILE, JobConfig, dump_yaml, validated
+from fedmr_med.config import JOB_FILE, JobConfig
 from fedmr_med.data.flamby_isic import CLASS_NAMES, HOSPITALS
 from fedmr_med.errors import ConfigError
 from fedmr_med.files import write_text
 from fedmr_med.methods.coefficients import coefficients
 from fedmr_med.protocols import PROTOCOLS, benchmark_job, benchmark_sites, change, clients_of
+from fedmr_med.schema import dump_yaml, validated
 from fedmr_med.sites import SITE_FILE
 
 CUSTOM_README = """This folder carries no code. A job that has a custom folder may name classes outside FLARE's own

@@ -8,13 +8,14 @@ from typing import Any
 import yaml
 
 from fedmr_med import methods
-from fedmr_med.config import JobConfig, MethodConfig, validated
+from fedmr_med.config import JobConfig, MethodConfig
 from fedmr_med.data.benchmark import SHAKESPEARE, dataset_info
 from fedmr_med.data.partition import parse_split
 from fedmr_med.errors import ConfigError
 from fedmr_med.methods.coefficients import coefficients
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.runtime import numpy_generator
+from fedmr_med.schema import validated
+from fedmr_med.seeding import numpy_generator
 from fedmr_med.sites import BenchmarkSource, DataSource, SiteConfig
 
 # From this many clients on, the paper draws ten of them each round.

@@ -5,8 +5,8 @@ The history of a chain is part of its checkpoint, so that a summary covers a run
 
 from typing import Any
 
-from fedmr_med.config import Strict
 from fedmr_med.metrics import Scores
+from fedmr_med.schema import Strict
 
 
 class Score(Strict):

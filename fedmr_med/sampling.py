@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from fedmr_med.runtime import numpy_generator
+from fedmr_med.seeding import numpy_generator
 
 
 def draw_sites(names: Iterable[str], count: int | None, *, seed: int, round_number: int) -> list[str]:

@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fedmr_med.config import Strict, read_yaml, validated
 from fedmr_med.errors import ConfigError
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.schema import Strict, read_yaml, validated
 
 SITE_FILE = "site.yaml"
 SITES_VARIABLE = "FEDMR_MED_SITES"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from fedmr_med.methods.base import Arrays
+from fedmr_med.arrays import Arrays
 from fedmr_med.metrics import Scores
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.results import History

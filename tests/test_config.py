@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedmr_med.config import JobConfig, dump_yaml, load_job
+from fedmr_med.config import JobConfig, load_job
 from fedmr_med.errors import ConfigError
 from fedmr_med.jobs import isic_job
+from fedmr_med.schema import dump_yaml
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from fedmr_med.bench.progress import shown
 from fedmr_med.bench.request import BenchRequest
 from fedmr_med.bench.runs import Run, check, result_of
 from fedmr_med.errors import ConfigError
-from fedmr_med.runtime import available_cores
+from fedmr_med.process import available_cores
 
 
 def compare(

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedmr_med.bench.runs import Run, execute, failure
 from fedmr_med.errors import FedMRError
-from fedmr_med.runtime import set_threads
+from fedmr_med.process import set_threads
 from fedmr_med.state import GlobalState
 
 AfterRound = Callable[[int, int, float], None]

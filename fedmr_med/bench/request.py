@@ -7,11 +7,11 @@ from pydantic import Field
 
 from fedmr_med import methods
 from fedmr_med.bench.runs import DEMO, Run
-from fedmr_med.config import Strict
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.errors import ConfigError
 from fedmr_med.jobs import ISIC, job_for
 from fedmr_med.protocols import clients_of, method_options, protocol
+from fedmr_med.schema import Strict
 
 
 class BenchRequest(Strict):

@@ -31,7 +31,7 @@ def prepare_isic(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from fedmr_med.data.prepare import prepare_isic as prepare
-    from fedmr_med.runtime import available_cores
+    from fedmr_med.process import available_cores
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:

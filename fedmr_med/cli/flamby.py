@@ -54,11 +54,11 @@ def compare(
     from rich.console import Console
 
     from fedmr_med.cli.bench import numbers
-    from fedmr_med.config import validated
     from fedmr_med.flamby.compare import compare as run
     from fedmr_med.flamby.material import present_centers
     from fedmr_med.flamby.request import DEMO, CompareRequest
     from fedmr_med.flamby.tables import screen_table
+    from fedmr_med.schema import validated
 
     chosen = numbers(centers, "--centers") if centers else None
     if chosen is None and data != DEMO:

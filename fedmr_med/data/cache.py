@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from fedmr_med.data.images import UnreadableImageError, decode
 from fedmr_med.errors import DataError
-from fedmr_med.runtime import available_cores
+from fedmr_med.process import available_cores
 
 CACHE_VARIABLE = "FEDMR_MED_CACHE"
 DEFAULT_LIMIT = 20 * 10**9  # bytes

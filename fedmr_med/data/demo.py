@@ -13,7 +13,7 @@ from fedmr_med.data.flamby_isic import CLASS_NAMES, TEST_COUNTS, TRAIN_COUNTS
 from fedmr_med.data.lesions import draw
 from fedmr_med.data.transforms import edge_for
 from fedmr_med.errors import DataError
-from fedmr_med.runtime import numpy_generator
+from fedmr_med.seeding import numpy_generator
 from fedmr_med.sites import DemoSource
 
 RARE = 10

@@ -10,7 +10,7 @@ import torch
 
 from fedmr_med.data.base import Fold
 from fedmr_med.data.transforms import Transform
-from fedmr_med.runtime import derive_seed, numpy_generator
+from fedmr_med.seeding import derive_seed, numpy_generator
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedmr_med.errors import ConfigError
 from fedmr_med.files import atomic_writer
-from fedmr_med.runtime import numpy_generator
+from fedmr_med.seeding import numpy_generator
 
 Labels = npt.NDArray[np.integer]
 Rows = npt.NDArray[np.int64]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fedmr_med.data.base import ArrayFold
 from fedmr_med.errors import ConfigError, DataError
-from fedmr_med.runtime import numpy_generator
+from fedmr_med.seeding import numpy_generator
 
 # LEAF's 80 characters. Any other one in a text has the index that follows; it never is a label.
 CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"

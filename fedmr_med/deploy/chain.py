@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedmr_med.config import JOB_FILE, JobConfig, dump_yaml, load_job
+from fedmr_med.config import JOB_FILE, JobConfig, load_job
 from fedmr_med.deploy.kit import read_json
 from fedmr_med.deploy.session import Session
 from fedmr_med.errors import ConfigError, DeployError
 from fedmr_med.files import write_text
 from fedmr_med.protocols import change
+from fedmr_med.schema import dump_yaml
 
 _JOBS = "jobs.json"
 

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedmr_med.config import read_yaml
 from fedmr_med.errors import ConfigError
+from fedmr_med.schema import read_yaml
 from fedmr_med.sites import SITE_FILE, load_site
 
 _BUILDER = "fedmr_med.deploy.builder.LockedKitBuilder"

@@ -6,11 +6,11 @@ from typing import Any
 
 import yaml
 
-from fedmr_med.config import read_yaml, validated
 from fedmr_med.deploy.manifest import write_seal
 from fedmr_med.errors import PolicyError
 from fedmr_med.files import write_text
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.schema import read_yaml, validated
 from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
 
 

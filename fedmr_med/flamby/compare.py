@@ -15,7 +15,7 @@ from fedmr_med.flamby.progress import shown
 from fedmr_med.flamby.request import CompareRequest
 from fedmr_med.flamby.runs import Row, Workshop, runs_of
 from fedmr_med.flamby.tables import notes, published_rows, write_outputs
-from fedmr_med.runtime import kept_memory, set_threads
+from fedmr_med.process import kept_memory, set_threads
 
 
 def compare(request: CompareRequest, out: Path) -> dict[str, Any]:

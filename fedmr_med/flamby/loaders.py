@@ -11,7 +11,7 @@ import torch
 
 from fedmr_med.data.base import Fold
 from fedmr_med.data.loading import Batch, Batches
-from fedmr_med.runtime import derive_seed
+from fedmr_med.seeding import derive_seed
 from fedmr_med.training import endless
 
 

@@ -4,7 +4,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fedmr_med.config import Strict, read_yaml, validated
+from fedmr_med.schema import Strict, read_yaml, validated
 
 
 class Result(Strict):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmr_med import criterion, models
+from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold, class_counts
 from fedmr_med.files import write_text
@@ -21,7 +22,7 @@ from fedmr_med.flamby.material import Material
 from fedmr_med.flamby.published import published
 from fedmr_med.flamby.request import LOCAL, POOLED, Buffers, CompareRequest, site_name
 from fedmr_med.hospital import build_network
-from fedmr_med.models.base import Arrays, Network
+from fedmr_med.models.base import Network
 from fedmr_med.runner import Federation
 from fedmr_med.sums import Sums
 

@@ -21,7 +21,7 @@ from fedmr_med.flamby.probe import Probe
 from fedmr_med.methods.local import Batch, LocalRound
 from fedmr_med.methods.reshaping import ManifoldReshaping, ReshapingOptions
 from fedmr_med.prototypes import ClassSums, Prototypes
-from fedmr_med.runtime import derive_seed
+from fedmr_med.seeding import derive_seed
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 

@@ -21,8 +21,8 @@ from fedmr_med.flare import context, wire
 from fedmr_med.flare.generator import from_learnable, to_learnable
 from fedmr_med.flare.persistor import CHECKPOINT, chain_folder
 from fedmr_med.metrics import Scores
+from fedmr_med.process import set_threads
 from fedmr_med.report.summary import print_summary
-from fedmr_med.runtime import set_threads
 from fedmr_med.sampling import draw_sites
 
 

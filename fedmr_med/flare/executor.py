@@ -16,7 +16,7 @@ from fedmr_med.files import locked
 from fedmr_med.flare import context, wire
 from fedmr_med.hospital import Hospital
 from fedmr_med.models import parameter_names
-from fedmr_med.runtime import available_cores, kept_memory, set_threads
+from fedmr_med.process import available_cores, kept_memory, set_threads
 from fedmr_med.training import Aborted
 
 DEMO_BANNER = "DEMO: no images were given, so generated pictures stand in for them. No figure here is a medical result."

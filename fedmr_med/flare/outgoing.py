@@ -15,11 +15,11 @@ from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
 from fedmr_med import methods, models
+from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.flare import context, wire
 from fedmr_med.hospital import build_network
-from fedmr_med.methods.base import Arrays
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.release import permitted, permitted_scores
 

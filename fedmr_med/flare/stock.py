@@ -9,7 +9,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.aggregators.intime_accumulate_model_aggregator import InTimeAccumulateWeightedAggregator
 from nvflare.app_common.app_constant import AppConstants
 
-from fedmr_med.methods.base import Arrays
+from fedmr_med.arrays import Arrays
 
 
 def stock_mean(contributions: Sequence[tuple[str, Arrays, float]]) -> Arrays:

@@ -20,10 +20,10 @@ import torch
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.shareable import Shareable
 
+from fedmr_med.arrays import Arrays
 from fedmr_med.config import CHAIN_PATTERN
 from fedmr_med.errors import WireError
 from fedmr_med.half import pack, unpack
-from fedmr_med.methods.base import Arrays
 from fedmr_med.metrics import Scores
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.state import GlobalState, SiteReply, TrainTask

@@ -10,11 +10,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from fedmr_med.config import MethodConfig, Strict, validated
+from fedmr_med.arrays import Arrays
+from fedmr_med.config import MethodConfig
 from fedmr_med.errors import ConfigError
 from fedmr_med.methods.local import Batch, LocalResult, LocalRound
 from fedmr_med.methods.reshaping import ManifoldReshaping, ReshapingOptions
-from fedmr_med.models.base import Arrays, Network
+from fedmr_med.models.base import Network
+from fedmr_med.schema import Strict, validated
 from fedmr_med.sums import Sums
 
 __all__ = [

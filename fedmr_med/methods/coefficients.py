@@ -4,9 +4,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fedmr_med.config import read_yaml
 from fedmr_med.errors import ConfigError
 from fedmr_med.methods.base import available
+from fedmr_med.schema import read_yaml
 
 FILE = Path(__file__).with_suffix(".yaml")
 OTHER, REAL = "other", "real"

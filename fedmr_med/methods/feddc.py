@@ -16,18 +16,9 @@ from collections.abc import Mapping
 import numpy as np
 from torch import Tensor
 
+from fedmr_med.arrays import Arrays
 from fedmr_med.errors import ConfigError
-from fedmr_med.methods.base import (
-    Arrays,
-    Batch,
-    ClientHalf,
-    Contribution,
-    LocalResult,
-    LocalRound,
-    Method,
-    Sums,
-    register,
-)
+from fedmr_med.methods.base import Batch, ClientHalf, Contribution, LocalResult, LocalRound, Method, Sums, register
 from fedmr_med.methods.feddyn import DRIFT, FedDynOptions, FedDynServer, clip, relative_size
 from fedmr_med.methods.vectors import (
     combine,

@@ -20,8 +20,8 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from fedmr_med.arrays import Arrays
 from fedmr_med.methods.base import (
-    Arrays,
     Batch,
     ClientHalf,
     Contribution,

@@ -9,17 +9,9 @@ from collections.abc import Mapping
 import numpy as np
 from torch import Tensor
 
+from fedmr_med.arrays import Arrays
 from fedmr_med.errors import WireError
-from fedmr_med.methods.base import (
-    Arrays,
-    ClientHalf,
-    Contribution,
-    LocalResult,
-    Method,
-    ServerHalf,
-    Sums,
-    register,
-)
+from fedmr_med.methods.base import ClientHalf, Contribution, LocalResult, Method, ServerHalf, Sums, register
 
 STEPS = "effective_steps"
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedmr_med.models.base import Arrays, Network
+from fedmr_med.arrays import Arrays
+from fedmr_med.models.base import Network
 from fedmr_med.prototypes import Prototypes
 
 

@@ -6,9 +6,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmr_med.config import Strict
 from fedmr_med.losses import inter_class_loss, intra_class_loss
 from fedmr_med.methods.local import Batch, LocalRound
+from fedmr_med.schema import Strict
 
 
 class ReshapingOptions(Strict):

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedmr_med.models.base import Arrays
+from fedmr_med.arrays import Arrays
 
 Vector = Mapping[str, Tensor]
 

@@ -4,8 +4,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from fedmr_med.arrays import Arrays
 from fedmr_med.errors import ConfigError
-from fedmr_med.models.base import Arrays, Network, load_arrays, parameter_names, state_arrays
+from fedmr_med.models.base import Network, load_arrays, parameter_names, state_arrays
 from fedmr_med.models.char_lstm import CharLSTM
 from fedmr_med.models.efficientnet import EfficientNetB0
 from fedmr_med.models.resnet import narrow_resnet, resnet18

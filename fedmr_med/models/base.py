@@ -8,9 +8,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from fedmr_med.arrays import Arrays
 from fedmr_med.errors import CheckpointError
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 class Network(nn.Module):

@@ -27,7 +27,7 @@ def write_images(folder: Path, count: int, edge: int) -> list[str]:
     from PIL import Image
 
     from fedmr_med.data.lesions import draw
-    from fedmr_med.runtime import numpy_generator
+    from fedmr_med.seeding import numpy_generator
 
     names = [f"{number}.jpg" for number in range(count)]
     width = round(edge * 4 / 3)

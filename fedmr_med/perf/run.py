@@ -18,7 +18,7 @@ from fedmr_med.perf.measure import Figure, round_to
 from fedmr_med.perf.startup import import_figures
 from fedmr_med.perf.steps import memory_ratios, prototype_pass_ratio, round_ratios, step_ratios
 from fedmr_med.perf.workload import Case
-from fedmr_med.runtime import kept_memory, set_threads
+from fedmr_med.process import kept_memory, set_threads
 
 BOTH = ("fedavg", "fedmr")
 _FEDMR_HEAD = {"head": "fedmr"}

@@ -17,7 +17,7 @@ from fedmr_med.methods.base import ClientHalf, LocalRound
 from fedmr_med.methods.reshaping import ReshapingOptions
 from fedmr_med.perf.loops import LoopClient
 from fedmr_med.prototypes import Prototypes
-from fedmr_med.runtime import torch_stream
+from fedmr_med.seeding import torch_stream
 from fedmr_med.training import class_sums, train, train_step
 
 LOOPS = "fedmr (loops)"

@@ -7,10 +7,12 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from fedmr_med.schema import Strict
 
 
-class SitePolicy(BaseModel):
+class SitePolicy(Strict):
     """What a hospital shares beyond its model update and its number of training images.
 
     Attributes:
@@ -20,8 +22,6 @@ class SitePolicy(BaseModel):
             ``per_class``: the confusion matrix as well.
         allow_submit_model: whether the site answers ``submit_model``, which hands its local model out.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     share_prototypes: bool | tuple[str, ...] = False
     min_class_count: int = Field(10, ge=1)

@@ -22,7 +22,7 @@ from fedmr_med.hospital import build_network
 from fedmr_med.jobs import job_for
 from fedmr_med.report.curves import as_svg, draw_curves
 from fedmr_med.report.html import Picture
-from fedmr_med.runtime import numpy_generator
+from fedmr_med.seeding import numpy_generator
 from fedmr_med.studies.base import Cells, Outcome, Setting, StudyTable
 from fedmr_med.studies.tables import VARIANTS, curves, local_seconds, run_table
 

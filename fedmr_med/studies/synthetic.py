@@ -8,7 +8,7 @@ import numpy as np
 from fedmr_med.data.benchmark import MANIFESTS, SHAKESPEARE, dataset_info
 from fedmr_med.data.shakespeare import CHARACTERS, TEXT_LENGTH
 from fedmr_med.files import atomic_writer, write_text
-from fedmr_med.runtime import numpy_generator
+from fedmr_med.seeding import numpy_generator
 
 TRAIN_PER_CLASS, TEST_PER_CLASS = 20, 4
 _SPEAKERS, _TEXTS, _EDGE = 50, 6, 24

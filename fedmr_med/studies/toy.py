@@ -12,7 +12,7 @@ from fedmr_med.losses import inter_class_loss, intra_class_loss
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.report.curves import as_svg
 from fedmr_med.report.html import Picture
-from fedmr_med.runtime import derive_seed, torch_stream
+from fedmr_med.seeding import derive_seed, torch_stream
 from fedmr_med.studies.base import Cells, Outcome, Setting, StudyTable
 
 RADIUS = 0.5

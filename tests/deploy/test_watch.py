@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from fedmr_med.config import dump_yaml
 from fedmr_med.deploy.session import JobState, ServerLostError
 from fedmr_med.deploy.watch import Watcher, progress_line
 from fedmr_med.errors import DeployError
 from fedmr_med.files import write_text
 from fedmr_med.jobs import isic_job
+from fedmr_med.schema import dump_yaml
 
 DONE = JobState("FINISHED:COMPLETED", alive=False)
 FAILED = JobState("FINISHED:EXECUTION_EXCEPTION", alive=False, detail=("msk: OK", "bcn: BYOC not permitted"))

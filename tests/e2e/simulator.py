@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedmr_med.checkpoint import load_checkpoint
-from fedmr_med.config import JobConfig, dump_yaml, load_job
+from fedmr_med.config import JobConfig, load_job
 from fedmr_med.flare.persistor import initial_state
 from fedmr_med.jobs import write_job
+from fedmr_med.schema import dump_yaml
 from fedmr_med.state import GlobalState
 
 RECORDER = Path(__file__).with_name("recorder.py")

@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from fedmr_med.cli import app
-from fedmr_med.config import validated
 from fedmr_med.data.cache import CACHE_VARIABLE
 from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER
 from fedmr_med.errors import ConfigError, DataError, FedMRError
@@ -22,6 +21,7 @@ from fedmr_med.flamby.material import load_material, present_centers
 from fedmr_med.flamby.published import published
 from fedmr_med.flamby.request import DEMO, CompareRequest
 from fedmr_med.flamby.runs import Run, Workshop, average_buffers
+from fedmr_med.schema import validated
 from tests.data.pictures import write_csv, write_flamby_folder
 
 

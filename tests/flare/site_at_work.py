@@ -19,11 +19,12 @@ from nvflare.private.fed.client.client_engine_executor_spec import TaskAssignmen
 from nvflare.private.fed.client.client_runner import ClientRunner, ClientRunnerConfig, TaskRouter
 from nvflare.private.privacy_manager import Scope
 
-from fedmr_med.config import JobConfig, dump_yaml
+from fedmr_med.config import JobConfig
 from fedmr_med.files import write_text
 from fedmr_med.flare import wire
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.schema import dump_yaml
 from fedmr_med.state import GlobalState, SiteReply
 from tests.small import initial_state, small_hospital, small_job, task_for
 

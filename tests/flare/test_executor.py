@@ -9,9 +9,10 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from fedmr_med.config import JobConfig, dump_yaml
+from fedmr_med.config import JobConfig
 from fedmr_med.flare import wire
 from fedmr_med.flare.executor import FedMRExecutor
+from fedmr_med.schema import dump_yaml
 from tests.flare.contexts import JOB_ID, site_context
 from tests.small import initial_state, small_job
 

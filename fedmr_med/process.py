@@ -1,19 +1,13 @@
-"""Randomness and threads of a process: the only place where either is decided.
-
-Every random number comes from a *stream*, a tuple such as ``(seed, site, round, epoch, index)``. Nothing is
-carried over from one round to the next, so a process that was restarted draws the same numbers as one that
-was not.
-"""
+"""Threads and memory of a process: the only place where either is decided."""
 
 import ctypes
-import hashlib
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-import numpy as np
+from fedmr_med.errors import ConfigError
 
 # Parameters of mallopt(3), from malloc.h, and their defaults.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
@@ -24,31 +18,6 @@ _keeping: ContextVar[bool] = ContextVar("keeping", default=False)
 THREADS_VARIABLE = "FEDMR_MED_THREADS"
 
 
-def derive_seed(*stream: int | str) -> int:
-    """Return a 63-bit seed for a stream. Equal streams give equal seeds on every machine."""
-    digest = hashlib.blake2b(repr(stream).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
-
-
-def numpy_generator(*stream: int | str) -> np.random.Generator:
-    """Return a numpy generator for a stream."""
-    return np.random.default_rng(derive_seed(*stream))
-
-
-@contextmanager
-def torch_stream(*stream: int | str) -> Iterator[None]:
-    """Run the body with torch's global generators seeded for a stream, and restore them afterwards.
-
-    Dropout and drop-connect draw from the global generators. Restoring them keeps several sites in one
-    process independent of each other.
-    """
-    import torch
-
-    with torch.random.fork_rng():
-        torch.manual_seed(derive_seed(*stream))
-        yield
-
-
 def set_threads(default: int | None = None) -> int:
     """Set the number of compute threads of this process and return it.
 
@@ -57,8 +26,6 @@ def set_threads(default: int | None = None) -> int:
     and more.
     """
     import torch
-
-    from fedmr_med.errors import ConfigError
 
     text = os.environ.get(THREADS_VARIABLE)
     if text is None:

@@ -1,0 +1,34 @@
+"""Named arrays, such as a model's weights, and the one check of their names, shapes and types."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+Form = tuple[tuple[int, ...], np.dtype[Any]]
+Forms = dict[str, Form]
+"""Shape and type of each array by name."""
+
+
+def forms_of(arrays: Mapping[str, npt.NDArray[Any]]) -> Forms:
+    """Return the shape and type of each array."""
+    return {name: (array.shape, array.dtype) for name, array in arrays.items()}
+
+
+def difference(arrays: Mapping[str, npt.NDArray[Any]], expected: Forms) -> str | None:
+    """Say how arrays differ from their agreed forms; None if they do not.
+
+    The first difference counts: names in alphabetical order, then shapes, then types. So the same arrays always
+    give the same words.
+    """
+    for name in sorted(expected.keys() ^ arrays.keys()):
+        return f"lacks {name!r}" if name in expected else f"has an unexpected {name!r}"
+    for name, (shape, dtype) in sorted(expected.items()):
+        if arrays[name].shape != shape:
+            return f"has {name!r} of shape {arrays[name].shape}, not {shape}"
+        if arrays[name].dtype != dtype:
+            return f"has {name!r} of type {arrays[name].dtype}, not {dtype}"
+    return None
