@@ -13,23 +13,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedmr_med import data, methods, models
-from fedmr_med.aggregation import evaluation
-from fedmr_med.checkpoint import load_checkpoint, save_checkpoint
 from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
 from fedmr_med.data.base import Fold
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import ConfigError, DataError
-from fedmr_med.flare import wire
 from fedmr_med.flare.aggregator import PrototypeAggregator
 from fedmr_med.flare.in_process import TRAIN, VALIDATE, Shareable, ask, close_round, offer
 from fedmr_med.flare.persistor import CHECKPOINT, initial_state
-from fedmr_med.hospital import Hospital, build_network
 from fedmr_med.metrics import Scores, scores
-from fedmr_med.sampling import draw_sites
+from fedmr_med.network import build_network
+from fedmr_med.server.aggregation import evaluation
+from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint
+from fedmr_med.server.sampling import draw_sites
+from fedmr_med.server.state import GlobalState
+from fedmr_med.site.hospital import Hospital
+from fedmr_med.site.training import evaluate
 from fedmr_med.sites import SiteConfig
-from fedmr_med.state import GlobalState
-from fedmr_med.training import evaluate
+from fedmr_med.wire import codec as wire
 
 SERVER, CLIENT_STATE = "server", "client_state"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+from tests.helpers import REPOSITORY
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import yaml
 
 from fedmr_med.config import JobConfig, load_job
 from fedmr_med.errors import ConfigError
-from fedmr_med.jobs import isic_job
+from fedmr_med.jobs.isic import isic_job
 from fedmr_med.schema import dump_yaml
 
 

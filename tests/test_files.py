@@ -45,7 +45,7 @@ except CheckpointError as e:
 
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="needs a limit on file sizes")
 def test_a_checkpoint_that_does_not_fit_on_the_disk_leaves_the_old_one(tmp_path: Path) -> None:
-    from fedmr_med.checkpoint import load_model
+    from fedmr_med.server.checkpoint import load_model
 
     path = tmp_path / "model.pt"
     done = subprocess.run([sys.executable, "-c", FULL_DISK, path], capture_output=True, text=True, check=False)

@@ -12,12 +12,13 @@ import pytest
 
 from fedmr_med.errors import CheckpointError, ConfigError, DataError, FedMRError
 from fedmr_med.flare.persistor import CHECKPOINT, initial_state
-from fedmr_med.protocols import benchmark_sites
+from fedmr_med.jobs.benchmark import benchmark_sites
 from fedmr_med.runner import Federation
-from fedmr_med.sampling import draw_sites
-from fedmr_med.state import GlobalState
-from tests.benchmarks import tiny_federation, tiny_job
-from tests.data.mini_archives import write_mini
+from fedmr_med.server.sampling import draw_sites
+from fedmr_med.server.state import GlobalState
+from tests.helpers import REPOSITORY
+from tests.helpers.archives import write_mini
+from tests.helpers.benchmarks import tiny_federation, tiny_job
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +159,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 def start(clients: int, method: str, data: Path, folder: Path, rounds: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", SCRIPT, str(clients), method, str(data), str(folder), str(rounds)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    root = Path(__file__).parents[1]
+    root = REPOSITORY
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=root)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from fedmr_med.bench.runs import Run, execute, failure
 from fedmr_med.errors import FedMRError
 from fedmr_med.process import set_threads
-from fedmr_med.state import GlobalState
+from fedmr_med.server.state import GlobalState
 
 AfterRound = Callable[[int, int, float], None]
 """Called with the number of a run, its completed rounds, and the accuracy of its model."""

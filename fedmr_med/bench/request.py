@@ -9,8 +9,10 @@ from fedmr_med import methods
 from fedmr_med.bench.runs import DEMO, Run
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.errors import ConfigError
-from fedmr_med.jobs import ISIC, job_for
-from fedmr_med.protocols import clients_of, method_options, protocol
+from fedmr_med.jobs.benchmark import clients_of, protocol
+from fedmr_med.jobs.catalog import job_for
+from fedmr_med.jobs.changes import method_options
+from fedmr_med.jobs.isic import ISIC
 from fedmr_med.schema import Strict
 
 
@@ -27,7 +29,7 @@ class BenchRequest(Strict):
         clients_per_round: clients drawn each round; None takes the paper's: all, or 10 of 50 and more.
         fraction: share of the training data that is used.
         share: share of the clients that share their prototypes.
-        settings: other settings by key, see :func:`fedmr_med.protocols.change`.
+        settings: other settings by key, see :func:`fedmr_med.jobs.changes.change`.
         absent: hospitals of ISIC2019 that do not take part.
     """
 

@@ -18,13 +18,13 @@ from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.errors import FedMRError
 from fedmr_med.files import write_text
 from fedmr_med.flare.persistor import CHECKPOINT
-from fedmr_med.hospital import build_network
-from fedmr_med.jobs import ISIC
-from fedmr_med.protocols import benchmark_sites, with_policies
+from fedmr_med.jobs.benchmark import benchmark_sites, with_policies
+from fedmr_med.jobs.isic import ISIC
+from fedmr_med.network import build_network
 from fedmr_med.results import History, run_result
 from fedmr_med.runner import CLIENT_STATE, Costs, Federation, check_sites
+from fedmr_med.server.state import GlobalState
 from fedmr_med.sites import DataSource, DemoSource, FlambyIsicSource, SiteConfig
-from fedmr_med.state import GlobalState
 
 RESULT = "result.json"
 DEMO = Path("demo")

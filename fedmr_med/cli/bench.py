@@ -39,8 +39,8 @@ def bench(
     """Compare methods on a benchmark dataset, over seeds. The same command goes on after Ctrl-C or a crash."""
     from fedmr_med.bench import compare
     from fedmr_med.bench.request import BenchRequest
+    from fedmr_med.jobs.changes import parse_settings
     from fedmr_med.methods import available
-    from fedmr_med.protocols import parse_settings
     from fedmr_med.schema import validated
 
     content = {

@@ -51,7 +51,7 @@ def submit(
     """Submit a job; it is signed with your key and sent without custom code."""
     from fedmr_med.deploy import chain as chains
     from fedmr_med.deploy.session import Session
-    from fedmr_med.protocols import parse_settings
+    from fedmr_med.jobs.changes import parse_settings
 
     with Session(kit) as session:
         changes = parse_settings(settings or [])

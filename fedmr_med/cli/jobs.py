@@ -32,15 +32,16 @@ def write(
     sites: Annotated[Path, typer.Option(help="Folder with one folder per hospital, for isic2019.")] = Path("sites"),
 ) -> None:
     """Write one job folder; without --dataset, all those that are checked in."""
-    from fedmr_med import jobs
-    from fedmr_med.protocols import parse_settings
+    from fedmr_med.jobs.catalog import any_job, checked_in
+    from fedmr_med.jobs.changes import parse_settings
+    from fedmr_med.jobs.folder import write_job
 
     if dataset is None:
-        written = jobs.checked_in(sites)
+        written = checked_in(sites)
     else:
         changes = parse_settings(settings or []) | ({"federation.rounds": rounds} if rounds else {})
         written = [
-            jobs.any_job(
+            any_job(
                 dataset,
                 method,
                 split=split,
@@ -53,5 +54,5 @@ def write(
             )
         ]
     for job, site_files in written:
-        jobs.write_job(job, out / job.name, site_files)
+        write_job(job, out / job.name, site_files)
         typer.echo(out / job.name)

@@ -30,7 +30,7 @@ def paper(
 ) -> None:
     """Run a table or figure of the FedMR paper again, and print its figures beside the measured ones."""
     from fedmr_med.cli.bench import numbers
-    from fedmr_med.protocols import parse_settings
+    from fedmr_med.jobs.changes import parse_settings
     from fedmr_med.studies import catalog
 
     where = catalog.setting(

@@ -166,6 +166,6 @@ def _classes(text: str) -> bool | list[str]:
 
 def _job(folder: Path | None) -> Any:
     from fedmr_med.config import JOB_FILE, load_job
-    from fedmr_med.jobs import isic_job
+    from fedmr_med.jobs.isic import isic_job
 
     return isic_job("fedmr") if folder is None else load_job(folder / "app" / "config" / JOB_FILE)

@@ -16,7 +16,7 @@ from fedmr_med.deploy.kit import read_json
 from fedmr_med.deploy.session import Session
 from fedmr_med.errors import ConfigError, DeployError
 from fedmr_med.files import write_text
-from fedmr_med.protocols import change
+from fedmr_med.jobs.changes import change
 from fedmr_med.schema import dump_yaml
 
 _JOBS = "jobs.json"

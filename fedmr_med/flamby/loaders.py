@@ -12,7 +12,7 @@ import torch
 from fedmr_med.data.base import Fold
 from fedmr_med.data.loading import Batch, Batches
 from fedmr_med.seeding import derive_seed
-from fedmr_med.training import endless
+from fedmr_med.site.training import endless
 
 
 @dataclass(frozen=True)

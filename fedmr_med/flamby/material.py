@@ -19,7 +19,7 @@ from fedmr_med.flamby.request import CompareRequest, site_name
 from fedmr_med.metrics import Scores, scores
 from fedmr_med.models import Network
 from fedmr_med.seeding import numpy_generator
-from fedmr_med.training import evaluate
+from fedmr_med.site.training import evaluate
 
 POOLED_TEST = "pooled"
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from fedmr_med import criterion, models
+from fedmr_med import models
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold, class_counts
@@ -21,9 +21,10 @@ from fedmr_med.flamby.loaders import ExecutorBatches, Joined
 from fedmr_med.flamby.material import Material
 from fedmr_med.flamby.published import published
 from fedmr_med.flamby.request import LOCAL, POOLED, Buffers, CompareRequest, site_name
-from fedmr_med.hospital import build_network
 from fedmr_med.models.base import Network
+from fedmr_med.network import build_network
 from fedmr_med.runner import Federation
+from fedmr_med.site import criterion
 from fedmr_med.sums import Sums
 
 Source = Literal["ours", "flamby"]

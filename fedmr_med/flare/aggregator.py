@@ -11,14 +11,16 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 
 from fedmr_med import faults, methods
-from fedmr_med.aggregation import RoundAggregation
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
-from fedmr_med.flare import context, wire
+from fedmr_med.flare import context
 from fedmr_med.flare.generator import from_learnable, wrap_state
 from fedmr_med.methods import Method
 from fedmr_med.report.lines import refused_line, site_line
-from fedmr_med.state import GlobalState, SiteReply
+from fedmr_med.server.aggregation import RoundAggregation
+from fedmr_med.server.state import GlobalState
+from fedmr_med.wire import codec as wire
+from fedmr_med.wire.messages import SiteReply
 
 
 class PrototypeAggregator(Aggregator):

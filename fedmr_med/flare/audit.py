@@ -14,8 +14,9 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
-from fedmr_med.flare import context, wire
+from fedmr_med.flare import context
 from fedmr_med.flare.outgoing import empty
+from fedmr_med.wire import codec as wire
 
 AUDIT_FILE = "released.jsonl"
 

@@ -14,16 +14,17 @@ from nvflare.app_common.workflows.scatter_and_gather import ScatterAndGather
 from nvflare.widgets.info_collector import InfoCollector
 
 from fedmr_med import faults
-from fedmr_med.aggregation import evaluation
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
-from fedmr_med.flare import context, wire
+from fedmr_med.flare import context
 from fedmr_med.flare.generator import from_learnable, to_learnable
 from fedmr_med.flare.persistor import CHECKPOINT, chain_folder
 from fedmr_med.metrics import Scores
 from fedmr_med.process import set_threads
 from fedmr_med.report.summary import print_summary
-from fedmr_med.sampling import draw_sites
+from fedmr_med.server.aggregation import evaluation
+from fedmr_med.server.sampling import draw_sites
+from fedmr_med.wire import codec as wire
 
 
 class FedMRController(ScatterAndGather):

@@ -13,11 +13,12 @@ from nvflare.app_common.app_constant import AppConstants
 from fedmr_med import faults
 from fedmr_med.errors import FedMRError
 from fedmr_med.files import locked
-from fedmr_med.flare import context, wire
-from fedmr_med.hospital import Hospital
+from fedmr_med.flare import context
 from fedmr_med.models import parameter_names
 from fedmr_med.process import available_cores, kept_memory, set_threads
-from fedmr_med.training import Aborted
+from fedmr_med.site.hospital import Hospital
+from fedmr_med.site.training import Aborted
+from fedmr_med.wire import codec as wire
 
 DEMO_BANNER = "DEMO: no images were given, so generated pictures stand in for them. No figure here is a medical result."
 

@@ -6,8 +6,9 @@ from nvflare.app_common.abstract.model import ModelLearnable, make_model_learnab
 from nvflare.app_common.abstract.shareable_generator import ShareableGenerator
 
 from fedmr_med import methods
-from fedmr_med.flare import context, wire
-from fedmr_med.state import GlobalState
+from fedmr_med.flare import context
+from fedmr_med.server.state import GlobalState
+from fedmr_med.wire import codec as wire
 
 _STATE = "fedmr_state"
 

@@ -10,8 +10,8 @@ from fedmr_med.errors import FedMRError
 from fedmr_med.flare.aggregator import PrototypeAggregator
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.flare.generator import FedMRShareableGenerator, from_learnable
-from fedmr_med.hospital import Hospital
-from fedmr_med.state import GlobalState
+from fedmr_med.server.state import GlobalState
+from fedmr_med.site.hospital import Hospital
 
 __all__ = ["TRAIN", "VALIDATE", "Shareable", "ask", "close_round", "offer"]
 

@@ -18,10 +18,11 @@ from fedmr_med import methods, models
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import PolicyError, WireError
-from fedmr_med.flare import context, wire
-from fedmr_med.hospital import build_network
+from fedmr_med.flare import context
+from fedmr_med.network import build_network
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.release import permitted, permitted_scores
+from fedmr_med.wire import codec as wire
 
 # FLARE writes these on the way out: which task this answers, and the server's own cookies sent back.
 _FLARE_HEADERS = {

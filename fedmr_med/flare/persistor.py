@@ -11,16 +11,16 @@ from nvflare.app_common.abstract.model import ModelLearnable
 from nvflare.app_common.abstract.model_persistor import ModelPersistor
 
 from fedmr_med import methods, models
-from fedmr_med.checkpoint import load_checkpoint, save_checkpoint, save_model
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
 from fedmr_med.files import locked, write_text
 from fedmr_med.flare import context
 from fedmr_med.flare.generator import from_learnable, to_learnable
-from fedmr_med.hospital import build_network
+from fedmr_med.network import build_network
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.results import run_result
-from fedmr_med.state import GlobalState
+from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint, save_model
+from fedmr_med.server.state import GlobalState
 
 CHECKPOINT, BEST_MODEL, RESULTS = "checkpoint.pt", "best_model.pt", "results.json"
 

@@ -8,16 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmr_med import methods
-from fedmr_med.aggregation import RoundAggregation
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.flare.persistor import initial_state
-from fedmr_med.flare.stock import stock_mean
 from fedmr_med.perf.measure import CPU, Figure, interleaved, ratios
+from fedmr_med.perf.stock import stock_mean
 from fedmr_med.process import give_back_memory
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.seeding import numpy_generator
-from fedmr_med.state import GlobalState, SiteReply
+from fedmr_med.server.aggregation import RoundAggregation
+from fedmr_med.server.state import GlobalState
+from fedmr_med.wire.messages import SiteReply
 
 _HELD = 2 * 2**30  # bytes of distinct contributions; beyond that they take turns. Far more than any processor's cache.
 

@@ -5,16 +5,16 @@ from pathlib import Path
 
 from fedmr_med import methods
 from fedmr_med.config import JobConfig
-from fedmr_med.flare import wire
+from fedmr_med.data.synthetic import write_synthetic
 from fedmr_med.flare.persistor import initial_state
+from fedmr_med.jobs.benchmark import benchmark_job, benchmark_sites
 from fedmr_med.models import state_arrays
 from fedmr_med.perf.measure import Figure
 from fedmr_med.perf.workload import Case, Client
-from fedmr_med.protocols import benchmark_job, benchmark_sites
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation
-from fedmr_med.state import SiteReply
-from fedmr_med.studies.synthetic import write_synthetic
+from fedmr_med.wire import codec as wire
+from fedmr_med.wire.messages import SiteReply
 
 WIRES = ("float32", "float16")
 

@@ -17,7 +17,7 @@ from fedmr_med.data.folds import ImageFold
 from fedmr_med.data.loading import Batches
 from fedmr_med.perf.measure import CPU, WALL, Figure, interleaved, ratios
 from fedmr_med.perf.workload import Case, Client
-from fedmr_med.training import train_step
+from fedmr_med.site.training import train_step
 
 _SEED = 0
 

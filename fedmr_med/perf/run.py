@@ -10,7 +10,7 @@ from typing import Any
 from fedmr_med import methods
 from fedmr_med.config import JobConfig
 from fedmr_med.flare.persistor import initial_state
-from fedmr_med.jobs import isic_job
+from fedmr_med.jobs.isic import isic_job
 from fedmr_med.perf.aggregation import aggregation_figures, memory_figure
 from fedmr_med.perf.federation import runner_figure, wire_figures
 from fedmr_med.perf.loading import data_wait, loader_speedups

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmr_med import criterion, methods, models, optim
+from fedmr_med import methods, models
 from fedmr_med.config import LossConfig, MethodConfig, TrainConfig
 from fedmr_med.data.base import ArrayFold
 from fedmr_med.data.loading import Batches
@@ -18,7 +18,8 @@ from fedmr_med.methods.reshaping import ReshapingOptions
 from fedmr_med.perf.loops import LoopClient
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.seeding import torch_stream
-from fedmr_med.training import class_sums, train, train_step
+from fedmr_med.site import criterion, optim
+from fedmr_med.site.training import class_sums, train, train_step
 
 LOOPS = "fedmr (loops)"
 

@@ -14,7 +14,7 @@ from fedmr_med.errors import WireError
 from fedmr_med.metrics import Scores
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.state import SiteReply
+from fedmr_med.wire.messages import SiteReply
 
 
 class _Report(BaseModel):

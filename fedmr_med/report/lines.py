@@ -1,7 +1,7 @@
 """One readable line per hospital and round, for the server's log."""
 
 from fedmr_med.config import JobConfig
-from fedmr_med.state import SiteReply
+from fedmr_med.wire.messages import SiteReply
 
 
 def site_line(reply: SiteReply, job: JobConfig) -> str:

@@ -9,7 +9,7 @@ from rich.text import Text
 from fedmr_med.config import JobConfig
 from fedmr_med.report.lines import megabytes
 from fedmr_med.results import History, SiteRound
-from fedmr_med.state import GlobalState
+from fedmr_med.server.state import GlobalState
 
 DEMO_NOTE = "This was the DEMO on generated pictures. No figure here is a medical result."
 

@@ -12,17 +12,17 @@ from torch import Tensor
 
 from fedmr_med import models
 from fedmr_med.bench.runs import Run, checkpoint_of
-from fedmr_med.checkpoint import load_model
 from fedmr_med.data import transforms
 from fedmr_med.data.benchmark import load_benchmark
 from fedmr_med.data.flamby_isic import CLASS_NAMES, HOSPITALS, TRAIN_COUNTS
 from fedmr_med.data.partition import draw_counts
 from fedmr_med.flare.persistor import initial_state
-from fedmr_med.hospital import build_network
-from fedmr_med.jobs import job_for
+from fedmr_med.jobs.catalog import job_for
+from fedmr_med.network import build_network
 from fedmr_med.report.curves import as_svg, draw_curves
 from fedmr_med.report.html import Picture
 from fedmr_med.seeding import numpy_generator
+from fedmr_med.server.checkpoint import load_model
 from fedmr_med.studies.base import Cells, Outcome, Setting, StudyTable
 from fedmr_med.studies.tables import VARIANTS, curves, local_seconds, run_table
 

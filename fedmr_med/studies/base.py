@@ -12,12 +12,13 @@ from fedmr_med.bench.outputs import RESULTS
 from fedmr_med.bench.runs import DEMO, Run
 from fedmr_med.data.benchmark import MANIFESTS, SHAKESPEARE
 from fedmr_med.data.flamby_isic import HOSPITALS
+from fedmr_med.data.synthetic import write_synthetic
 from fedmr_med.files import write_text
-from fedmr_med.jobs import ISIC, isic_job, job_for
-from fedmr_med.protocols import PROTOCOLS, clients_of, protocol
+from fedmr_med.jobs.benchmark import PROTOCOLS, clients_of, protocol
+from fedmr_med.jobs.catalog import job_for
+from fedmr_med.jobs.isic import ISIC, isic_job
 from fedmr_med.report.html import Picture
 from fedmr_med.schema import read_yaml
-from fedmr_med.studies.synthetic import write_synthetic
 
 PAPER = Path(__file__).with_name("paper.yaml")
 

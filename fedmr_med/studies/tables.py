@@ -8,8 +8,8 @@ from typing import Any
 from fedmr_med.bench.runs import Run
 from fedmr_med.bench.summary import Spread
 from fedmr_med.errors import FedMRError
+from fedmr_med.jobs.coefficients import coefficients
 from fedmr_med.methods import available
-from fedmr_med.methods.coefficients import coefficients
 from fedmr_med.report.curves import accuracy_series, as_svg, draw_curves
 from fedmr_med.report.html import Picture
 from fedmr_med.studies.base import Cells, Outcome, Setting, StudyTable

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fedmr_med import cli
-from tests.benchmarks import TINY
-from tests.data.mini_archives import write_mini
+from tests.helpers.archives import write_mini
+from tests.helpers.benchmarks import TINY
 
 SETTINGS = [text for key, value in TINY.items() for text in ("--set", f"{key}={json.dumps(value)}")]
 

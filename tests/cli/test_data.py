@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from fedmr_med.cli.data import app
 from fedmr_med.data.flamby_isic import HOSPITALS, PREPARED_FOLDER, RAW_FOLDER
 from fedmr_med.errors import DataError
-from tests.data.pictures import write_flamby_folder, write_picture
+from tests.helpers.pictures import write_flamby_folder, write_picture
 
 runner = CliRunner()
 

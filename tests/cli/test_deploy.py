@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from fedmr_med.cli.deploy import app
 from fedmr_med.errors import ConfigError
 from tests.deploy.conftest import PROJECT, SITE, provisioned
+from tests.helpers import REPOSITORY
 
 __all__ = ["provisioned"]
 
@@ -35,7 +36,7 @@ def test_a_chain_this_kit_does_not_know(provisioned: Path) -> None:
 @pytest.mark.slow
 def test_a_server_that_is_not_there_gives_a_message_and_code_2(provisioned: Path, tmp_path: Path) -> None:
     kit = str(provisioned / "lead@example.org")
-    job = Path(__file__).resolve().parents[2] / "jobs" / "isic_fedmr"
+    job = REPOSITORY / "jobs" / "isic_fedmr"
     command = [
         sys.executable,
         "-c",

@@ -7,8 +7,7 @@ import pytest
 
 from fedmr_med.config import load_job
 from tests.cli.test_bench import run
-
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.helpers import REPOSITORY
 
 
 def test_without_a_dataset_all_checked_in_jobs_are_written(

@@ -10,8 +10,7 @@ import pytest
 from fedmr_med.data.archives import CIFAR10, FMNIST_FILES, read_npz, read_official
 from fedmr_med.data.benchmark import DATASETS
 from fedmr_med.errors import DataError
-
-from .mini_archives import cifar_batch, mini_arrays, write_mini, write_tar
+from tests.helpers.archives import cifar_batch, mini_arrays, write_mini, write_tar
 
 
 @pytest.mark.parametrize("name", DATASETS)

@@ -12,8 +12,7 @@ from fedmr_med.data.partition import partition
 from fedmr_med.data.shakespeare import CHARACTERS
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.sites import BenchmarkSource
-
-from .mini_archives import cifar_batch, write_mini, write_mini_shakespeare, write_tar
+from tests.helpers.archives import cifar_batch, write_mini, write_mini_shakespeare, write_tar
 
 
 def task_of(name: str, split: str | None = "P5C2") -> TaskConfig:

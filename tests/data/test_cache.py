@@ -14,7 +14,7 @@ from fedmr_med.data import cache
 from fedmr_med.data.cache import DecodedImages, default_folder, open_images
 from fedmr_med.data.images import decode
 from fedmr_med.errors import DataError
-from tests.data.pictures import write_picture
+from tests.helpers.pictures import write_picture
 
 NAMES = ("a.jpg", "sub/b.png", "c.jpg")
 

@@ -13,7 +13,7 @@ from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import build
 from fedmr_med.errors import DataError
 from fedmr_med.sites import DemoSource, SiteConfig
-from tests.data.pictures import isic_task
+from tests.helpers.pictures import isic_task
 
 
 def demo(center: int, *, image_size: int = 48, seed: int = 0) -> SiteData:

@@ -12,7 +12,7 @@ from fedmr_med.data.describe import Description, SiteSummary, describe, draw
 from fedmr_med.data.flamby_isic import HOSPITALS, TEST_COUNTS, TRAIN_COUNTS
 from fedmr_med.data.split_sites import split_sites
 from fedmr_med.errors import ConfigError, DataError
-from tests.data.pictures import write_flamby_folder, write_manifest_folder
+from tests.helpers.pictures import write_flamby_folder, write_manifest_folder
 
 
 def printed(description: Description) -> str:

@@ -17,8 +17,7 @@ from fedmr_med.data import download as module
 from fedmr_med.data.benchmark import DATASETS, read_dataset
 from fedmr_med.data.download import REMOTE_FILES, RemoteFile, download_dataset, download_files
 from fedmr_med.errors import ConfigError, DataError
-
-from .mini_archives import write_mini
+from tests.helpers.archives import write_mini
 
 
 class Server(ThreadingHTTPServer):

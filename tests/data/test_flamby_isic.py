@@ -23,7 +23,7 @@ from fedmr_med.data.flamby_isic import (
 )
 from fedmr_med.errors import DataError
 from fedmr_med.sites import FlambyIsicSource, SiteConfig
-from tests.data.pictures import flamby_site, isic_task, write_flamby_folder, write_split
+from tests.helpers.pictures import flamby_site, isic_task, write_flamby_folder, write_split
 
 
 def load(site: SiteConfig, image_size: int = 48) -> data.SiteData:

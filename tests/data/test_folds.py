@@ -7,7 +7,7 @@ import pytest
 
 from fedmr_med.data.folds import Row, shared_groups, site_data
 from fedmr_med.errors import DataError
-from tests.data.pictures import isic_task, manifest_site, write_picture
+from tests.helpers.pictures import isic_task, manifest_site, write_picture
 
 
 def rows_with_pictures(root: Path, count: int = 20) -> list[Row]:

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from fedmr_med.data.images import UnreadableImageError, decode
-from tests.data.pictures import write_picture
+from tests.helpers.pictures import write_picture
 
 
 def grey_ramp(maximum: int, dtype: type) -> np.ndarray:

@@ -7,7 +7,7 @@ import pytest
 from fedmr_med import data
 from fedmr_med.data.base import class_counts
 from fedmr_med.errors import DataError
-from tests.data.pictures import isic_task, manifest_site, write_csv, write_manifest_folder, write_picture
+from tests.helpers.pictures import isic_task, manifest_site, write_csv, write_manifest_folder, write_picture
 
 ROWS = [
     ("images/a.png", "MEL", "train", "p1"),

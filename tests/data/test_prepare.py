@@ -19,7 +19,7 @@ from fedmr_med.data.flamby_isic import (
 )
 from fedmr_med.data.prepare import RECORD, prepare_isic, shades_of_grey
 from fedmr_med.errors import DataError
-from tests.data.pictures import flamby_site, isic_task, write_picture
+from tests.helpers.pictures import flamby_site, isic_task, write_picture
 
 
 def write_raw(root: Path, count: int = 3) -> None:

@@ -11,8 +11,7 @@ from fedmr_med import models
 from fedmr_med.data.shakespeare import CHARACTERS, OTHER, deal_speakers, encode, read_speakers
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.models.char_lstm import VOCABULARY_SIZE
-
-from .mini_archives import write_mini_shakespeare
+from tests.helpers.archives import write_mini_shakespeare
 
 
 def write(path: Path, user_data: dict[str, object]) -> None:

@@ -12,7 +12,7 @@ from fedmr_med.data.flamby_isic import HOSPITALS, LESIONS_FILE, PREPARED_FOLDER
 from fedmr_med.data.split_sites import split_sites
 from fedmr_med.errors import DataError
 from fedmr_med.sites import ManifestSource, load_site
-from tests.data.pictures import flamby_site, isic_task, write_csv, write_flamby_folder
+from tests.helpers.pictures import flamby_site, isic_task, write_csv, write_flamby_folder
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ import pytest
 from fedmr_med.deploy.provision import provision
 from fedmr_med.files import write_text
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-
 PROJECT = """
 api_version: 3
 name: small

@@ -9,8 +9,8 @@ from fedmr_med.config import load_job
 from fedmr_med.deploy import chain as chains
 from fedmr_med.deploy.session import Session
 from fedmr_med.errors import ConfigError
-from fedmr_med.jobs import isic_job
-from tests.deploy.conftest import REPOSITORY
+from fedmr_med.jobs.isic import isic_job
+from tests.helpers import REPOSITORY
 
 
 def files(folder: Path) -> dict[str, bytes]:

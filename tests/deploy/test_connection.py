@@ -15,7 +15,7 @@ from fedmr_med.deploy.provision import provision
 from fedmr_med.errors import DeployError
 from fedmr_med.files import write_text
 from tests.deploy.conftest import PROJECT, SITE
-from tests.e2e.federation import free_port
+from tests.helpers.federation import free_port
 
 DATE = "Mon, 06 Jul 2026 10:00:00 GMT"
 

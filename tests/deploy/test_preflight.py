@@ -8,9 +8,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from fedmr_med.deploy.preflight import Check, preflight
-from fedmr_med.jobs import isic_job
+from fedmr_med.jobs.isic import isic_job
 from tests.deploy.test_connection import point_to, serving
-from tests.e2e.federation import free_port
+from tests.helpers.federation import free_port
 
 
 def run(kit: Path, **options: bool) -> dict[str, Check]:

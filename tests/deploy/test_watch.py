@@ -9,7 +9,7 @@ from fedmr_med.deploy.session import JobState, ServerLostError
 from fedmr_med.deploy.watch import Watcher, progress_line
 from fedmr_med.errors import DeployError
 from fedmr_med.files import write_text
-from fedmr_med.jobs import isic_job
+from fedmr_med.jobs.isic import isic_job
 from fedmr_med.schema import dump_yaml
 
 DONE = JobState("FINISHED:COMPLETED", alive=False)

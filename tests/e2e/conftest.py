@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.federation import Federation, demo_site
+from tests.helpers.federation import Federation, demo_site
 
 OPTED_OUT = "{share_prototypes: false, share_metrics: none}"
 

@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmr_med.jobs import any_job, write_job
-from fedmr_med.protocols import PROTOCOLS, benchmark_sites
+from fedmr_med.jobs.benchmark import PROTOCOLS, benchmark_sites
+from fedmr_med.jobs.catalog import any_job
+from fedmr_med.jobs.folder import write_job
 from fedmr_med.runner import Federation
-from tests.benchmarks import TINY, tiny_job
-from tests.data.mini_archives import write_mini, write_mini_shakespeare
 from tests.data.test_benchmark import write_manifest
-from tests.e2e.simulator import Simulation, change_job, simulate
+from tests.helpers import REPOSITORY
+from tests.helpers.archives import write_mini, write_mini_shakespeare
+from tests.helpers.benchmarks import TINY, tiny_job
+from tests.helpers.simulator import Simulation, change_job, simulate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 JOBS = [path.name for path in sorted((REPOSITORY / "jobs").iterdir()) if path.name.split("_")[0] in PROTOCOLS]
 COMPARED = ("fedavg", "fedmr", "feddc")
 SPLIT, CLIENTS = "P3C4", 3

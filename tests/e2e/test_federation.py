@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedmr_med.checkpoint import load_model
 from fedmr_med.config import JobConfig
 from fedmr_med.flare.audit import AUDIT_FILE
 from fedmr_med.runner import Federation as InProcess
+from fedmr_med.server.checkpoint import load_model
 from fedmr_med.sites import load_site
-from tests.e2e.federation import Federation, wait_for
-from tests.small import small_job
+from tests.helpers.federation import Federation, wait_for
+from tests.helpers.small import small_job
 
 pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
 

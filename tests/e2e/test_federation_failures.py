@@ -6,10 +6,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedmr_med.checkpoint import load_model
 from fedmr_med.flare.audit import AUDIT_FILE
-from tests.e2e.federation import SERVER, Federation, kill_process, wait_for
+from fedmr_med.server.checkpoint import load_model
 from tests.e2e.test_federation import TWO, assert_same_model, finish, in_process, tiny_job
+from tests.helpers.federation import SERVER, Federation, kill_process, wait_for
 
 pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -17,14 +17,14 @@ import pytest
 
 from fedmr_med.deploy.kit import AUTHORIZATION, PRIVACY, RESOURCES
 from fedmr_med.flare.audit import AUDIT_FILE
-from tests.e2e.federation import ADMIN, SERVER, Federation, wait_for
-from tests.e2e.hostile import CANARY, received
 from tests.e2e.test_federation import tiny_job
+from tests.helpers.federation import ADMIN, SERVER, Federation, wait_for
+from tests.helpers.hostile import CANARY, received
 
 pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 LOCKED, GUARDED, OPEN = "msk", "rosendahl", "vienna-dias"
-HOSTILE = "tests.e2e.hostile"
+HOSTILE = "tests.helpers.hostile"
 EVERYTHING = {"format_version": "1.0", "permissions": {"project_admin": "any", "lead": "any"}}
 
 Change = Callable[[dict[str, Any], dict[str, Any], Path], None]
@@ -73,7 +73,7 @@ def filter_puts_back(meta: dict[str, Any], client: dict[str, Any], folder: Path)
 
 def custom_code(meta: dict[str, Any], client: dict[str, Any], folder: Path) -> None:
     (folder / "app" / "custom").mkdir()
-    (folder / "app" / "custom" / "evil.py").write_text("from tests.e2e.hostile import LeakyExecutor\n")
+    (folder / "app" / "custom" / "evil.py").write_text("from tests.helpers.hostile import LeakyExecutor\n")
     client["executors"][0]["executor"]["path"] = "evil.LeakyExecutor"
 
 

@@ -9,8 +9,8 @@ import pytest
 from fedmr_med.config import load_job
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.data.prepare import prepare_isic
-from tests.conftest import REPOSITORY
-from tests.e2e.simulator import Simulation, change_job, simulate
+from tests.helpers import REPOSITORY
+from tests.helpers.simulator import Simulation, change_job, simulate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -15,12 +15,12 @@ from nvflare.fuel.utils import fobs
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
 from fedmr_med import models
-from fedmr_med.flare import wire
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.state import GlobalState
-from fedmr_med.training import class_sums
-from tests.e2e.simulator import Simulation, record_wire, simulate, write_test_job
-from tests.small import initial_state, small_hospital, small_job, task_for
+from fedmr_med.server.state import GlobalState
+from fedmr_med.site.training import class_sums
+from fedmr_med.wire import codec as wire
+from tests.helpers.simulator import Simulation, record_wire, simulate, write_test_job
+from tests.helpers.small import initial_state, small_hospital, small_job, task_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

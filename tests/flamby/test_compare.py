@@ -22,7 +22,7 @@ from fedmr_med.flamby.published import published
 from fedmr_med.flamby.request import DEMO, CompareRequest
 from fedmr_med.flamby.runs import Run, Workshop, average_buffers
 from fedmr_med.schema import validated
-from tests.data.pictures import write_csv, write_flamby_folder
+from tests.helpers.pictures import write_csv, write_flamby_folder
 
 
 @pytest.fixture(scope="module")

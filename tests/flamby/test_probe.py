@@ -10,7 +10,7 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.flamby.probe import Probe
 from fedmr_med.models import build
 from fedmr_med.models.base import Network
-from tests.flamby.clients import model
+from tests.helpers.flamby_clients import model
 
 
 def test_features_are_taken_before_the_dropout() -> None:

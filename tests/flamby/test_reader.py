@@ -11,7 +11,7 @@ import pytest
 from fedmr_med.data.flamby_isic import PREPARED_FOLDER, RAW_FOLDER, SPLIT_FILE, load_flamby_isic, read_split
 from fedmr_med.data.prepare import prepare_isic
 from fedmr_med.data.transforms import IsicTest
-from tests.data.pictures import flamby_site, isic_task
+from tests.helpers.pictures import flamby_site, isic_task
 
 CENTERS = (1, 2, 3, 4, 5)
 PER_CENTER = 60

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from fedmr_med.errors import ConfigError
 from fedmr_med.flamby import FedMR
 from fedmr_med.prototypes import ClassSums
-from tests.flamby.clients import CLASSES, FEATURES, loaders, model
+from tests.helpers.flamby_clients import CLASSES, FEATURES, loaders, model
 
 
 def run(strategy: Any, batch_size: int = 8, **options: Any) -> tuple[Any, list[nn.Module]]:

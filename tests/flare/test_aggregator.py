@@ -12,12 +12,12 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 
 from fedmr_med.config import JobConfig
-from fedmr_med.flare import wire
 from fedmr_med.flare.aggregator import PrototypeAggregator
 from fedmr_med.flare.generator import FedMRShareableGenerator, from_learnable, to_learnable
-from fedmr_med.state import GlobalState
-from tests.flare.contexts import peer_context, server_context
-from tests.small import CLOSED, OPEN, initial_state, small_hospital, small_job, task_for
+from fedmr_med.server.state import GlobalState
+from fedmr_med.wire import codec as wire
+from tests.helpers.contexts import peer_context, server_context
+from tests.helpers.small import CLOSED, OPEN, initial_state, small_hospital, small_job, task_for
 
 SITES = {"bcn": OPEN, "msk": CLOSED, "vienna-dias": OPEN}
 

@@ -11,12 +11,13 @@ from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.shareable import Shareable
 from nvflare.fuel.utils import fobs
 
-from fedmr_med.flare import wire
 from fedmr_med.flare.aggregator import PrototypeAggregator
 from fedmr_med.flare.generator import FedMRShareableGenerator, from_learnable
-from fedmr_med.state import GlobalState, SiteReply
-from tests.flare.contexts import peer_context
-from tests.small import initial_state, small_hospital, small_job, task_for
+from fedmr_med.server.state import GlobalState
+from fedmr_med.wire import codec as wire
+from fedmr_med.wire.messages import SiteReply
+from tests.helpers.contexts import peer_context
+from tests.helpers.small import initial_state, small_hospital, small_job, task_for
 
 BAD, OTHERS = "msk", ("bcn", "vienna-dias")
 METHODS = ("fedmr", "feddyn", "fednova")

@@ -9,7 +9,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from fedmr_med.flare.audit import AUDIT_FILE, AuditLog
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.flare.guard import PolicyGuard
-from tests.flare.site_at_work import SHARES_ALL, SHARES_NOTHING, SiteAtWork, TalkativeExecutor, full_reply
+from tests.helpers.site_at_work import SHARES_ALL, SHARES_NOTHING, SiteAtWork, TalkativeExecutor, full_reply
 
 
 def audited(folder: Path, site_file: str) -> SiteAtWork:

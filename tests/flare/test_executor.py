@@ -10,11 +10,11 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from fedmr_med.config import JobConfig
-from fedmr_med.flare import wire
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.schema import dump_yaml
-from tests.flare.contexts import JOB_ID, site_context
-from tests.small import initial_state, small_job
+from fedmr_med.wire import codec as wire
+from tests.helpers.contexts import JOB_ID, site_context
+from tests.helpers.small import initial_state, small_job
 
 DEMO = "data: {source: demo, center: 5}\n"
 OPEN = DEMO + "policy: {share_prototypes: true, share_metrics: per_class}\n"

@@ -11,9 +11,9 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from fedmr_med.flare import wire
 from fedmr_med.flare.filter import PrototypeFilter
-from tests.flare.site_at_work import SHARES_ALL, SHARES_NOTHING, SiteAtWork, TalkativeExecutor
+from fedmr_med.wire import codec as wire
+from tests.helpers.site_at_work import SHARES_ALL, SHARES_NOTHING, SiteAtWork, TalkativeExecutor
 
 
 def guarded(folder: Path, site_file: str | None, executor: Executor | None = None) -> SiteAtWork:

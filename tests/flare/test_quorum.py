@@ -11,12 +11,12 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.impl.bcast_manager import BcastTaskManager
 from nvflare.apis.shareable import Shareable, make_reply
 
-from fedmr_med.flare import wire
 from fedmr_med.flare.aggregator import PrototypeAggregator
 from fedmr_med.flare.controller import FedMRController
-from tests.flare.contexts import peer_context
-from tests.flare.site_at_work import full_reply
-from tests.small import initial_state, small_job
+from fedmr_med.wire import codec as wire
+from tests.helpers.contexts import peer_context
+from tests.helpers.site_at_work import full_reply
+from tests.helpers.small import initial_state, small_job
 
 SITES = ("bcn", "msk", "vienna-dias")
 

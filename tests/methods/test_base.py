@@ -18,14 +18,15 @@ from torch.nn import functional as F
 from fedmr_med import methods
 from fedmr_med.config import MethodConfig
 from fedmr_med.errors import ConfigError, WireError
-from fedmr_med.flare import wire
 from fedmr_med.flare.aggregator import PrototypeAggregator
 from fedmr_med.flare.generator import _STATE
 from fedmr_med.methods.local import LocalRound
 from fedmr_med.prototypes import Prototypes
-from fedmr_med.state import GlobalState, SiteReply
-from tests.methods.federation import CLASSES, FEATURES, Federation, Tiny, WithBatchNorm, epochs, job, same_model
-from tests.methods.reference import momentum_steps
+from fedmr_med.server.state import GlobalState
+from fedmr_med.wire import codec as wire
+from fedmr_med.wire.messages import SiteReply
+from tests.helpers.methods import CLASSES, FEATURES, Federation, Tiny, WithBatchNorm, epochs, job, same_model
+from tests.helpers.reference import momentum_steps
 
 NAMES = ("fedavg", "fedprox", "fedproc", "fednova", "moon", "feddyn", "feddc", "fedmr")
 

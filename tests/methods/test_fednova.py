@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedmr_med.errors import WireError
-from tests.methods.federation import Federation, WithBatchNorm, job
+from tests.helpers.methods import Federation, WithBatchNorm, job
 
 
 def test_equal_steps_give_fedavg(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from fedmr_med.methods.base import Batch
 from fedmr_med.methods.fedproc import FedProcClient, FedProcOptions
 from fedmr_med.prototypes import Prototypes
-from tests.methods.federation import CLASSES, FEATURES, Federation, WithBatchNorm, job, same_model
+from tests.helpers.methods import CLASSES, FEATURES, Federation, WithBatchNorm, job, same_model
 from tests.methods.test_base import local_round
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedmr_med.errors import CheckpointError, ConfigError, WireError
-from tests.methods.federation import Federation, WithBatchNorm, job, same_model
+from tests.helpers.methods import Federation, WithBatchNorm, job, same_model
 
 STATEFUL = [("moon", {"mu": 1.0}), ("feddyn", {"alpha": 0.1}), ("feddc", {"alpha": 0.1})]
 each_method = pytest.mark.parametrize(("name", "options"), STATEFUL)

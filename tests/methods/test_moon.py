@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from fedmr_med import models
-from fedmr_med.hospital import build_network
-from tests.methods.federation import Federation, Tiny, WithBatchNorm, job, same_model
+from fedmr_med.network import build_network
+from tests.helpers.methods import Federation, Tiny, WithBatchNorm, job, same_model
 
 
 def test_the_term_is_zero_until_a_site_has_a_previous_model(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.methods import reference
-from tests.methods.federation import compare, job
+from tests.helpers import reference
+from tests.helpers.methods import compare, job
 
 RULES = [
     ("fedprox", reference.FedProx, {"mu": 0.5}),

@@ -13,7 +13,7 @@ from fedmr_med.metrics import Scores
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.release import permitted
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.state import SiteReply
+from fedmr_med.wire.messages import SiteReply
 
 NAMES = ("MEL", "NV", "BCC", "AK")
 REPORT = {"seconds": 1.5, "terms": {"classification": 0.1}, "images_total": 9, "images_skipped": 1}

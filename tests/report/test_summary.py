@@ -11,8 +11,8 @@ from fedmr_med.prototypes import ClassSums
 from fedmr_med.report.lines import refused_line, site_line
 from fedmr_med.report.summary import summary
 from fedmr_med.results import Evaluation, History, RoundRecord, Score, SiteRound
-from fedmr_med.state import SiteReply
-from tests.small import initial_state, small_job
+from fedmr_med.wire.messages import SiteReply
+from tests.helpers.small import initial_state, small_job
 
 
 def text(history: History, *, demo: bool = False) -> str:

@@ -1,0 +1,76 @@
+"""Other settings for a job: what ``--set key=value`` means."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from fedmr_med import methods
+from fedmr_med.config import JobConfig, MethodConfig
+from fedmr_med.errors import ConfigError
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """Read ``key=value`` pairs, the values as YAML.
+
+    Raises:
+        ConfigError: one is not of that form.
+    """
+    parsed = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise ConfigError(f"--set {text}: give key=value, such as train.lr=0.05.")
+        try:
+            parsed[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError as e:
+            raise ConfigError(f"--set {text}: {value!r} is not a value.") from e
+    return parsed
+
+
+def change(job: JobConfig, changes: Mapping[str, Any]) -> JobConfig:
+    """Return a job with other settings.
+
+    A key is dotted (``train.lr``), or an option of the job's method (``mu1``, ``fedmr.mu1``). An option of another
+    method changes nothing, so that one list of changes serves several methods.
+
+    Raises:
+        ConfigError: a key does not exist or a value is not valid.
+    """
+    options = method_options(job.method.name)
+    nested: dict[str, Any] = {}
+    for key, value in changes.items():
+        first, _, rest = key.partition(".")
+        if first in methods.available() and rest:
+            if rest not in method_options(first):
+                raise ConfigError(f"{key}: {first} has no option {rest!r} ({', '.join(method_options(first))}).")
+            if first == job.method.name:
+                _put(nested, f"method.options.{rest}", value)
+        elif key in options:
+            _put(nested, f"method.options.{key}", value)
+        elif not any(key in method_options(name) for name in methods.available()):
+            _put(nested, key, value)
+    budget = nested.get("train", {})
+    if budget.get("updates") and "epochs" not in budget:
+        nested["train"]["epochs"] = None  # a job has one of the two
+    # An override leaves out the demo's own settings; they stay, on top of the changed ones.
+    changed = job.override(nested).model_copy(update={"demo": job.demo})
+    for effective in (changed, changed.for_demo()):
+        methods.build(effective.method)
+    return changed
+
+
+def method_options(method: str) -> tuple[str, ...]:
+    """Return the names of a method's options.
+
+    Raises:
+        ConfigError: there is no such method.
+    """
+    return tuple(type(methods.build(MethodConfig(name=method)).options).model_fields)
+
+
+def _put(nested: dict[str, Any], key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    for parent in parents:
+        nested = nested.setdefault(parent, {})
+    nested[last] = value

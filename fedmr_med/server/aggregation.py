@@ -1,0 +1,223 @@
+"""The server's side of a round: validate every reply as a whole, add it up, and make the new global state."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedmr_med.arrays import Arrays
+from fedmr_med.config import JobConfig
+from fedmr_med.errors import WireError
+from fedmr_med.methods import Method
+from fedmr_med.methods.base import Contribution
+from fedmr_med.metrics import Scores, pooled
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.results import Evaluation, RoundRecord, Score, SiteRound
+from fedmr_med.server.state import GlobalState
+from fedmr_med.sums import Sums, vectors
+from fedmr_med.wire.messages import SiteReply
+
+Forms = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+
+_FLOAT32 = np.dtype(np.float32)
+_LARGE = 1e37  # a sum of squares in float32 can be trusted below it
+
+
+class RoundAggregation:
+    """Adds up the replies of one round.
+
+    A reply counts whole or not at all: :meth:`check` looks at everything before :meth:`add` uses any of it.
+    The caller adds replies in the order of the site names, so that the result does not depend on who answered
+    first.
+
+    Attributes:
+        state: the global state the round started from.
+        sites: the sites whose reply was added.
+    """
+
+    def __init__(self, job: JobConfig, method: Method, state: GlobalState):
+        self.job = job
+        self.state = state
+        self.server = method.server()
+        self.uses_prototypes = method.uses_prototypes
+        self.parameters = {name: array for name, array in state.model.items() if name in state.parameters}
+        self._model_forms: Forms = {name: (array.shape, array.dtype) for name, array in state.model.items()}
+        payload = self.server.payload_spec(self.parameters)
+        self._payload_forms: Forms = {
+            name: (shape, state.model[name].dtype if name in state.model else _FLOAT32)
+            for name, shape in payload.items()
+        }
+        self._buffer_names = [name for name in state.model if name not in state.parameters]
+        self._sums = Sums()
+        self._counters: Arrays = {}
+        self._first_buffers: Arrays | None = None
+        self._class_sums = ClassSums.zeros(*state.prototypes.means.shape)
+        self._samples = 0
+        self.sites: dict[str, SiteRound] = {}
+        self._scores: dict[str, Scores] = {}
+
+    def check(self, reply: SiteReply) -> None:
+        """Validate a reply against the global state.
+
+        Raises:
+            WireError: with the reason, naming the site.
+        """
+        try:
+            self._check_header(reply)
+            self._check_arrays("model", reply.model, self._model_forms)
+            self._check_arrays("method payload", reply.payload, self._payload_forms)
+            self.server.check_payload(reply.payload)
+            self._check_prototypes(reply)
+        except WireError as e:
+            raise WireError(f"{reply.site}: {e}") from e
+
+    def add(self, *replies: SiteReply) -> None:
+        """Add replies that passed :meth:`check`; many at once take less time than one after the other."""
+        for reply in replies:
+            self._add(reply)
+        self._sums.flush()
+
+    def _add(self, reply: SiteReply) -> None:
+        contribution = Contribution(reply.site, reply.samples, reply.model, reply.payload)
+        self.server.add(self._sums, contribution, self.parameters)
+        self._add_buffers(reply)
+        self._samples += reply.samples
+        if reply.prototypes is not None:
+            self._class_sums = self._class_sums + reply.prototypes
+        if reply.scores is not None:
+            self._scores[reply.site] = reply.scores
+        self.sites[reply.site] = SiteRound(
+            samples=reply.samples,
+            shared_classes=self._shared_names(reply),
+            bytes_up=reply.bytes_up,
+            bytes_down=reply.bytes_down,
+            **_report(reply.report),
+        )
+
+    def finish(self, num_sites: int, refused: Mapping[str, str], seconds: float = 0.0) -> GlobalState:
+        """Return the global state after the round.
+
+        Args:
+            num_sites: sites of the federation, whether or not they took part.
+            refused: sites whose reply did not count, with the reason.
+            seconds: wall time of the round.
+
+        Raises:
+            WireError: no reply was added.
+        """
+        state = self.state
+        if not self.sites:
+            raise WireError(f"round {state.round + 1} has no usable reply")
+        parameters, method_state = self.server.finish(self._sums, self.parameters, state.method, num_sites)
+        model = {**state.model, **parameters, **self._buffers()}
+        record = RoundRecord(round=state.round + 1, sites=self.sites, refused=dict(refused), seconds=seconds)
+        history = state.history
+        if self._scores:
+            history = history.with_evaluation(evaluation(state.round, self._scores))
+        return replace(
+            state,
+            model={name: value.astype(state.model[name].dtype, copy=False) for name, value in model.items()},
+            prototypes=state.prototypes.updated(self._class_sums),
+            method=method_state,
+            round=state.round + 1,
+            accepted=state.accepted | dict.fromkeys(self.sites, state.round),
+            history=history.with_round(record),
+        )
+
+    def _check_header(self, reply: SiteReply) -> None:
+        if reply.round != self.state.round:
+            raise WireError(f"the reply is for round {reply.round + 1}, not {self.state.round + 1}")
+        if reply.site in self.sites:
+            raise WireError("a second reply in the same round")
+        if reply.samples < 1:
+            raise WireError(f"the number of training images is {reply.samples}")
+
+    def _check_arrays(self, what: str, arrays: Arrays, expected: Forms) -> None:
+        forms = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+        if forms != expected:
+            raise WireError(_difference(f"the {what}", forms, expected))
+        if not self._clearly_small(arrays.values()):
+            for name, array in arrays.items():
+                self._check_size(f"the {what}'s {name!r}", array)
+
+    def _clearly_small(self, arrays: Collection[np.ndarray]) -> bool:
+        """Whether sums of squares show that all values are finite and far below the bound, as they nearly always do."""
+        bound = min(self.job.federation.max_norm**2 / 2, _LARGE)
+        floats = vectors([array for array in arrays if array.dtype == _FLOAT32])
+        others = vectors([array for array in arrays if array.dtype != _FLOAT32])
+        with np.errstate(over="ignore", invalid="ignore"):
+            return all(np.dot(values, values) < bound for values in (*floats, *(v.astype(np.float64) for v in others)))
+
+    def _check_size(self, what: str, array: np.ndarray) -> None:
+        # The norm in float64 is finite only if every entry is, so one pass checks both.
+        norm = float(np.linalg.norm(array.astype(np.float64)))
+        if not np.isfinite(norm):
+            raise WireError(f"{what} has NaN or infinite values")
+        if norm > self.job.federation.max_norm:
+            raise WireError(f"{what} has norm {norm:.3g}, over federation.max_norm {self.job.federation.max_norm:.3g}")
+
+    def _check_prototypes(self, reply: SiteReply) -> None:
+        shared = reply.prototypes
+        if shared is None:
+            return
+        if not self.uses_prototypes:
+            raise WireError(f"prototypes, which {self.job.method.name} does not use")
+        if shared.sums.shape != self.state.prototypes.means.shape:
+            expected = tuple(self.state.prototypes.means.shape)
+            raise WireError(f"the prototypes have shape {tuple(shared.sums.shape)}, not {expected}")
+        if bool((shared.counts < 0).any()) or int(shared.counts.sum()) > reply.samples:
+            raise WireError("the class counts of the prototypes are negative or exceed the training images")
+        if bool((shared.sums[shared.counts == 0] != 0).any()):
+            raise WireError("a prototype sum without a count")
+        means = (shared.sums / shared.counts.clamp(min=1)[:, None]).numpy()
+        if not self._clearly_small([means]):
+            self._check_size("the prototype mean", means)
+
+    def _add_buffers(self, reply: SiteReply) -> None:
+        buffers = {name: reply.model[name] for name in self._buffer_names}
+        if self._first_buffers is None:
+            self._first_buffers = buffers
+        floats = {name: array for name, array in buffers.items() if array.dtype.kind == "f"}
+        self._sums.add("buffers", floats, reply.samples)
+        for name in buffers.keys() - floats.keys():
+            highest = np.maximum(self._counters.get(name, buffers[name]), buffers[name])
+            self._counters[name] = np.asarray(highest)  # numpy makes a scalar of an array without dimensions
+
+    def _buffers(self) -> Arrays:
+        if self.job.federation.buffers == "first":
+            return self._first_buffers or {}
+        return {**self._sums.mean("buffers", self._samples), **self._counters}
+
+    def _shared_names(self, reply: SiteReply) -> tuple[str, ...]:
+        if reply.prototypes is None:
+            return ()
+        names = self.job.task.class_names
+        return tuple(names[i] for i in reply.prototypes.counts.nonzero().flatten().tolist())
+
+
+def _difference(what: str, forms: Forms, expected: Forms) -> str:
+    """Say how the names, shapes and types of arrays differ from what they should be."""
+    for name in expected.keys() ^ forms.keys():
+        return f"{what} {'lacks' if name in expected else 'has an unexpected'} {name!r}"
+    name = next(name for name in expected if forms[name] != expected[name])
+    (shape, kind), (right_shape, right_kind) = forms[name], expected[name]
+    if shape != right_shape:
+        return f"{what}'s {name!r} has shape {shape}, not {right_shape}"
+    return f"{what}'s {name!r} has type {kind}, not {right_kind}"
+
+
+def evaluation(round_number: int, site_scores: Mapping[str, Scores]) -> Evaluation:
+    """Return the evaluation of the global model after ``round_number`` rounds."""
+    pool, sites = pooled(dict(site_scores))
+    return Evaluation(
+        round=round_number,
+        sites={site: Score.of(score) for site, score in sorted(site_scores.items())},
+        pooled=Score.of(pool) if pool else None,
+        pooled_sites=sites,
+    )
+
+
+def _report(report: Mapping[str, object]) -> dict[str, object]:
+    """Keep the fields of a site's report that the results schema knows."""
+    return {name: report[name] for name in ("seconds", "terms", "images_total", "images_skipped") if name in report}

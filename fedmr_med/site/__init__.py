@@ -1,0 +1,1 @@
+"""A site at work: its data, its network, one local round, what it keeps. Without FLARE."""

@@ -1,0 +1,188 @@
+"""A site at work: its data, its policy, its network. Knows nothing of FLARE."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedmr_med import data, methods, models
+from fedmr_med.config import JobConfig
+from fedmr_med.data import transforms
+from fedmr_med.data.base import class_counts
+from fedmr_med.data.loading import Batches
+from fedmr_med.errors import DataError, PolicyError
+from fedmr_med.methods.base import LocalRound
+from fedmr_med.metrics import Scores, scores
+from fedmr_med.network import build_network
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.seeding import derive_seed, torch_stream
+from fedmr_med.server.checkpoint import load_model, save_model
+from fedmr_med.site import criterion
+from fedmr_med.site.client_state import ClientStateStore
+from fedmr_med.site.training import class_sums, evaluate, local_steps, train
+from fedmr_med.sites import SiteConfig
+from fedmr_med.wire.messages import SiteReply, TrainTask
+
+
+class Hospital:
+    """One site: loads its data and builds its network once, then answers tasks.
+
+    Attributes:
+        name: name of the site.
+        job: the job's settings, with its demo overrides where the demo stands in for data.
+        policy: the site's own policy, made stricter by the job where the job asks for less.
+        data: the site's two folds.
+        counts: (C,) training images per class.
+        network: rebuilt from what the server sends in every task.
+        spent: seconds of the last train task by phase: ``score``, ``train`` and ``prototypes``.
+
+    Args:
+        name: name of the site.
+        job: the job's settings.
+        site: the site's own settings.
+        state_folder: where the site keeps what it needs from round to round.
+        network: a network of the job to use; sites that work one after the other can share one. None builds one.
+    """
+
+    def __init__(
+        self, name: str, job: JobConfig, site: SiteConfig, state_folder: Path, network: models.Network | None = None
+    ):
+        self.name = name
+        self.policy = site.policy.restricted_by(job.policy)
+        self.job = job = job.for_demo() if site.data.source == "demo" else job
+        self.data = data.load(site, job.task, seed=job.seed)
+        if len(self.data.train) < 2:
+            raise DataError(f"Site {name} has {len(self.data.train)} training images; training needs at least two.")
+        self.counts = class_counts(self.data.train, job.task.num_classes)
+        self.state_folder = state_folder
+        self._model_file = state_folder / "local_model.pt"
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.network = (build_network(job) if network is None else network).to(self.device)
+        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.spent: dict[str, float] = {}
+        self.method = methods.build(job.method)
+        size, workers = job.train.batch_size, job.train.workers
+        train_transform = transforms.build(job.task.transform, train=job.train.augment, image_size=job.task.image_size)
+        plain = transforms.build(job.task.transform, train=False, image_size=job.task.image_size)
+        self.train_batches = Batches(self.data.train, train_transform, batch_size=size, workers=workers)
+        self.prototype_batches = Batches(self.data.train, plain, batch_size=size, workers=workers)
+        self.test_batches = Batches(self.data.test, plain, batch_size=size, workers=workers)
+
+    @cached_property
+    def classification_loss(self) -> criterion.Criterion:
+        """The classification loss, made when first needed: a validation does not wait for MONAI's import."""
+        return criterion.build(self.job.loss, self.counts, self.device)
+
+    def train(self, task: TrainTask, should_stop: Callable[[], bool] = lambda: False) -> SiteReply:
+        """Score the received model, train it for one round, and make the reply the policy allows."""
+        started = time.monotonic()
+        models.load_arrays(self.network, task.model)
+        with self._timed("score"):
+            received_scores = self.score()
+        accepted = task.accepted.get(self.name)
+        store = ClientStateStore(self.state_folder / task.chain / self.method.name)
+        with store.locked() if self.method.keeps_state else nullcontext():
+            kept = store.load(accepted) if self.method.keeps_state else {}
+            client = self.method.client(self._local_round(task, kept))
+            stream = (self.job.seed, self.name, task.round)
+            with self._timed("train"), torch_stream(*stream, "network"):
+                trained = train(
+                    self.network,
+                    client,
+                    self.train_batches,
+                    self.classification_loss,
+                    self.job.train,
+                    stream=stream,
+                    should_stop=should_stop,
+                )
+            if trained.result.state:
+                store.save(task.round, trained.result.state, accepted)
+        if self.policy.allow_submit_model:
+            save_model(self._model_file, models.state_arrays(self.network), {"round": task.round + 1})
+        report: dict[str, object] = {}
+        if self.policy.share_metrics != "none":
+            report = {
+                "terms": trained.terms,
+                "images_total": len(self.data.train) + len(self.data.test) + len(self.data.skipped),
+                "images_skipped": len(self.data.skipped),
+            }
+        with self._timed("prototypes"):
+            prototypes = self._shared_sums()
+        reply = SiteReply(
+            site=self.name,
+            round=task.round,
+            samples=len(self.data.train),
+            model=models.state_arrays(self.network),
+            prototypes=prototypes,
+            payload=trained.result.payload,
+            scores=received_scores,
+            bytes_down=task.bytes,
+        )
+        if report:
+            report["seconds"] = time.monotonic() - started
+        return replace(reply, report=report)
+
+    def validate(self, task: TrainTask) -> Scores | None:
+        """Score the received model; None where the policy shares no metrics."""
+        models.load_arrays(self.network, task.model)
+        return self.score()
+
+    def trained_model(self) -> methods.base.Arrays:
+        """Return the local model of the last round.
+
+        Raises:
+            PolicyError: the policy keeps local models in the house.
+            CheckpointError: this site has not trained yet.
+        """
+        if not self.policy.allow_submit_model:
+            raise PolicyError("submit_model was refused: policy.allow_submit_model is off.")
+        return load_model(self._model_file)
+
+    def score(self) -> Scores | None:
+        """Score the network on the local test set, as far as the policy allows."""
+        if self.policy.share_metrics == "none" or not len(self.data.test):
+            return None
+        result = scores(evaluate(self.network, self.test_batches, self.job.task.num_classes))
+        return result if self.policy.share_metrics == "per_class" else replace(result, confusion=None)
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.spent[phase] = time.perf_counter() - started
+
+    def shared_classes(self) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+        """Return the mask (C,) of the classes whose prototype this site sends in this job."""
+        return self.policy.shareable_classes(self.counts, self.job.task.class_names) & self.method.uses_prototypes
+
+    def _shared_sums(self) -> ClassSums | None:
+        """Make the class sums that may leave; nothing is computed where none may."""
+        shared = self.shared_classes()
+        if not shared.any():
+            return None
+        sums = class_sums(self.network, self.prototype_batches, self.job.task.num_classes)
+        return sums.only(torch.from_numpy(shared))
+
+    def _local_round(self, task: TrainTask, client_state: methods.base.Arrays) -> LocalRound:
+        parameters = {name: p.detach().clone() for name, p in self.network.named_parameters()}
+        generator = torch.Generator().manual_seed(derive_seed(self.job.seed, self.name, task.round, "method"))
+        return LocalRound(
+            network=self.network,
+            received=parameters,
+            prototypes=task.prototypes,
+            local_classes=torch.from_numpy(self.counts > 0).to(self.device),
+            server_state=task.method,
+            client_state=client_state,
+            samples=len(self.data.train),
+            steps=local_steps(len(self.data.train), self.job.train),
+            lr=self.job.train.lr,
+            momentum=self.job.train.momentum if self.job.train.optimizer == "sgd" else 0.0,
+            round=task.round,
+            rounds=task.rounds,
+            generator=generator,
+        )

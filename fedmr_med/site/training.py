@@ -1,0 +1,153 @@
+"""One local round: method x network x batches -> update. And the two passes in evaluation mode."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedmr_med.config import TrainConfig
+from fedmr_med.data.loading import Batches
+from fedmr_med.methods.base import Batch, ClientHalf, LocalResult
+from fedmr_med.metrics import confusion_matrix
+from fedmr_med.models.base import Network
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.site import optim
+from fedmr_med.site.criterion import Criterion
+from fedmr_med.site.optim import Optimizer
+
+
+class Aborted(Exception):  # noqa: N818 - not an error: somebody asked for it
+    """The job was stopped while a site was training."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What local training gave.
+
+    Attributes:
+        result: what the method's client half sends and keeps.
+        terms: mean of each weighted term of the objective over the steps.
+    """
+
+    result: LocalResult
+    terms: dict[str, float]
+
+
+def local_steps(samples: int, train: TrainConfig) -> int:
+    """Return the number of optimiser steps of one round; a last batch of one sample is dropped (BatchNorm)."""
+    if train.updates is not None:
+        return train.updates
+    full, rest = divmod(samples, train.batch_size)
+    return (full + (rest > 1)) * (train.epochs or 0)
+
+
+def train(
+    network: Network,
+    client: ClientHalf,
+    batches: Batches,
+    criterion: Criterion,
+    config: TrainConfig,
+    *,
+    stream: tuple[int | str, ...],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Trained:
+    """Train ``network`` in place for one round.
+
+    Args:
+        network: holds the global weights; afterwards the local ones.
+        client: the method's client half, started for this round.
+        batches: the local training data.
+        criterion: the classification loss.
+        config: optimiser and budget.
+        stream: (seed, site, round), the randomness of this round.
+        should_stop: asked before every step.
+
+    Raises:
+        Aborted: ``should_stop`` said so.
+    """
+    device = next(network.parameters()).device
+    optimizer = optim.build(network.parameters(), config)
+    sums: dict[str, Tensor] = {}
+    network.train()
+    for images, labels in itertools.islice(endless(batches, stream), client.local.steps):
+        if should_stop():
+            raise Aborted
+        for name, term in train_step(network, client, optimizer, criterion, images, labels, config.precision).items():
+            sums[name] = sums.get(name, torch.zeros((), device=device)) + term
+    optimizer.zero_grad()  # the gradients are as large as the model; free them before the reply is made
+    trained = {name: parameter.detach() for name, parameter in network.named_parameters()}
+    means = {name: float(value) / client.local.steps for name, value in sums.items()}
+    return Trained(client.finish(trained), means)
+
+
+def train_step(
+    network: Network,
+    client: ClientHalf,
+    optimizer: Optimizer,
+    criterion: Criterion,
+    images: Tensor,
+    labels: Tensor,
+    precision: str = "float32",
+) -> dict[str, Tensor]:
+    """Take one optimiser step on one mini-batch; return the weighted terms of the objective, detached."""
+    device = next(network.parameters()).device
+    images, labels = to_device(images, device), labels.to(device)
+    with autocast(device, precision):
+        features, logits = network(images)
+    exact_logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    classification = criterion(exact_logits, labels)
+    terms = client.objective(Batch(images, labels, features, logits, classification))
+    optimizer.zero_grad()
+    torch.stack([*terms.values()]).sum().backward()  # type: ignore[no-untyped-call]
+    client.after_backward()
+    optimizer.step()
+    return {name: term.detach() for name, term in terms.items()}
+
+
+@torch.no_grad()
+def evaluate(network: Network, batches: Batches, num_classes: int) -> npt.NDArray[np.int64]:
+    """Return the confusion matrix (C, C) of a network on a test set."""
+    network.eval()
+    device = next(network.parameters()).device
+    confusion = np.zeros((num_classes, num_classes), dtype=np.int64)
+    for images, labels in batches.epoch("evaluate", shuffle=False):
+        predictions = network(to_device(images, device))[1].argmax(1).cpu()
+        confusion += confusion_matrix(labels.numpy(), predictions.numpy(), num_classes)
+    return confusion
+
+
+@torch.no_grad()
+def class_sums(network: Network, batches: Batches, num_classes: int) -> ClassSums:
+    """Return the per-class sums of features over a set, in one pass in evaluation mode."""
+    network.eval()
+    device = next(network.parameters()).device
+    sums = ClassSums.zeros(num_classes, network.feature_size)
+    for images, labels in batches.epoch("prototypes", shuffle=False):
+        features = network(to_device(images, device))[0]
+        sums = sums + ClassSums.from_features(features, labels, num_classes)
+    return sums
+
+
+def to_device(images: Tensor, device: torch.device) -> Tensor:
+    """Move a batch to a device; images (4 dimensions) in channels-last order, which convolutions like best."""
+    if images.ndim == 4:
+        return images.to(device, memory_format=torch.channels_last, non_blocking=True)
+    return images.to(device, non_blocking=True)
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
+    """Return the context in which the forward pass runs."""
+    automatic = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    enabled = precision == "bfloat16" or (precision == "auto" and automatic)
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
+
+
+def endless(batches: Batches, stream: tuple[int | str, ...]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the batches of epoch after epoch, each in its own order."""
+    for epoch in itertools.count():
+        yield from batches.epoch(*stream, epoch, shuffle=True, drop_single=True)

@@ -1,0 +1,1 @@
+"""What travels between server and sites: strict to read, and without FLARE."""

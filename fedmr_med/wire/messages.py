@@ -1,0 +1,60 @@
+"""What passes between server and sites: plain dataclasses of numpy arrays."""
+
+from dataclasses import dataclass, field
+
+from fedmr_med.arrays import Arrays
+from fedmr_med.metrics import Scores
+from fedmr_med.prototypes import ClassSums, Prototypes
+
+
+@dataclass(frozen=True)
+class TrainTask:
+    """What the server sends to a site.
+
+    Attributes:
+        model: the global weights and buffers.
+        prototypes: the global prototypes.
+        method: what the method's server half sends along.
+        round: number of this round, from 0.
+        rounds: rounds of the whole chain.
+        chain: id of the chain, under which a site keeps its own state.
+        accepted: the last round in which each site's reply counted.
+        bytes: size of the arrays.
+    """
+
+    model: Arrays
+    prototypes: Prototypes
+    method: Arrays
+    round: int
+    rounds: int
+    chain: str
+    accepted: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class SiteReply:
+    """What a site sends back.
+
+    Attributes:
+        site: name of the site.
+        round: the round it answers.
+        samples: number of its training images.
+        model: the trained weights and buffers.
+        prototypes: class sums of the classes it shares, zero elsewhere; None if it shares none.
+        payload: what the method's client half adds.
+        scores: how the *received* global model did on its test set, as far as the policy allows.
+        report: local facts for the summary, as far as the policy allows.
+        bytes_up, bytes_down: size of the arrays sent and received.
+    """
+
+    site: str
+    round: int
+    samples: int
+    model: Arrays
+    prototypes: ClassSums | None = None
+    payload: Arrays = field(default_factory=dict)
+    scores: Scores | None = None
+    report: dict[str, object] = field(default_factory=dict)
+    bytes_up: int = 0
+    bytes_down: int = 0

@@ -1,0 +1,50 @@
+"""A small federation on the demo, for tests: real parts, little arithmetic."""
+
+from pathlib import Path
+from typing import Any
+
+from fedmr_med.config import JobConfig
+from fedmr_med.data.flamby_isic import HOSPITALS
+from fedmr_med.flare.persistor import initial_state
+from fedmr_med.jobs.isic import isic_job
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.server.state import GlobalState
+from fedmr_med.site.hospital import Hospital
+from fedmr_med.sites import DemoSource, SiteConfig
+from fedmr_med.wire.messages import TrainTask
+
+OPEN = SitePolicy(share_prototypes=True, share_metrics="per_class")
+CLOSED = SitePolicy(share_prototypes=False, share_metrics="per_class")
+SMALL = {
+    "task": {"image_size": 24},
+    "model": {"name": "small_cnn"},
+    "train": {"updates": 3, "epochs": None, "batch_size": 8},
+    "federation": {"rounds": 2, "min_sites": 1},
+}
+
+
+def small_job(base: str = "fedmr", /, **changes: Any) -> JobConfig:
+    """Return an ISIC job cut down to a small network, small pictures and three steps a round."""
+    return isic_job(base).for_demo().override(SMALL).override(changes)
+
+
+def small_hospital(name: str, job: JobConfig, folder: Path, policy: SitePolicy = OPEN) -> Hospital:
+    """Open one of the six hospitals on the demo."""
+    site = SiteConfig(data=DemoSource(source="demo", center=HOSPITALS.index(name)), policy=policy)
+    return Hospital(name, job, site, folder / name)
+
+
+def task_for(state: GlobalState, job: JobConfig) -> TrainTask:
+    """Return what the server would send."""
+    return TrainTask(
+        model=state.model,
+        prototypes=state.prototypes,
+        method=state.method,
+        round=state.round,
+        rounds=job.federation.rounds,
+        chain="chain",
+        accepted=state.accepted,
+    )
+
+
+__all__ = ["CLOSED", "OPEN", "SMALL", "initial_state", "small_hospital", "small_job", "task_for"]

@@ -1,0 +1,129 @@
+"""Writing job folders, and the ones that are checked in."""
+
+import filecmp
+import json
+from pathlib import Path
+
+import pytest
+
+from fedmr_med import methods, models
+from fedmr_med.config import JOB_FILE, load_job
+from fedmr_med.errors import ConfigError
+from fedmr_med.jobs.benchmark import PROTOCOLS
+from fedmr_med.jobs.catalog import any_job, checked_in
+from fedmr_med.jobs.folder import write_job
+from fedmr_med.jobs.isic import isic_job
+from fedmr_med.sites import load_site
+from tests.helpers import REPOSITORY
+
+SITES = REPOSITORY / "sites"
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+JOBS = {path.name: path for path in sorted((REPOSITORY / "jobs").iterdir()) if path.is_dir()}
+
+
+def test_the_checked_in_jobs_are_what_the_writer_writes(tmp_path: Path) -> None:
+    for job, sites in checked_in(SITES):
+        write_job(job, tmp_path / job.name, sites)
+    assert {path.name for path in tmp_path.iterdir()} == set(JOBS)
+    for name, folder in JOBS.items():
+        advice = f"{name}: run `fedmr-med jobs write` and check in what it writes"
+        assert files(folder) == files(tmp_path / name), advice
+        _, different, errors = filecmp.cmpfiles(folder, tmp_path / name, files(folder), shallow=False)
+        assert not different + errors, advice
+
+
+def test_every_dataset_of_the_paper_has_its_jobs() -> None:
+    names = {job.name for job, _ in checked_in(SITES)}
+    assert names >= {f"{d}_{m}" for d in ("cifar10", "cifar100", "svhn", "fmnist") for m in ("fedmr", "fedavg")}
+    assert names >= {"isic_fedmr", "isic_fedavg", "hyperkvasir_fedmr", "odir_fedmr", "shakespeare_fedmr"}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_is_complete(name: str) -> None:
+    folder = JOBS[name]
+    job = load_job(folder / "app" / "config" / JOB_FILE)
+    assert job.name == name
+    assert job.model.name in models.available()
+    methods.build(job.method)
+    _, *names = json.loads((folder / "meta.json").read_text())["deploy_map"]["app"]
+    sites = {site: load_site(folder / "app" / "config" / "sites" / site / "site.yaml") for site in names}
+    assert len(sites) >= job.federation.min_sites
+    if job.task.dataset in PROTOCOLS:
+        assert names == [f"client-{k}" for k in range(1, len(sites) + 1)]
+        numbers = [(site.data.client, site.data.clients) for site in sites.values() if site.data.source == "benchmark"]
+        assert numbers == [(client, len(sites)) for client in range(len(sites))]
+
+
+def test_the_papers_settings() -> None:
+    job, sites = any_job("cifar100", "fedmr")
+    assert (job.task.split, job.model.name, job.federation.rounds, len(sites)) == (
+        "P10C10",
+        "wide_resnet28_10",
+        200,
+        10,
+    )
+    assert job.method.options == {"mu1": 0.1, "mu2": 0.0001}
+    train = job.train
+    assert (train.lr, train.momentum, train.weight_decay, train.batch_size, train.epochs) == (0.01, 0.9, 1e-5, 128, 10)
+    assert any_job("fmnist", "fedprox")[0].method.options == {"mu": 0.01}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "split", "clients", "rounds"),
+    [("cifar10", "P50C3", 50, 200), ("cifar10", "P100C3", 100, 400), ("cifar100", "P50C10", 50, 400)],
+)
+def test_with_many_clients_ten_are_drawn(dataset: str, split: str, clients: int, rounds: int) -> None:
+    job, sites = any_job(dataset, "fedavg", split=split)
+    assert len(sites) == clients
+    assert (job.federation.sites_per_round, job.federation.min_sites, job.federation.rounds) == (10, 10, rounds)
+
+
+def test_any_combination_can_be_written() -> None:
+    changes = {"train.updates": 3, "mu1": 0.5, "fedprox.mu": 7, "federation.rounds": 4}
+    job, sites = any_job("svhn", "fedmr", split="dir0.5", clients=4, model="small_cnn", share=0.5, changes=changes)
+    assert job.name == "svhn_fedmr_dir0.5"
+    assert (job.model.name, job.train.updates, job.train.epochs, job.federation.rounds) == ("small_cnn", 3, None, 4)
+    assert job.method.options["mu1"] == 0.5
+    assert "mu" not in job.method.options
+    assert sum("share_prototypes: true" in text for text in sites.values()) == 2
+
+
+def test_isic_jobs_can_be_changed_too() -> None:
+    job, sites = any_job("isic2019", "fedprox", changes={"train.lr": 0.5}, sites=SITES, name="mine")
+    assert (job.name, job.method.options, job.train.lr, len(sites)) == ("mine", {"mu": 0.001}, 0.5, 6)
+    assert job.demo == isic_job("fedprox").demo
+    with pytest.raises(ConfigError, match="not dealt"):
+        any_job("isic2019", "fedavg", split="P5C2", sites=SITES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dataset": "mnist"}, "'mnist' is not one of fmnist"),
+        ({"method": "fedsgd"}, "'fedsgd' is not one of"),
+        ({"split": "P5"}, "'P5' is not known"),
+        ({"split": "P5C2", "clients": 7}, "for 5 clients, not for 7"),
+        ({"split": "dir0"}, "beta"),
+        ({"share": 1.5}, "share must be between 0 and 1"),
+        ({"changes": {"train.speed": 1}}, r"train\.speed: is not a known key"),
+        ({"changes": {"fedprox.mu1": 1}}, "fedprox has no option 'mu1'"),
+        ({"changes": {"mu1": -1}}, "mu1"),
+        ({"changes": {"train.epochs": 1, "train.updates": 1}}, "exactly one"),
+    ],
+)
+def test_requests_that_make_no_sense_are_refused(arguments: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        any_job(**({"dataset": "fmnist", "method": "fedmr"} | arguments))
+
+
+def test_a_folder_that_is_no_job_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    job, sites = any_job("fmnist", "fedavg")
+    with pytest.raises(ConfigError, match="not a job folder"):
+        write_job(job, tmp_path, sites)
+    assert files(tmp_path) == ["notes.txt"]

@@ -1,0 +1,87 @@
+"""A round with float16 on the wire: what it changes in the global model, and that filter and guard let it pass."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nvflare.apis.dxo import from_shareable
+from nvflare.apis.fl_constant import ReturnCode
+
+from fedmr_med.config import JobConfig
+from fedmr_med.flare.aggregator import PrototypeAggregator
+from fedmr_med.flare.filter import PrototypeFilter
+from fedmr_med.flare.guard import PolicyGuard
+from fedmr_med.flare.in_process import close_round, offer
+from fedmr_med.jobs.benchmark import benchmark_job, benchmark_sites
+from fedmr_med.runner import Federation
+from fedmr_med.server.state import GlobalState
+from fedmr_med.wire import codec as wire
+from tests.helpers.archives import write_mini
+from tests.helpers.site_at_work import SHARES_ALL, SiteAtWork
+from tests.helpers.small import initial_state, small_hospital, small_job, task_for
+
+SITES = ("bcn", "msk", "vienna-dias")
+
+
+def worst_error(half: GlobalState, full: GlobalState) -> float:
+    """Return the largest relative error in norm of any tensor of the model."""
+    errors = []
+    for name, expected in full.model.items():
+        difference = np.linalg.norm((half.model[name] - expected).astype(np.float64))
+        errors.append(difference / max(float(np.linalg.norm(expected)), 1e-30))
+    return max(errors)
+
+
+def test_the_same_replies_give_the_same_model_to_a_thousandth(tmp_path: Path) -> None:
+    job = small_job(model={"name": "narrow_resnet"}, train={"updates": 2})
+    state = initial_state(job)
+    replies = [small_hospital(site, job, tmp_path).train(task_for(state, job)) for site in SITES]
+    after = []
+    for halved in (frozenset(), state.parameters):
+        aggregator = PrototypeAggregator(job)
+        aggregator.open_round(state, num_sites=len(SITES))
+        assert all(offer(aggregator, wire.encode_reply(reply, halved=halved), reply.site) for reply in replies)
+        after.append(close_round(aggregator, state))
+    full, half = after
+    assert 0 < worst_error(half, full) <= 1e-3
+    buffers = full.model.keys() - state.parameters
+    assert buffers
+    assert all(np.array_equal(full.model[name], half.model[name]) for name in buffers)
+    assert np.array_equal(full.prototypes.means, half.prototypes.means)
+
+
+def federation(wire_type: str, data: Path, folder: Path) -> GlobalState:
+    changes = {
+        "train.updates": 2,
+        "train.batch_size": 8,
+        "federation.rounds": 1,
+        "federation.wire": wire_type,
+    }
+    job: JobConfig = benchmark_job("fmnist", "fedmr", split="P5C2", model="small_cnn", changes=changes)
+    return Federation(job, benchmark_sites(5, root=data), folder).run()
+
+
+def test_a_whole_round_moves_half_the_bytes(tmp_path: Path) -> None:
+    write_mini("fmnist", tmp_path / "data", per_class=10, test_per_class=2)
+    full, half = (federation(kind, tmp_path / "data", tmp_path / kind) for kind in ("float32", "float16"))
+    assert 0 < worst_error(half, full) <= 1e-3
+    for name, site in full.history.rounds[0].sites.items():
+        other = half.history.rounds[0].sites[name]
+        assert 0.5 <= other.bytes_up / site.bytes_up < 0.52
+        assert 0.5 <= other.bytes_down / site.bytes_down < 0.52
+
+
+@pytest.mark.parametrize("layers", ["filter", "guard"])
+def test_filter_and_guard_let_a_halved_reply_pass(layers: str, tmp_path: Path) -> None:
+    job = small_job(federation={"wire": "float16"})
+    site = SiteAtWork(
+        tmp_path,
+        SHARES_ALL,
+        site_filters=(PrototypeFilter(),) if layers == "filter" else (),
+        components=(PolicyGuard(),) if layers == "guard" else (),
+        job=job,
+    )
+    reply = site.answer()
+    assert reply.get_return_code() == ReturnCode.OK
+    model = from_shareable(reply).data[wire.MODEL].data
+    assert {array.dtype for name, array in model.items() if name in site.state().parameters} == {np.dtype(np.float16)}
