@@ -29,7 +29,7 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 import numpy as np, torch
-from fedmr_med.checkpoint import save_model
+from fedmr_med.server.checkpoint import save_model
 from fedmr_med.errors import CheckpointError
 path = Path(sys.argv[1])
 save_model(path, {"w": np.zeros(10)}, {"round": 1})

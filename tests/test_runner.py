@@ -147,7 +147,7 @@ SCRIPT = """
 import resource, sys, torch
 from pathlib import Path
 torch.set_num_threads(1)
-from tests.benchmarks import tiny_federation, tiny_job
+from tests.helpers.benchmarks import tiny_federation, tiny_job
 clients, method = int(sys.argv[1]), sys.argv[2]
 job = tiny_job(method, split=f"P{clients}C2", changes={
     "federation.sites_per_round": 5, "federation.min_sites": 5, "federation.rounds": int(sys.argv[5])})

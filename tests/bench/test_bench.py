@@ -184,7 +184,7 @@ def test_mean_and_spread_over_the_seeds(fmnist: Path, tmp_path: Path) -> None:
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from tests.test_bench import request_for
+from tests.bench.test_bench import request_for
 from fedmr_med.bench.compare import compare
 if __name__ == "__main__":
     request = request_for(Path(sys.argv[1]), ("fedavg", "feddc"), settings={"federation.rounds": 12})

@@ -92,7 +92,7 @@ def test_what_a_killed_process_left_half_written_is_removed(store: ClientStateSt
 HOLD = """
 import sys
 from pathlib import Path
-from fedmr_med.client_state import ClientStateStore
+from fedmr_med.site.client_state import ClientStateStore
 with ClientStateStore(Path(sys.argv[1])).locked():
     print("locked", flush=True)
     sys.stdin.readline()

@@ -43,7 +43,7 @@ def test_a_parameter_without_a_gradient_stays() -> None:
 CLIENT = """
 import sys
 from pathlib import Path
-from tests.small import initial_state, small_hospital, small_job, task_for
+from tests.helpers.small import initial_state, small_hospital, small_job, task_for
 job = small_job()
 small_hospital("msk", job, Path(sys.argv[1])).train(task_for(initial_state(job), job))
 print(*(name for name in ("torch._dynamo", "sympy", "monai", "albumentations", "sklearn", "matplotlib")
