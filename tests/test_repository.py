@@ -1,0 +1,45 @@
+"""The files around the package: they name one version, and what they run exists."""
+
+import re
+import tomllib
+
+import yaml
+
+import fedmr_med
+from tests.helpers import REPOSITORY
+
+
+def test_package_citation_and_changelog_name_one_version() -> None:
+    version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+    assert fedmr_med.__version__ == version
+    assert yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())["version"] == version
+    released = re.findall(r"^## \[(\d.*?)\]", (REPOSITORY / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert released[0] == version
+
+
+def test_the_workflow_runs_targets_of_the_makefile() -> None:
+    workflow = yaml.safe_load((REPOSITORY / ".github/workflows/ci.yml").read_text())
+    runs = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), flags=re.MULTILINE))
+    assert runs
+    for run in runs:
+        program, target, *_ = run.split()
+        assert program == "make"
+        assert target in targets
+
+
+def test_the_hooks_need_no_network() -> None:
+    hooks = yaml.safe_load((REPOSITORY / ".pre-commit-config.yaml").read_text())
+    assert {repo["repo"] for repo in hooks["repos"]} == {"local"}
+    assert {hook["id"] for repo in hooks["repos"] for hook in repo["hooks"]} == {"ruff", "ruff-format", "mypy"}
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    documents = [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md"), *REPOSITORY.glob("*/README.md")]
+    broken = [
+        f"{document.relative_to(REPOSITORY)}: {target}"
+        for document in documents
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text())
+        if "://" not in target and not (document.parent / target).exists()
+    ]
+    assert not broken
