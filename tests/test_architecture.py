@@ -1,0 +1,81 @@
+"""The layers stay apart: who may import whom, read from the source of every module."""
+
+import re
+import sys
+import warnings
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+
+from tests.helpers import REPOSITORY
+from tests.helpers.imports import PACKAGE, imports, room, sources, third_party
+
+FLARE_ROOMS = {"flare", "deploy"}
+FLARE_EXCEPTIONS = {"fedmr_med.perf.stock"}  # what FLARE's own aggregation costs, to compare with
+QUIET_ROOMS = {"data", "server", "site", "wire", "methods", "models"}
+PRESENTATION = {"rich", "matplotlib", "typer", "jinja2", "tqdm"}
+
+# Imports that break a rule and are to go: (importing module, imported package).
+STILL_OPEN: set[tuple[str, str]] = {
+    ("fedmr_med.data.describe", "matplotlib"),
+    ("fedmr_med.data.describe", "rich"),
+    ("fedmr_med.data.download", "rich"),
+    ("fedmr_med.data.partition", "matplotlib"),
+    ("fedmr_med.wire.codec", "config"),
+    ("fedmr_med.wire.codec", "nvflare"),
+    ("fedmr_med.wire.codec", "server"),
+}
+
+
+def graph() -> dict[str, dict[str, set[str]]]:
+    """Return per room the rooms it imports, each with the modules that do so."""
+    rooms: dict[str, dict[str, set[str]]] = {room(module): {} for module in sources()}
+    for module in sources():
+        for name in imports(module):
+            if name.split(".")[0] == PACKAGE and room(name) != room(module) and (module, room(name)) not in STILL_OPEN:
+                rooms[room(module)].setdefault(room(name), set()).add(module)
+    return rooms
+
+
+def users_of(packages: set[str]) -> set[tuple[str, str]]:
+    standard = frozenset(sys.stdlib_module_names)
+    return {(module, name) for module in sources() for name in third_party(module, standard) & packages}
+
+
+def test_imports_between_packages_point_one_way() -> None:
+    rooms = graph()
+    try:
+        TopologicalSorter(rooms).prepare()
+    except CycleError as e:
+        # graphlib names each node before the one that needs it.
+        cycle = e.args[1][::-1]
+        arrows = [f"{a} -> {b} ({', '.join(sorted(rooms[a][b]))})" for a, b in pairwise(cycle)]
+        raise AssertionError("packages import each other in a circle:\n" + "\n".join(arrows)) from None
+
+
+def test_flare_is_imported_by_its_adapters_only() -> None:
+    users = {user for user in users_of({"nvflare"}) if room(user[0]) not in FLARE_ROOMS}
+    assert {module for module, _ in users - STILL_OPEN} <= FLARE_EXCEPTIONS
+
+
+def test_presentation_stays_out_of_the_rooms_that_do_the_work() -> None:
+    assert {user for user in users_of(PRESENTATION) if room(user[0]) in QUIET_ROOMS} <= STILL_OPEN
+
+
+def test_what_is_still_open_is_said() -> None:
+    found = {(module, room(name)) for module in sources() for name in imports(module) if name.startswith(PACKAGE)}
+    found |= users_of(PRESENTATION | {"nvflare"})
+    for module, name in sorted(STILL_OPEN):
+        warnings.warn(
+            f"{module} {'still imports' if (module, name) in found else 'no longer imports'} {name}", stacklevel=1
+        )
+
+
+def test_the_readme_draws_the_tree_as_it_is() -> None:
+    tree = re.search(r"^fedmr_med/\n((?:  .*\n)+)", (REPOSITORY / "README.md").read_text(), flags=re.MULTILINE)
+    assert tree is not None, "the architecture section draws the package as a tree"
+    entries = re.findall(r"^  (\S+(?: \S+)*)", tree[1], flags=re.MULTILINE)
+    named = {name.removesuffix("/").removesuffix(".py") for entry in entries for name in entry.split()}
+    rooms = {room(module) for module in sources()} - {PACKAGE}
+    packages = {path.parent.name for path in (REPOSITORY / PACKAGE).glob("*/__init__.py")}
+    assert named <= rooms, f"in the README but not in the package: {named - rooms}"
+    assert packages <= named, f"in the package but not in the README: {packages - named}"
