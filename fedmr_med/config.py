@@ -63,13 +63,13 @@ class LossConfig(Strict):
     """The classification loss.
 
     Attributes:
-        name: ``cross_entropy``, or ``focal``: FLamby's loss for ISIC2019.
+        name: one of :data:`fedmr_med.site.criterion.LOSSES`: ``cross_entropy``, or FLamby's for ISIC2019, ``focal``.
         gamma: focusing parameter of the focal loss.
         class_weights: ``none``; ``local``: N / n_c from the site's own counts; ``flamby``: FLamby's constants
             for ISIC2019, made from the class counts of all centres.
     """
 
-    name: Literal["cross_entropy", "focal"] = "cross_entropy"
+    name: str = "cross_entropy"
     gamma: float = Field(2.0, ge=0)
     class_weights: Literal["none", "local", "flamby"] = "none"
 
@@ -78,6 +78,7 @@ class TrainConfig(Strict):
     """Local training of one round.
 
     Attributes:
+        optimizer: one of :data:`fedmr_med.site.optim.OPTIMIZERS`: ``sgd`` or ``adam``.
         epochs, updates: passes over the local data, or optimiser steps; exactly one of them is given.
         augment: whether training images go through the random transform.
         workers: processes that load images; 0 loads in the training process.
@@ -86,7 +87,7 @@ class TrainConfig(Strict):
             process, faster steps afterwards. Worth it for long rounds on a GPU; it needs a C++ compiler at the site.
     """
 
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: str = "sgd"
     lr: float = Field(0.01, ge=0)
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-5, ge=0)

@@ -19,7 +19,7 @@ def bench(
         typer.Option(help="Folder or file of the dataset; default FEDMR_MED_DATA/<dataset>. 'demo' for isic2019."),
     ] = None,
     split: Annotated[str | None, typer.Option(help="P5C2, dir0.5 or iid; default the paper's.")] = None,
-    methods: Annotated[str, typer.Option(help="Names of methods, with commas; 'all' takes all of them.")] = "all",
+    methods: Annotated[str, typer.Option(help="Names of methods, comma-separated; 'all': the paper's eight.")] = "all",
     model: Annotated[str | None, typer.Option(help="Name of the network; default the paper's.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds; default the paper's.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Local epochs of a round; default the paper's 10.")] = None,
@@ -40,14 +40,14 @@ def bench(
     from fedmr_med.bench import compare
     from fedmr_med.bench.request import BenchRequest
     from fedmr_med.jobs.changes import parse_settings
-    from fedmr_med.methods import available
+    from fedmr_med.methods import PAPER_METHODS
     from fedmr_med.schema import validated
 
     content = {
         "dataset": dataset,
         "data": data,
         "split": split,
-        "methods": available() if methods == "all" else _names(methods),
+        "methods": PAPER_METHODS if methods == "all" else _names(methods),
         "seeds": numbers(seeds),
         "model": model,
         "rounds": rounds,

@@ -8,6 +8,7 @@ batch, which saves a copy.
 import math
 import os
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fedmr_med.errors import ConfigError
+from fedmr_med.registry import Registry
 
 Image = npt.NDArray[np.uint8]
 Pixels = npt.NDArray[np.float32]
@@ -51,15 +52,7 @@ def build(name: str, *, train: bool, image_size: int) -> Transform:
     Raises:
         ConfigError: there is no transform of that name.
     """
-    if name == "isic":
-        return IsicTrain(image_size) if train else IsicTest(image_size)
-    if name == "crop_flip":
-        return CropFlip(image_size) if train else Plain(image_size)
-    if name == "plain":
-        return Plain(image_size)
-    if name == "none":
-        return unchanged
-    raise ConfigError(f"task.transform: {name!r} is not known; use isic, crop_flip, plain or none.")
+    return TRANSFORMS.get(name, "task.transform")(image_size, train)
 
 
 def unchanged(image: Image, seed: int, out: Image | None = None) -> Image:
@@ -135,6 +128,15 @@ class Plain:
         image = _pad_to(image, self.image_size)
         top, left = ((edge - self.image_size) // 2 for edge in image.shape[:2])
         return _normalise_half(image[top : top + self.image_size, left : left + self.image_size], out)
+
+
+TRANSFORMS: Registry[Callable[[int, bool], Transform]] = Registry("transform")
+"""Makers of transforms, called with the image size and whether to augment."""
+
+TRANSFORMS.add("isic", lambda image_size, train: IsicTrain(image_size) if train else IsicTest(image_size))
+TRANSFORMS.add("crop_flip", lambda image_size, train: CropFlip(image_size) if train else Plain(image_size))
+TRANSFORMS.add("plain", lambda image_size, train: Plain(image_size))
+TRANSFORMS.add("none", lambda image_size, train: unchanged)
 
 
 @lru_cache

@@ -5,9 +5,12 @@ from typing import Any
 
 import yaml
 
-from fedmr_med import methods
+from fedmr_med import methods, models
 from fedmr_med.config import JobConfig, MethodConfig
+from fedmr_med.data.transforms import TRANSFORMS
 from fedmr_med.errors import ConfigError
+from fedmr_med.site.criterion import LOSSES
+from fedmr_med.site.optim import OPTIMIZERS
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
@@ -56,8 +59,21 @@ def change(job: JobConfig, changes: Mapping[str, Any]) -> JobConfig:
     # An override leaves out the demo's own settings; they stay, on top of the changed ones.
     changed = job.override(nested).model_copy(update={"demo": job.demo})
     for effective in (changed, changed.for_demo()):
-        methods.build(effective.method)
+        check_names(effective)
     return changed
+
+
+def check_names(job: JobConfig) -> None:
+    """Refuse a job that names a method, network, transform, loss or optimiser that does not exist.
+
+    Raises:
+        ConfigError: with the key and the names there are.
+    """
+    methods.build(job.method)
+    models.MODELS.get(job.model.name, "model.name")
+    TRANSFORMS.get(job.task.transform, "task.transform")
+    LOSSES.get(job.loss.name, "loss.name")
+    OPTIMIZERS.get(job.train.optimizer, "train.optimizer")
 
 
 def method_options(method: str) -> tuple[str, ...]:

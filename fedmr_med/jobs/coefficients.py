@@ -4,8 +4,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fedmr_med.errors import ConfigError
-from fedmr_med.methods.base import available
+from fedmr_med.methods.base import METHODS
 from fedmr_med.schema import read_yaml
 
 FILE = Path(__file__).with_suffix(".yaml")
@@ -32,14 +31,13 @@ def coefficients(dataset: str, split: str | None, method: str) -> dict[str, Any]
 
     Returns:
         Options for the method's configuration. For a split that the paper does not list, the dataset's usual
-        values; for a dataset it does not list, none, so that the method's own defaults hold. Whether they are
+        values; for a dataset or method it does not list, none, so that the method's own defaults hold. Whether they are
         the paper's own says :func:`published`.
 
     Raises:
         ConfigError: there is no such method.
     """
-    if method not in available():
-        raise ConfigError(f"method.name: {method!r} is not one of {', '.join(available())}.")
+    METHODS.get(method, "method.name")
     rows = _tables().get(dataset)
     if rows is None or method not in _OPTIONS:
         return {}

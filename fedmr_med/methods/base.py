@@ -1,7 +1,8 @@
 """What a federated method is: a client half, a server half, and the options they share.
 
-One file per method holds both halves. A method is registered by name with :func:`register`; a job picks it by
-that name. Everything here is plain tensors and arrays: FLARE is not known.
+One file per method holds both halves. A method is registered by name, with :func:`register` or from another package by
+an entry point (:mod:`fedmr_med.registry`); a job picks it by that name. Everything here is plain tensors and arrays:
+FLARE is not known.
 """
 
 from collections.abc import Mapping
@@ -12,14 +13,15 @@ from torch import Tensor
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import MethodConfig
-from fedmr_med.errors import ConfigError
 from fedmr_med.methods.local import Batch, LocalResult, LocalRound
 from fedmr_med.methods.reshaping import ManifoldReshaping, ReshapingOptions
 from fedmr_med.models.base import Network
+from fedmr_med.registry import Registry
 from fedmr_med.schema import Strict, validated
 from fedmr_med.sums import Sums
 
 __all__ = [
+    "METHODS",
     "Arrays",
     "Batch",
     "ClientHalf",
@@ -182,18 +184,21 @@ class Method:
         return self.server_half(self.options)
 
 
-_registry: dict[str, type[Method]] = {}
+METHODS: Registry[type[Method]] = Registry(
+    "method",
+    group="fedmr_med.methods",
+    fits=lambda name, item: isinstance(item, type) and issubclass(item, Method) and item.name == name,
+)
 
 
 def register(method: type[Method]) -> type[Method]:
-    """Class decorator: make a method known by its name."""
-    _registry[method.name] = method
-    return method
+    """Class decorator: make a method known by its name. A package of its own may use an entry point instead."""
+    return METHODS.add(method.name, method)
 
 
 def available() -> tuple[str, ...]:
-    """Return the names of all methods."""
-    return tuple(_registry)
+    """Return the names of all methods: the paper's eight, then what is registered besides."""
+    return METHODS.names()
 
 
 def build(config: MethodConfig) -> Method:
@@ -202,7 +207,5 @@ def build(config: MethodConfig) -> Method:
     Raises:
         ConfigError: the name is unknown, or an option is.
     """
-    if config.name not in _registry:
-        raise ConfigError(f"method.name: {config.name!r} is not one of {', '.join(_registry)}.")
-    method = _registry[config.name]
+    method = METHODS.get(config.name, "method.name")
     return method(validated(method.options_type, config.options, f"method.options of {config.name}"))

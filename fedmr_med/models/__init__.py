@@ -12,22 +12,35 @@ from fedmr_med.models.efficientnet import EfficientNetB0
 from fedmr_med.models.resnet import narrow_resnet, resnet18
 from fedmr_med.models.small_cnn import SmallCNN
 from fedmr_med.models.wide_resnet import WideResNet28x10
+from fedmr_med.registry import Registry
 
-__all__ = ["Arrays", "Network", "available", "build", "load_arrays", "parameter_names", "state_arrays"]
+__all__ = [
+    "MODELS",
+    "Arrays",
+    "Builder",
+    "Network",
+    "available",
+    "build",
+    "load_arrays",
+    "parameter_names",
+    "state_arrays",
+]
 
-_BUILDERS: dict[str, Callable[..., Network]] = {
-    "char_lstm": CharLSTM,
-    "efficientnet_b0": EfficientNetB0,
-    "narrow_resnet": narrow_resnet,
-    "resnet18": resnet18,
-    "small_cnn": SmallCNN,
-    "wide_resnet28_10": WideResNet28x10,
-}
+Builder = Callable[..., Network]
+"""Called with the number of classes, the channels of the images, and options by keyword."""
+
+MODELS: Registry[Builder] = Registry("network", group="fedmr_med.models", fits=lambda name, item: callable(item))
+MODELS.add("char_lstm", CharLSTM)
+MODELS.add("efficientnet_b0", EfficientNetB0)
+MODELS.add("narrow_resnet", narrow_resnet)
+MODELS.add("resnet18", resnet18)
+MODELS.add("small_cnn", SmallCNN)
+MODELS.add("wide_resnet28_10", WideResNet28x10)
 
 
 def available() -> tuple[str, ...]:
     """Return the names of all networks."""
-    return tuple(_BUILDERS)
+    return MODELS.names()
 
 
 def build(name: str, *, num_classes: int, in_channels: int = 3, **options: Any) -> Network:
@@ -42,9 +55,7 @@ def build(name: str, *, num_classes: int, in_channels: int = 3, **options: Any) 
     Raises:
         ConfigError: the network or an option does not exist, or an option's value is not valid.
     """
-    if name not in _BUILDERS:
-        raise ConfigError(f"model.name: {name!r} is not a network ({', '.join(available())}).")
-    builder = _BUILDERS[name]
+    builder = MODELS.get(name, "model.name")
     known = _options(builder)
     for option in options:
         if option not in known:
@@ -55,7 +66,7 @@ def build(name: str, *, num_classes: int, in_channels: int = 3, **options: Any) 
         raise ConfigError(f"model.options: {name} cannot be built: {e}.") from e
 
 
-def _options(builder: Callable[..., Network]) -> tuple[str, ...]:
+def _options(builder: Builder) -> tuple[str, ...]:
     """Return the names of a builder's options: its keyword-only arguments."""
     parameters = inspect.signature(builder).parameters.values()
     return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)

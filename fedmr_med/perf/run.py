@@ -115,7 +115,7 @@ def measure(plan: Plan, say: Callable[[str], None] = lambda text: None, *, flamb
 def _training(plan: Plan, say: Callable[[str], None]) -> list[Figure]:
     """Measure what the methods cost a client."""
     figures: list[Figure] = []
-    every = methods.available()
+    every = methods.PAPER_METHODS
     cases = [*((*entry, every) for entry in plan.steps), *((*entry, BOTH) for entry in plan.pairs)]
     for case, repetitions, names in cases:
         say(f"steps: {case}")

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from fedmr_med.config import LossConfig
 from fedmr_med.errors import ConfigError
+from fedmr_med.registry import Registry
 
 # N / n_c over all six centres of Fed-ISIC2019, as published with FLamby's loss.
 FLAMBY_ISIC_WEIGHTS = (5.5813, 2.0472, 7.0204, 26.1194, 9.5369, 101.0707, 92.5224, 38.3443)
@@ -26,18 +27,30 @@ def build(config: LossConfig, counts: npt.NDArray[np.int64], device: torch.devic
         device: where the class weights live.
 
     Raises:
-        ConfigError: FLamby's weights are asked for with another number of classes.
+        ConfigError: there is no loss of that name, or FLamby's weights are asked for with another number of classes.
     """
-    weight = _class_weights(config, counts, device)
-    if config.name == "cross_entropy":
-        # Weighted terms are divided by the batch size, not by the sum of weights, as the focal loss does.
-        return lambda logits, labels: F.cross_entropy(logits, labels, weight=weight, reduction="sum") / len(labels)
+    return LOSSES.get(config.name, "loss.name")(config, _class_weights(config, counts, device))
 
+
+def cross_entropy(config: LossConfig, weight: Tensor | None) -> Criterion:
+    """Return the cross-entropy; weighted terms are divided by the batch size, not by the sum of weights."""
+    return lambda logits, labels: F.cross_entropy(logits, labels, weight=weight, reduction="sum") / len(labels)
+
+
+def focal(config: LossConfig, weight: Tensor | None) -> Criterion:
+    """Return the focal loss, divided by the batch size."""
     from monai.losses import FocalLoss
 
-    focal = FocalLoss(to_onehot_y=True, use_softmax=True, gamma=config.gamma, weight=weight, reduction="none")
+    loss = FocalLoss(to_onehot_y=True, use_softmax=True, gamma=config.gamma, weight=weight, reduction="none")
     # MONAI means something else by "sum", and its "mean" divides by the number of classes as well.
-    return lambda logits, labels: focal(logits, labels[:, None]).sum() / len(labels)
+    return lambda logits, labels: loss(logits, labels[:, None]).sum() / len(labels)
+
+
+LOSSES: Registry[Callable[[LossConfig, Tensor | None], Criterion]] = Registry("loss")
+"""Makers of losses, called with the job's settings and the class weights (C,)."""
+
+LOSSES.add("cross_entropy", cross_entropy)
+LOSSES.add("focal", focal)
 
 
 def _class_weights(config: LossConfig, counts: npt.NDArray[np.int64], device: torch.device | None) -> Tensor | None:

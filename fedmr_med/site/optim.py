@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedmr_med.config import TrainConfig
+from fedmr_med.registry import Registry
 
 
 class Optimizer(ABC):
@@ -75,6 +76,15 @@ class Adam(Optimizer):
         parameter.addcdiv_(mean, denominator, value=-self.config.lr / (1 - self.BETA1**self.steps))
 
 
+OPTIMIZERS: Registry[type[Optimizer]] = Registry("optimiser")
+OPTIMIZERS.add("sgd", SGD)
+OPTIMIZERS.add("adam", Adam)
+
+
 def build(parameters: Iterable[Tensor], config: TrainConfig) -> Optimizer:
-    """Return the optimiser a job asks for."""
-    return Adam(parameters, config) if config.optimizer == "adam" else SGD(parameters, config)
+    """Return the optimiser a job asks for.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    return OPTIMIZERS.get(config.optimizer, "train.optimizer")(parameters, config)

@@ -9,13 +9,13 @@ from fedmr_med.bench.runs import Run
 from fedmr_med.bench.summary import Spread
 from fedmr_med.errors import FedMRError
 from fedmr_med.jobs.coefficients import coefficients
-from fedmr_med.methods import available
+from fedmr_med.methods import PAPER_METHODS
 from fedmr_med.report.curves import accuracy_series, as_svg, draw_curves
 from fedmr_med.report.html import Picture
 from fedmr_med.studies.base import Cells, Outcome, Setting, StudyTable
 
 BEST_BASELINE = "best baseline"
-BASELINES = tuple(name for name in available() if name not in ("fedavg", "fedmr"))
+BASELINES = tuple(name for name in PAPER_METHODS if name not in ("fedavg", "fedmr"))
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Variant:
 Variants = dict[str, Variant]
 Key = tuple[str, str, str]
 
-EIGHT: Variants = {name: Variant(name) for name in available()}
+EIGHT: Variants = {name: Variant(name) for name in PAPER_METHODS}
 VARIANTS: dict[str, Variants] = {
     "acc": EIGHT,
     "larger": EIGHT,

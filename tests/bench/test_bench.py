@@ -122,7 +122,7 @@ def test_clients_are_drawn_and_share_as_asked(fmnist: Path, tmp_path: Path) -> N
     [
         ({"methods": ("fedsgd",)}, ConfigError, "'fedsgd' is not one of"),
         ({"dataset": "mnist"}, ConfigError, "'mnist' is not one of"),
-        ({"model": "lenet", "settings": {"model.options": {}}}, ConfigError, "'lenet' is not a network"),
+        ({"model": "lenet", "settings": {"model.options": {}}}, ConfigError, "'lenet' is not one of"),
         ({"split": "P5C11"}, ConfigError, "11 classes per client"),
         ({"split": "P4C2"}, ConfigError, "8 slots, too few for the 10 classes"),
         ({"split": "dir-1"}, ConfigError, "beta"),

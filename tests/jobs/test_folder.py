@@ -113,6 +113,13 @@ def test_isic_jobs_can_be_changed_too() -> None:
         ({"changes": {"train.speed": 1}}, r"train\.speed: is not a known key"),
         ({"changes": {"fedprox.mu1": 1}}, "fedprox has no option 'mu1'"),
         ({"changes": {"mu1": -1}}, "mu1"),
+        (
+            {"changes": {"train.optimizer": "sdg"}},
+            r"train\.optimizer: 'sdg' is not one of sgd, adam\. Did you mean sgd",
+        ),
+        ({"changes": {"loss.name": "entropy"}}, r"loss\.name: 'entropy' is not one of cross_entropy, focal"),
+        ({"changes": {"task.transform": "crop"}}, r"task\.transform: 'crop' is not one of isic"),
+        ({"model": "resnet81"}, r"model\.name: 'resnet81' is not one of .* Did you mean resnet18"),
         ({"changes": {"train.epochs": 1, "train.updates": 1}}, "exactly one"),
     ],
 )

@@ -1,0 +1,125 @@
+"""One way to find a method, a network, a dataset or any other exchangeable part by its name.
+
+Parts of this package are registered where they are defined. A user's own package adds more without a fork, by an entry
+point in its ``pyproject.toml``::
+
+    [project.entry-points."fedmr_med.methods"]
+    fedours = "my_package.fedours:FedOurs"
+
+The groups are ``fedmr_med.methods``, ``fedmr_med.models`` and ``fedmr_med.datasets``. Listing names reads the metadata
+of the installed packages and runs none of their code: a part is imported when it is asked for by its name, so what
+nobody uses is never loaded, and there is nothing to switch off. Whoever installs a package at a site decides about its
+code; a job can only name what is installed there. A name is taken once: no package can replace a part of this one.
+"""
+
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from fedmr_med.errors import ConfigError
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Parts of one kind by name, in the order they were registered; those of other packages come last.
+
+    Args:
+        kind: what the parts are, for messages: "method".
+        group: entry points to look for; None takes no parts from other packages.
+        fits: whether what an entry point of a given name leads to is such a part.
+    """
+
+    def __init__(
+        self, kind: str, *, group: str | None = None, fits: Callable[[str, Any], bool] = lambda name, item: True
+    ):
+        self.kind = kind
+        self.group = group
+        self._fits = fits
+        self._items: dict[str, T] = {}
+
+    def add(self, name: str, item: T) -> T:
+        """Register a part and return it. The same definition made again, as in a notebook, replaces the old one.
+
+        Raises:
+            ConfigError: the name is taken by another part.
+        """
+        if name in self._items and not _same(self._items[name], item):
+            raise ConfigError(f"There is a {self.kind} {name!r} already; choose another name.")
+        self._items[name] = item
+        return item
+
+    def names(self) -> tuple[str, ...]:
+        """Return all names, without loading anything.
+
+        Raises:
+            ConfigError: an installed package uses a name that is taken.
+        """
+        return tuple(dict.fromkeys((*self._items, *self._installed)))
+
+    def get(self, name: str, where: str | None = None) -> T:
+        """Return a part by name.
+
+        Args:
+            name: its name.
+            where: the key or option that asks for it, for the message; None is the kind of part.
+
+        Raises:
+            ConfigError: there is no such part, or the package that has it does not load.
+        """
+        if name not in self._items:
+            if name not in self._installed:
+                known = ", ".join(self.names())
+                raise ConfigError(f"{where or self.kind}: {name!r} is not one of {known}.{self._hint(name)}")
+            self.add(name, self._load(self._installed[name]))
+        return self._items[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._items or name in self._installed
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    @cached_property
+    def _installed(self) -> dict[str, EntryPoint]:
+        """The entry points of installed packages by name, read once."""
+        found: dict[str, EntryPoint] = {}
+        points = entry_points(group=self.group) if self.group else ()
+        for point in sorted(points, key=lambda point: point.name):
+            # A package may register a part itself as well; only then is code loaded here, which has been before.
+            known = point.name in self._items and _same(self._items[point.name], self._load(point))
+            if not known and point.name in self._items.keys() | found.keys():
+                raise ConfigError(f"{_package(point)} has a {self.kind} {point.name!r}, a name that is taken.")
+            found[point.name] = point
+        return found
+
+    def _load(self, point: EntryPoint) -> T:
+        try:
+            item: T = point.load()
+        except Exception as e:  # whatever the other package's own code raises
+            reason = f"{type(e).__name__}: {e}".splitlines()[0]
+            raise ConfigError(f"{self.kind} {point.name!r} of {_package(point)} does not load ({reason}).") from e
+        if not self._fits(point.name, item):
+            raise ConfigError(f"{point.value} of {_package(point)} is not a {self.kind} named {point.name!r}.")
+        return item
+
+    def _hint(self, name: str) -> str:
+        near = get_close_matches(name, self.names(), n=1)
+        return f" Did you mean {near[0]}?" if near else ""
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two parts are equal, or the same definition made twice."""
+    return one == other or (_address(one) is not None and _address(one) == _address(other))
+
+
+def _address(item: object) -> tuple[str, str] | None:
+    """Return module and name of a class or function; None for anything else."""
+    name = getattr(item, "__qualname__", None)
+    return (item.__module__, name) if name else None
+
+
+def _package(point: EntryPoint) -> str:
+    return f"package {point.dist.name}" if point.dist else "a package"
