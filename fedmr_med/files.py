@@ -9,6 +9,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+# The umask under which files with keys, policies and what left a site are made.
+PRIVATE = 0o077
+
 
 @contextmanager
 def atomic_writer(path: Path) -> Iterator[BinaryIO]:
@@ -34,6 +37,16 @@ def write_text(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` atomically, as UTF-8."""
     with atomic_writer(path) as stream:
         stream.write(text.encode())
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Let only the owner read what is written during the body."""
+    before = os.umask(PRIVATE)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextmanager

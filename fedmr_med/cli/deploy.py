@@ -13,17 +13,22 @@ KIT_VARIABLE = "FEDMR_MED_KIT"
 app = typer.Typer(no_args_is_help=True)
 
 Kit = Annotated[Path, typer.Option(envvar=KIT_VARIABLE, help="Startup kit of the lead or administrator.")]
+Workspace = Annotated[Path, typer.Option("-w", "--workspace", help="Keeps the root key and all kits.")]
+Project = Annotated[Path, typer.Option(help="FLARE's project file.")]
+Sites = Annotated[Path, typer.Option(help="Folder with one folder per hospital: what is suggested to it.")]
+Host = Annotated[str | None, typer.Option(help="Name by which hospitals reach the server.")]
+Port = Annotated[int | None, typer.Option(help="The server's port.")]
 Chain = Annotated[str, typer.Argument(help="Id of the chain, as printed by submit.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
 @app.command()
 def provision(
-    workspace: Annotated[Path, typer.Option("-w", "--workspace", help="Keeps the root key and all kits.")],
-    project: Annotated[Path, typer.Option(help="FLARE's project file.")] = Path("provisioning/project.yml"),
-    sites: Annotated[Path, typer.Option(help="Folder with one folder per hospital.")] = Path("sites"),
-    host: Annotated[str | None, typer.Option(help="Name by which hospitals reach the server.")] = None,
-    port: Annotated[int | None, typer.Option(help="The server's port.")] = None,
+    workspace: Workspace,
+    project: Project = Path("provisioning/project.yml"),
+    sites: Sites = Path("sites"),
+    host: Host = None,
+    port: Port = None,
     as_json: Json = False,
 ) -> None:
     """Make a locked and signed startup kit for the server, each hospital and each person."""
@@ -36,6 +41,31 @@ def provision(
         return
     typer.echo(f"Kits in {folder}: {', '.join(kits)}.")
     typer.echo(f"Keep {folder.parent / 'state'} secret: it holds the root key of the federation.")
+
+
+@app.command()
+def renew(
+    workspace: Workspace,
+    names: Annotated[list[str] | None, typer.Argument(help="Server, hospitals, people; default: who expires.")] = None,
+    project: Project = Path("provisioning/project.yml"),
+    sites: Sites = Path("sites"),
+    host: Host = None,
+    port: Port = None,
+    within: Annotated[int, typer.Option(help="Renew what expires within so many days.")] = 60,
+    as_json: Json = False,
+) -> None:
+    """Make kits with new certificates; nobody's policy is touched, the hospital takes it over (site adopt)."""
+    from datetime import timedelta
+
+    from fedmr_med.deploy.renewal import renew as renew_kits
+
+    chosen, soon = tuple(names or ()), timedelta(days=within)
+    folder, renewed = renew_kits(project, workspace, sites, names=chosen, within=soon, host=host, port=port)
+    if as_json:
+        typer.echo(json.dumps({"folder": str(folder), "renewed": renewed}))
+        return
+    typer.echo(f"Renewed in {folder}: {', '.join(renewed)}.")
+    typer.echo("Hand over these kits; each owner runs `fedmr-med site adopt OLD_KIT` in the new one and restarts.")
 
 
 @app.command()

@@ -111,7 +111,8 @@ def lock(
     """Lock a kit that FLARE's distributed provisioning made here, and seal it with this machine's own key."""
     from fedmr_med.deploy.builder import lock as lock_kit
     from fedmr_med.deploy.manifest import write_seal
-    from fedmr_med.sites import load_site
+    from fedmr_med.files import write_text
+    from fedmr_med.sites import SITE_FILE, load_site
 
     server = (kit / "startup" / "fed_server.json").is_file()
     if server == (site_file is not None):
@@ -120,9 +121,23 @@ def lock(
         )
     if site_file is not None:
         load_site(site_file)
-    lock_kit(kit, site_file=site_file)
+    lock_kit(kit, server=server)
+    if site_file is not None:
+        write_text(kit / "local" / SITE_FILE, site_file.read_text(encoding="utf-8"))
     write_seal(kit)
     typer.echo(f"{kit} is locked and sealed. Next: fedmr-med site check --kit {kit}")
+
+
+@app.command()
+def adopt(
+    old_kit: Annotated[Path, typer.Argument(help="The kit used so far.")],
+    kit: Kit = Path(),
+) -> None:
+    """Take over policy, state and logs of an old kit into this new one; for the server and people as well."""
+    from fedmr_med.deploy.adopt import adopt as take_over
+
+    taken = take_over(old_kit, kit)
+    typer.echo(f"{kit} has taken over {', '.join(taken)}. Next: fedmr-med site check --kit {kit}")
 
 
 @app.command()

@@ -6,7 +6,7 @@ from typing import Any
 
 from nvflare.lighter.constants import CtxKey
 from nvflare.lighter.ctx import ProvisionContext
-from nvflare.lighter.entity import Participant, Project
+from nvflare.lighter.entity import Project
 from nvflare.lighter.spec import Builder
 
 from fedmr_med.deploy import kit
@@ -21,7 +21,7 @@ class LockedKitBuilder(Builder):
     FLARE finishes its builders from the last to the first, so all others are done when this one locks and signs.
 
     Args:
-        sites: folder with one folder per hospital that holds its ``site.yaml``.
+        sites: folder with one folder per hospital that holds the ``site.yaml`` suggested to it.
     """
 
     def __init__(self, sites: str = "sites"):
@@ -32,28 +32,29 @@ class LockedKitBuilder(Builder):
         key = ctx[CtxKey.ROOT_PRI_KEY]
         for participant in (project.get_server(), *project.get_clients()):
             folder = Path(ctx.get_ws_dir(participant))
-            lock(folder, site_file=self._site_file(participant))
+            server = participant.type == "server"
+            lock(folder, server=server)
+            if not server:
+                # Only a suggestion: the hospital's own file is the hospital's to write, and no later kit replaces it.
+                suggested = self.sites / str(participant.name) / SITE_FILE
+                write_text(folder / "local" / kit.SITE_EXAMPLE, suggested.read_text(encoding="utf-8"))
             write_manifest(folder, key)
 
-    def _site_file(self, participant: Participant) -> Path | None:
-        return None if participant.type == "server" else self.sites / str(participant.name) / SITE_FILE
 
-
-def lock(folder: Path, *, site_file: Path | None) -> None:
+def lock(folder: Path, *, server: bool) -> None:
     """Write the locked settings into the ``local/`` folder of a kit.
 
     The files that FLARE falls back to when one of ours is removed are replaced as well, since its own allow more.
 
     Args:
         folder: the kit; it holds ``startup/`` and ``local/`` as FLARE made them.
-        site_file: the hospital's ``site.yaml``; None for the server.
+        server: whether it is the server's kit, not a hospital's.
 
     Raises:
         ConfigError: FLARE's defaults are missing.
     """
     local = folder / "local"
     default = kit.read_json(local / "resources.json.default")
-    server = site_file is None
     contents = {
         kit.RESOURCES: kit.server_resources(default) if server else kit.site_resources(default),
         kit.AUTHORIZATION: kit.authorization(),
@@ -64,8 +65,6 @@ def lock(folder: Path, *, site_file: Path | None) -> None:
     for name in (kit.RESOURCES, kit.AUTHORIZATION):
         _write_json(local / f"{name}.default", contents[name])
     (local / f"{kit.PRIVACY}.sample").unlink(missing_ok=True)
-    if site_file is not None:
-        write_text(local / SITE_FILE, site_file.read_text(encoding="utf-8"))
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

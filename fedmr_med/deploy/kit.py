@@ -10,13 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from fedmr_med.errors import ConfigError
+from fedmr_med.sites import SITE_FILE
 
 PRIVACY, AUTHORIZATION, RESOURCES = "privacy.json", "authorization.json", "resources.json"
+SITE_EXAMPLE = f"{SITE_FILE}.example"
 SCOPE = "fedmr"
 
 FILTER = "fedmr_med.flare.filter.PrototypeFilter"
 GUARD = "fedmr_med.flare.guard.PolicyGuard"
 AUDIT = "fedmr_med.flare.audit.AuditLog"
+SITE_START = "fedmr_med.deploy.start.SiteStart"
+SERVER_START = "fedmr_med.deploy.start.ServerStart"
+STARTS = (SITE_START, SERVER_START)
 
 SITE_CLASSES = ("fedmr_med.flare.executor.FedMRExecutor",)
 SERVER_CLASSES = (
@@ -28,6 +33,7 @@ SERVER_CLASSES = (
 
 # Parts of FLARE's default settings that stream a site's log to the server or receive it.
 _LOG_STREAMING = ("site_log_streamer", "log_receiver")
+_START_ID = "fedmr_start"
 _NEVER = ("byoc", "shell_commands", "server-predeployed-flwr")
 
 
@@ -66,7 +72,7 @@ def server_privacy() -> dict[str, Any]:
 
 def site_resources(default: dict[str, Any]) -> dict[str, Any]:
     """Return a site's resources: FLARE's defaults with the exact class list and without log streaming."""
-    return _locked(default, SITE_CLASSES) | {"allow_log_streaming": False}
+    return _locked(default, SITE_CLASSES, SITE_START) | {"allow_log_streaming": False}
 
 
 def server_resources(default: dict[str, Any]) -> dict[str, Any]:
@@ -74,7 +80,7 @@ def server_resources(default: dict[str, Any]) -> dict[str, Any]:
 
     FLARE keeps jobs in the machine's temporary folder by default, where a restart loses them.
     """
-    resources = _locked(default, SERVER_CLASSES)
+    resources = _locked(default, SERVER_CLASSES, SERVER_START)
     for component in resources["components"]:
         if component["id"] == "job_manager":
             component["path"] = "fedmr_med.flare.stores.WorkspaceJobManager"
@@ -153,9 +159,11 @@ def read_json(path: Path) -> Any:
         raise ConfigError(f"{path} cannot be read: {e}.") from e
 
 
-def _locked(default: dict[str, Any], classes: tuple[str, ...]) -> dict[str, Any]:
-    kept = [component for component in default["components"] if component["id"] not in _LOG_STREAMING]
-    locked = {"class_list_enforcement_mode": "enforce", "class_allow_list": list(classes), "components": kept}
+def _locked(default: dict[str, Any], classes: tuple[str, ...], start: str) -> dict[str, Any]:
+    dropped = (*_LOG_STREAMING, _START_ID)
+    kept = [component for component in default["components"] if component["id"] not in dropped]
+    components = [{"id": _START_ID, "path": start}, *kept]
+    locked = {"class_list_enforcement_mode": "enforce", "class_allow_list": list(classes), "components": components}
     return json.loads(json.dumps(default | locked))  # type: ignore[no-any-return]
 
 

@@ -56,7 +56,7 @@ def write_seal(kit: Path) -> None:
     Raises:
         ConfigError: the kit holds no private key.
     """
-    key_file = _identity(kit, ".key")
+    key_file = identity(kit, ".key")
     key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
     if not isinstance(key, rsa.RSAPrivateKey):
         raise ConfigError(f"{key_file} is not an RSA key.")
@@ -70,7 +70,7 @@ def verify(kit: Path) -> KitState:
         ConfigError: there is no list, or a signature is not valid.
     """
     by_project = _read(kit / MANIFEST, kit / "startup" / "rootCA.pem") if (kit / MANIFEST).exists() else {}
-    by_site = _read(kit / SEAL, _identity(kit, ".crt")) if (kit / SEAL).exists() else {}
+    by_site = _read(kit / SEAL, identity(kit, ".crt")) if (kit / SEAL).exists() else {}
     if not by_project and not by_site:
         raise ConfigError(f"{kit / MANIFEST} does not exist; provision the kit anew, or seal it (site seal).")
     found = digests(kit)
@@ -110,7 +110,12 @@ def certificate(path: Path) -> x509.Certificate:
         raise ConfigError(f"{path} cannot be read as a certificate ({e}).") from e
 
 
-def _identity(kit: Path, suffix: str) -> Path:
+def identity(kit: Path, suffix: str) -> Path:
+    """Return the certificate (``.crt``) or key (``.key``) of the participant a kit belongs to.
+
+    Raises:
+        ConfigError: there is none.
+    """
     for name in ("client", "server"):
         path = kit / "startup" / f"{name}{suffix}"
         if path.is_file():

@@ -14,13 +14,13 @@ from fedmr_med.deploy import kit as kits
 from fedmr_med.deploy.client_process import rival, running_clients, stale_client
 from fedmr_med.deploy.connection import server_address, try_server
 from fedmr_med.deploy.manifest import certificate, verify
+from fedmr_med.deploy.renewal import SOON
 from fedmr_med.deploy.site_policy import explain
 from fedmr_med.errors import ConfigError, FedMRError
 from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
 
 _GIGABYTE = 10**9
 _LOW_DISK, _LOW_MEMORY = 5 * _GIGABYTE, 2 * _GIGABYTE
-_SOON = timedelta(days=30)
 _CLOCK_TOLERANCE = timedelta(minutes=2)
 
 
@@ -115,8 +115,8 @@ def _certificates(kit: Path) -> list[Check]:
             checks.append(Check(name, "fix", f"expired on {until:%Y-%m-%d}; ask the coordinator for a new kit"))
         elif found.not_valid_before_utc > now:
             checks.append(Check(name, "fix", f"valid only from {found.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on"))
-        elif until - now < _SOON:
-            checks.append(Check(name, "note", f"expires soon, on {until:%Y-%m-%d}"))
+        elif until - now < SOON:
+            checks.append(Check(name, "note", f"expires on {until:%Y-%m-%d}: ask the coordinator for a renewed kit"))
         else:
             checks.append(Check(name, "pass", f"valid until {until:%Y-%m-%d}"))
     return checks or [Check("certificate", "fix", f"{kit / 'startup'} holds no certificate")]

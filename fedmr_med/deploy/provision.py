@@ -1,14 +1,18 @@
 """Making the startup kits of a federation, by FLARE's own provisioning with the toolkit's builder."""
 
 import contextlib
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from fedmr_med.deploy.kit import read_json
 from fedmr_med.errors import ConfigError
+from fedmr_med.files import private_files, write_text
 from fedmr_med.schema import read_yaml
 from fedmr_med.sites import SITE_FILE, load_site
 
+_ADDRESS = "address.json"
 _BUILDER = "fedmr_med.deploy.builder.LockedKitBuilder"
 
 
@@ -17,14 +21,15 @@ def provision(
 ) -> Path:
     """Make a kit for the server, each hospital and each person.
 
-    Run again in the same workspace, it keeps all keys and certificates and makes kits for new participants.
+    Run again in the same workspace, it keeps all keys, certificates and the server's address, and makes kits for
+    new participants. Only the person who runs it can read what it writes.
 
     Args:
         project_file: FLARE's ``project.yml``.
         workspace: keeps the project's root key (``<name>/state``) and the kits (``<name>/prod_NN``).
         sites: folder with one folder per hospital that holds its ``site.yaml``.
-        host: name by which hospitals reach the server, instead of the project file's.
-        port: the server's port, instead of the project file's.
+        host: name by which hospitals reach the server, instead of that of an earlier run or the project file.
+        port: the server's port, likewise.
 
     Returns:
         The folder with the kits.
@@ -36,16 +41,27 @@ def provision(
     participants = project.get("participants")
     if not isinstance(participants, list) or not all(isinstance(entry, dict) for entry in participants):
         raise ConfigError(f"{project_file}: participants must be a list.")
+    address: dict[str, Any] = {}
     for entry in participants:
         if entry.get("type") == "client":
             load_site(sites / str(entry.get("name")) / SITE_FILE)
         elif entry.get("type") == "server":
-            _set_address(entry, host, port)
+            address = _address(workspace / str(project.get("name")) / "state", host, port)
+            _set_address(entry, **address)
     builders = [builder for builder in project.get("builders", []) if builder.get("path") == _BUILDER]
     if not builders:
         raise ConfigError(f"{project_file}: builders must list {_BUILDER}.")
     builders[0]["args"] = {"sites": str(sites.resolve())}
-    return _run(project, project_file, workspace)
+    with private_files():
+        kits = _run(project, project_file, workspace)
+        write_text(kits.parent / "state" / _ADDRESS, json.dumps(address) + "\n")
+    return kits
+
+
+def _address(state: Path, host: str | None, port: int | None) -> dict[str, Any]:
+    """Return the server's address as asked for now, or else as it was asked for in an earlier run."""
+    earlier = read_json(state / _ADDRESS) if (state / _ADDRESS).exists() else {}
+    return {"host": host or earlier.get("host"), "port": port or earlier.get("port")}
 
 
 def _set_address(server: dict[str, Any], host: str | None, port: int | None) -> None:

@@ -7,6 +7,9 @@ import pytest
 
 from fedmr_med.deploy.provision import provision
 from fedmr_med.files import write_text
+from tests.helpers.federation import settle
+
+__all__ = ["settle"]
 
 PROJECT = """
 api_version: 3
@@ -37,11 +40,13 @@ policy:
 
 @pytest.fixture(scope="session")
 def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the kits of a server, one hospital and a lead; not to be changed."""
+    """A folder with the kits of a server, one hospital (it has a policy) and a lead; not to be changed."""
     folder = tmp_path_factory.mktemp("provisioned")
     write_text(folder / "project.yml", PROJECT)
     write_text(folder / "sites" / "msk" / "site.yaml", SITE)
-    return provision(folder / "project.yml", folder / "workspace", folder / "sites")
+    kits = provision(folder / "project.yml", folder / "workspace", folder / "sites")
+    settle(kits / "msk", SITE)
+    return kits
 
 
 @pytest.fixture

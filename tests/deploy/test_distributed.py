@@ -14,7 +14,7 @@ from fedmr_med.deploy.manifest import certificate, write_seal
 from fedmr_med.deploy.preflight import preflight
 from fedmr_med.files import write_text
 from fedmr_med.jobs.isic import isic_job
-from tests.deploy.conftest import SITE
+from tests.deploy.conftest import SITE, settle
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,6 @@ def test_kits_whose_keys_never_travelled_pass_the_preflight(tmp_path: Path) -> N
     write_text(tmp_path / "profile.yml", yaml.safe_dump(profile))
     nvflare(tmp_path, "cert", "init", "--profile", "profile.yml", "-o", "ca")
     fingerprint = certificate(tmp_path / "ca" / "rootCA.pem").fingerprint(hashes.SHA256()).hex(":").upper()
-    write_text(tmp_path / "site.yaml", SITE)
     for participant in (SERVER, HOSPITAL):
         name = str(participant["name"])
         write_text(tmp_path / f"{name}.yaml", yaml.safe_dump({"name": "fedmr", "participants": [participant]}))
@@ -45,8 +44,11 @@ def test_kits_whose_keys_never_travelled_pass_the_preflight(tmp_path: Path) -> N
         nvflare(tmp_path, "package", f"{name}.signed.zip", "--request-dir", name, *checked)
         kit = tmp_path / "kits" / "fedmr" / "prod_00" / name
         assert any(check.outcome == "fix" for check in run(kit)), "as FLARE packages it, the kit is open"
-        lock(kit, site_file=None if participant is SERVER else tmp_path / "site.yaml")
-        write_seal(kit)
+        lock(kit, server=participant is SERVER)
+        if participant is SERVER:
+            write_seal(kit)
+        else:
+            settle(kit, SITE)
         assert [check for check in run(kit) if check.outcome == "fix"] == []
 
 

@@ -12,7 +12,7 @@ from fedmr_med.errors import ConfigError
 def test_a_fresh_kit_is_intact(provisioned: Path) -> None:
     state = verify(provisioned / "msk")
     assert state.intact
-    assert state.sealed == ()
+    assert state.sealed == ("local/site.yaml",), "the policy is the hospital's own, not the kit's"
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,14 @@ def test_a_forged_manifest_shows(kits: Path) -> None:
 
 
 def test_another_kits_manifest_does_not_fit(kits: Path) -> None:
+    (kits / "msk" / SEAL).unlink()
     (kits / "msk" / MANIFEST).write_text((kits / "server" / MANIFEST).read_text())
     assert not verify(kits / "msk").intact
 
 
 def test_without_any_list_the_kit_is_refused(kits: Path) -> None:
-    (kits / "msk" / MANIFEST).unlink()
+    for name in (MANIFEST, SEAL):
+        (kits / "msk" / name).unlink()
     with pytest.raises(ConfigError, match=r"manifest\.json does not exist"):
         verify(kits / "msk")
 

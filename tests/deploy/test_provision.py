@@ -44,7 +44,7 @@ def test_kits_are_locked(provisioned: Path) -> None:
         for file in (kit.AUTHORIZATION, f"{kit.AUTHORIZATION}.default"):
             assert kit.lint_authorization(kit.read_json(local / file)) == []
     assert kit.lint_privacy(kit.read_json(provisioned / "msk" / "local" / kit.PRIVACY)) == []
-    assert (provisioned / "msk" / "local" / "site.yaml").read_text() == SITE
+    assert (provisioned / "msk" / "local" / kit.SITE_EXAMPLE).read_text() == SITE
 
 
 def test_the_server_keeps_its_jobs_in_its_workspace(provisioned: Path) -> None:
@@ -56,7 +56,7 @@ def test_the_server_keeps_its_jobs_in_its_workspace(provisioned: Path) -> None:
 def test_every_class_on_the_lists_exists_and_every_class_of_a_job_is_on_them() -> None:
     from importlib import import_module
 
-    for path in (*kit.SITE_CLASSES, *kit.SERVER_CLASSES, kit.FILTER, kit.GUARD, kit.AUDIT):
+    for path in (*kit.SITE_CLASSES, *kit.SERVER_CLASSES, kit.FILTER, kit.GUARD, kit.AUDIT, *kit.STARTS):
         module, _, name = path.rpartition(".")
         assert hasattr(import_module(module), name)
     for meta in (REPOSITORY / "jobs").glob("*/meta.json"):

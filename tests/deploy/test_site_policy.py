@@ -48,7 +48,7 @@ def test_a_change_that_is_not_valid_leaves_the_file_alone(kits: Path, changes: d
     with pytest.raises(PolicyError, match=message):
         set_policy(kits / "msk", changes, CLASS_NAMES)
     assert path.read_bytes() == before
-    assert not (kits / "msk" / "local" / "seal.json").exists()
+    assert verify(kits / "msk").intact
 
 
 def test_a_damaged_site_file_is_not_changed(kits: Path) -> None:

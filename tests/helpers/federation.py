@@ -18,6 +18,7 @@ import yaml
 
 from fedmr_med.config import JobConfig
 from fedmr_med.data.flamby_isic import HOSPITALS
+from fedmr_med.deploy.manifest import write_seal
 from fedmr_med.deploy.provision import provision
 from fedmr_med.deploy.session import ServerLostError, Session
 from fedmr_med.faults import FAULTS_VARIABLE
@@ -27,6 +28,7 @@ from tests.helpers import REPOSITORY
 
 SERVER, LEAD, ADMIN = "server", "lead@coordinator.org", "admin@coordinator.org"
 PATIENCE = 400
+FEDMR_MED = (sys.executable, "-c", "from fedmr_med.cli import main; main()")
 
 
 class Federation:
@@ -49,11 +51,23 @@ class Federation:
         ]
         write_text(folder / "project.yml", yaml.safe_dump(project))
         self.kits = provision(folder / "project.yml", folder / "workspace", folder / "sites", port=self.port)
+        self._renewed: dict[str, Path] = {}
+        for name, text in sites.items():
+            settle(self.kit(name), text)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._watchers: list[subprocess.Popen[str]] = []
 
     def kit(self, name: str) -> Path:
-        return self.kits / name
+        return self._renewed.get(name, self.kits / name)
+
+    def renew(self, name: str) -> Path:
+        """Let the coordinator renew a participant's certificate; the new kit is in use from now on. Return the old."""
+        old = self.kit(name)
+        options = ("--project", str(self.folder / "project.yml"), "--sites", str(self.folder / "sites"), "--json")
+        workspace = str(self.folder / "workspace")
+        done = self.run("deploy", "renew", "-w", workspace, name, *options)
+        self._renewed[name] = Path(json.loads(done.stdout)["folder"]) / name
+        return old
 
     def copy_kit(self, name: str, copy: str) -> str:
         """Copy a kit, as somebody would who sets up a second client with it.
@@ -110,7 +124,7 @@ class Federation:
         for name in list(self._processes):
             self.kill(name)
         for process in psutil.process_iter(["cmdline"]):
-            if any(str(self.kits) in part for part in process.info["cmdline"] or ()):
+            if any(str(self.folder) in part for part in process.info["cmdline"] or ()):
                 kill_process(process.pid)
 
     def arm(self, name: str, point: str) -> None:
@@ -128,15 +142,15 @@ class Federation:
 
     def cli(self, *arguments: str, kit: str = LEAD, code: int = 0) -> subprocess.CompletedProcess[str]:
         """Run ``fedmr-med`` with a participant's kit and check its exit code."""
-        command = self.cli_command(*arguments, kit=kit)
+        return self.run(*arguments, "--kit", str(self.kit(kit)), code=code)
+
+    def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        """Run ``fedmr-med`` and check its exit code."""
+        command = [*FEDMR_MED, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
         assert done.returncode == code, f"{arguments} gave {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr, done.stderr
         return done
-
-    def cli_command(self, *arguments: str, kit: str = LEAD) -> list[str]:
-        program = "from fedmr_med.cli import main; main()"
-        return [sys.executable, "-c", program, *arguments, "--kit", str(self.kit(kit))]
 
     def submit(self, job: JobConfig, *options: str, sites: tuple[str, ...] = ()) -> str:
         """Submit a job as the lead; return the chain."""
@@ -145,7 +159,7 @@ class Federation:
 
     def watching(self, chain: str, *options: str) -> subprocess.Popen[str]:
         """Start to watch a chain in the background."""
-        command = self.cli_command("deploy", "watch", chain, "--json", *options)
+        command = [*FEDMR_MED, "deploy", "watch", chain, "--json", *options, "--kit", str(self.kit(LEAD))]
         log = (self.folder / f"watch-{chain}.log").open("ab")
         watcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         self._watchers.append(watcher)
@@ -208,6 +222,12 @@ def shell(session: Session, site: str) -> dict[str, Any]:
             return {"answer": connection.ls_target(site, path="local")}
         except Exception as e:
             return {"answer": repr(e)}
+
+
+def settle(kit: Path, site_file: str) -> None:
+    """Do what a hospital does on its first day: write its own ``site.yaml``, and seal it."""
+    write_text(kit / "local" / "site.yaml", site_file)
+    write_seal(kit)
 
 
 def demo_site(

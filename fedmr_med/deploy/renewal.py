@@ -1,0 +1,82 @@
+"""Renewing certificates: who needs a new one, and kits that carry it. The root key stays."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+
+from fedmr_med.deploy.kit import read_json
+from fedmr_med.deploy.provision import provision
+from fedmr_med.errors import ConfigError
+from fedmr_med.files import write_text
+
+SOON = timedelta(days=60)
+ROOT = "root"
+
+
+def expiries(workspace: Path) -> dict[str, datetime]:
+    """Return until when the certificate of each participant is valid, and that of the root under ``root``.
+
+    Raises:
+        ConfigError: the folder is not one that provisioning made.
+    """
+    content = read_json(_state(workspace))
+    texts = {name: entry["cert"] for name, entry in content.items() if isinstance(entry, dict)}
+    texts[ROOT] = content["root_cert"]
+    return {name: x509.load_pem_x509_certificate(text.encode()).not_valid_after_utc for name, text in texts.items()}
+
+
+def renew(
+    project_file: Path,
+    workspace: Path,
+    sites: Path,
+    *,
+    names: tuple[str, ...] = (),
+    within: timedelta = SOON,
+    host: str | None = None,
+    port: int | None = None,
+) -> tuple[Path, tuple[str, ...]]:
+    """Make new kits in which the named participants have new keys and certificates.
+
+    No kit carries a policy, so a hospital's own stays what it is: ``fedmr-med site adopt`` takes it over.
+
+    Args:
+        project_file, workspace, sites, host, port: as for provisioning.
+        names: server, hospitals or people; none means all whose certificates expire soon.
+        within: what soon means.
+
+    Returns:
+        The folder with the kits, and who was renewed.
+
+    Raises:
+        ConfigError: somebody has no certificate to renew, nobody needs one, or the root itself expires first.
+    """
+    found = expiries(workspace)
+    root = found.pop(ROOT)
+    chosen = tuple(sorted(names or (name for name, until in found.items() if until - datetime.now(UTC) < within)))
+    for name in chosen:
+        if name not in found:
+            raise ConfigError(f"{name!r} has no certificate in {workspace} ({', '.join(sorted(found))}).")
+    if not chosen:
+        first = min(found.values())
+        raise ConfigError(f"No certificate expires within {within.days} days; the first one does on {first:%Y-%m-%d}.")
+    if root - datetime.now(UTC) < SOON:
+        raise ConfigError(f"The root certificate ends on {root:%Y-%m-%d}: provision anew, with an empty workspace.")
+    state = _state(workspace)
+    before = state.read_text(encoding="utf-8")
+    content: dict[str, Any] = {name: entry for name, entry in json.loads(before).items() if name not in chosen}
+    write_text(state, json.dumps(content))
+    try:
+        return provision(project_file, workspace, sites, host=host, port=port), chosen
+    except BaseException:
+        write_text(state, before)
+        raise
+
+
+def _state(workspace: Path) -> Path:
+    found = sorted(workspace.glob("*/state/cert.json"))
+    if len(found) != 1:
+        raise ConfigError(f"{workspace} holds {'no' if not found else 'more than one'} federation's state/cert.json.")
+    return found[0]

@@ -1,0 +1,55 @@
+"""What is checked when a server or site starts, before it connects to anybody.
+
+FLARE makes the components of ``resources.json`` first of all, in the kit's folder, for the long-lived process as well
+as for those of jobs. It turns exceptions into log lines, so what must not start ends the process itself.
+"""
+
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+from nvflare.apis.fl_component import FLComponent
+
+from fedmr_med.deploy.kit import SITE_EXAMPLE, read_json
+from fedmr_med.errors import FedMRError
+from fedmr_med.files import PRIVATE, locked
+from fedmr_med.sites import SITE_FILE, find_site
+
+_SERVER_PROGRAM = "nvflare.private.fed.app.server.server_train"
+
+
+class SiteStart(FLComponent):
+    """Ends the process unless the hospital has a valid policy of its own. Files are for the site's user alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        os.umask(PRIVATE)
+        try:
+            client = read_json(Path("startup") / "fed_client.json").get("client", {})
+            find_site(str(client.get("fqsn")).rpartition(".")[2], local=Path("local"), job_sites=None)
+        except FedMRError as e:
+            stop(f"{e} Write local/{SITE_FILE} (local/{SITE_EXAMPLE} is a beginning), or take it over: site adopt.")
+
+
+class ServerStart(FLComponent):
+    """Ends the process if another server runs from the same kit. Files are for the server's user alone."""
+
+    _held = ExitStack()
+
+    def __init__(self) -> None:
+        super().__init__()
+        os.umask(PRIVATE)
+        if _SERVER_PROGRAM not in sys.orig_argv:
+            return  # the process of a job
+        try:
+            self._held.enter_context(locked(Path("server.lock"), patience=0))
+        except TimeoutError:
+            stop(f"A server runs from {Path.cwd()} already: two would write into the same chains. Stop it first.")
+
+
+def stop(reason: str) -> None:
+    """Say why, and end this process at once."""
+    sys.stderr.write(f"fedmr-med: {reason}\n")
+    sys.stderr.flush()
+    os._exit(1)
