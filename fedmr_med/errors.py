@@ -29,5 +29,9 @@ class CheckpointError(FedMRError):
     """A checkpoint cannot be read, or belongs to another model or configuration."""
 
 
+class ResultsError(FedMRError):
+    """A results file cannot be read, or another version of the toolkit wrote it."""
+
+
 class DeployError(FedMRError):
     """The federation's server cannot be reached, refuses a request, or a job ended before its last round."""

@@ -1,12 +1,29 @@
 """What a run leaves behind for people and programs: the one results schema of the toolkit.
 
 The history of a chain is part of its checkpoint, so that a summary covers a run and all its resumptions.
+:class:`RunResult` is an entry of ``results.json``, which says by ``schema_version`` how it is to be read.
 """
 
-from typing import Any
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
+from pydantic import BaseModel, Field, JsonValue
+
+from fedmr_med.errors import ResultsError
+from fedmr_med.files import write_text
 from fedmr_med.metrics import Scores
-from fedmr_med.schema import Strict
+from fedmr_med.schema import Strict, validated
+
+SCHEMA_VERSION = 1
+"""Raised when a key of a results file is renamed, removed, or gets another meaning."""
+
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+
+Omitted = Annotated[T | None, Field(exclude_if=lambda value: value is None)]
+"""A field that is left out of the file where there is nothing to say."""
 
 
 class Score(Strict):
@@ -37,25 +54,34 @@ class Evaluation(Strict):
     pooled_sites: tuple[str, ...]
 
 
-class SiteRound(Strict):
-    """One site's part in a round.
+class SiteReport(Strict):
+    """The plain figures that a site which shares metrics adds to its reply; too few to hide anything else in.
+
+    Attributes:
+        seconds: local time.
+        terms: mean of each term of the local objective.
+        images_total, images_skipped: images found, and those of them that could not be read.
+    """
+
+    seconds: float | None = Field(None, strict=True)
+    terms: dict[str, Annotated[float, Field(strict=True)]] = Field(default={}, max_length=8)
+    images_total: int | None = Field(None, strict=True)
+    images_skipped: int | None = Field(None, strict=True)
+
+
+class SiteRound(SiteReport):
+    """One site's part in a round; the figures of its report are absent where it shares no metrics.
 
     Attributes:
         samples: its training images.
         shared_classes: the classes whose prototype it shared.
         bytes_up, bytes_down: size of the arrays it sent and received.
-        seconds, terms, images_total, images_skipped: local time, mean terms of the local objective, and images
-            found and left out; absent where the site shares no metrics.
     """
 
     samples: int
     shared_classes: tuple[str, ...]
     bytes_up: int
     bytes_down: int
-    seconds: float | None = None
-    terms: dict[str, float] = {}
-    images_total: int | None = None
-    images_skipped: int | None = None
 
 
 class RoundRecord(Strict):
@@ -101,24 +127,180 @@ class History(Strict):
         return History(rounds=(*self.rounds, record), evaluations=self.evaluations, best=self.best)
 
 
-def run_result(history: History, **about: Any) -> dict[str, Any]:
-    """Return one entry of ``results.json``: what the run was (``about``) and its scores by round."""
-    scores = {e.round: e.pooled for e in history.evaluations if e.pooled}
-    rounds = [
-        {
-            "round": record.round,
-            "accuracy": scores[record.round].accuracy if record.round in scores else None,
-            "balanced_accuracy": scores[record.round].balanced_accuracy if record.round in scores else None,
-            "seconds": record.seconds,
-            "bytes_up": sum(site.bytes_up for site in record.sites.values()),
-            "bytes_down": sum(site.bytes_down for site in record.sites.values()),
+class RunSetup(Strict):
+    """What a run was.
+
+    Attributes:
+        dataset, split, method, seed: of its job.
+        name: of its job, or "".
+        label: what tables and curves call it; runs of the same label differ in the seed only.
+        model, options, train, buffers: of its job: network, options of the method, local training, and what becomes
+            of BatchNorm statistics.
+        clients, clients_per_round: sites in all and in a round; None where that is not settled beforehand.
+        fraction: share of the training data that was used.
+        share: share of the sites that share their prototypes.
+        demo: whether generated pictures stood in for data.
+    """
+
+    dataset: str
+    split: str | None
+    method: str
+    seed: int
+    name: str = ""
+    label: str = ""
+    model: str = ""
+    options: dict[str, JsonValue] = {}
+    clients: int | None = None
+    clients_per_round: int | None = None
+    fraction: float = 1.0
+    share: float = 1.0
+    train: dict[str, JsonValue] = {}
+    buffers: str = ""
+    demo: bool = False
+
+
+class RoundResult(Strict):
+    """One round of a run, over all its sites.
+
+    Attributes:
+        round: number of the round, from 1.
+        accuracy, balanced_accuracy: of the model it ended with, pooled; None where nobody scored it.
+        seconds: wall time.
+        bytes_up, bytes_down: size of the arrays that all sites sent and received.
+        terms: mean over the sites of each term of the local objective.
+        local_seconds: mean over the sites of their local time; None where no site tells.
+    """
+
+    round: int
+    accuracy: float | None
+    balanced_accuracy: float | None
+    seconds: float
+    bytes_up: int
+    bytes_down: int
+    terms: dict[str, float] = {}
+    local_seconds: float | None = None
+
+    @classmethod
+    def of(cls, record: RoundRecord, score: Score | None) -> "RoundResult":
+        """Sum up a round."""
+        sites = list(record.sites.values())
+        seconds = [site.seconds for site in sites if site.seconds is not None]
+        names = dict.fromkeys(name for site in sites for name in site.terms)
+        return cls(
+            round=record.round,
+            accuracy=score.accuracy if score else None,
+            balanced_accuracy=score.balanced_accuracy if score else None,
+            seconds=record.seconds,
+            bytes_up=sum(site.bytes_up for site in sites),
+            bytes_down=sum(site.bytes_down for site in sites),
+            terms={name: _mean([site.terms[name] for site in sites if name in site.terms]) for name in names},
+            local_seconds=_mean(seconds) if seconds else None,
+        )
+
+
+class RunResult(RunSetup):
+    """An entry of ``results.json``: what a run was, and what came of it.
+
+    Attributes:
+        rounds: its rounds.
+        best_accuracy, best_balanced_accuracy, best_round: the best scores of any model of the run, and the completed
+            rounds of the one with the best accuracy.
+        last_accuracy, last5_accuracy: of the last round, and the mean of the last five.
+        best: the model that is kept as the best.
+        engine_ms_per_task: what the runner itself cost per task, in milliseconds.
+        kept_bytes: what the site with the most keeps from round to round.
+        history: the whole history of a chain.
+        error: why the run failed.
+    """
+
+    rounds: tuple[RoundResult, ...] = ()
+    best_accuracy: float | None = None
+    best_balanced_accuracy: float | None = None
+    best_round: int | None = None
+    last_accuracy: float | None = None
+    last5_accuracy: float | None = None
+    best: Best | None = None
+    engine_ms_per_task: float | None = None
+    kept_bytes: int | None = None
+    history: Omitted[History] = None
+    error: Omitted[str] = None
+
+    @classmethod
+    def of(
+        cls,
+        setup: RunSetup,
+        history: History,
+        *,
+        whole: bool = False,
+        engine_ms_per_task: float | None = None,
+        kept_bytes: int | None = None,
+    ) -> "RunResult":
+        """Sum up a run; ``whole`` keeps its history in the entry."""
+        scores = {e.round: e.pooled for e in history.evaluations if e.pooled}
+        rounds = tuple(RoundResult.of(record, scores.get(record.round)) for record in history.rounds)
+        accuracies = [r.accuracy for r in rounds if r.accuracy is not None]
+        best_round = max(scores, key=lambda number: scores[number].accuracy, default=None)
+        content = setup.model_dump() | {
+            "rounds": rounds,
+            "best_accuracy": None if best_round is None else scores[best_round].accuracy,
+            "best_balanced_accuracy": max((score.balanced_accuracy for score in scores.values()), default=None),
+            "best_round": best_round,
+            "last_accuracy": rounds[-1].accuracy if rounds else None,
+            "last5_accuracy": _mean(accuracies[-5:]) if accuracies else None,
+            "best": history.best,
+            "engine_ms_per_task": engine_ms_per_task,
+            "kept_bytes": kept_bytes,
+            "history": history if whole else None,
         }
-        for record in history.rounds
-    ]
-    accuracies = [score.accuracy for score in scores.values()]
-    return about | {
-        "rounds": rounds,
-        "best_accuracy": max(accuracies) if accuracies else None,
-        "best": history.best.model_dump() if history.best else None,
-        "history": history.model_dump(mode="json"),
-    }
+        return cls.model_validate(content)
+
+    @classmethod
+    def failed(cls, setup: RunSetup, error: str) -> "RunResult":
+        """Return the entry of a run that failed."""
+        return cls(**setup.model_dump(), error=error)
+
+
+class RunResults(Strict):
+    """The content of ``results.json``."""
+
+    runs: tuple[RunResult, ...]
+
+
+def versioned(content: BaseModel) -> dict[str, JsonValue]:
+    """Return the content of a results file as JSON values, with the version of the schema."""
+    return {"schema_version": SCHEMA_VERSION} | content.model_dump(mode="json")
+
+
+def write_result(path: Path, content: BaseModel) -> None:
+    """Write a results file, atomically."""
+    write_text(path, json.dumps(versioned(content), indent=1))
+
+
+def read_result(path: Path, model: type[M]) -> M:
+    """Read a results file.
+
+    Raises:
+        ResultsError: it is missing or damaged, or another version of the toolkit wrote it.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        raise ResultsError(f"{path} cannot be read: {str(e).splitlines()[0]}.") from e
+    version = content.pop("schema_version", None) if isinstance(content, dict) else None
+    if version != SCHEMA_VERSION:
+        found = "no schema version" if version is None else f"schema version {version}"
+        raise ResultsError(
+            f"{path} has {found}, and this version of fedmr_med reads {SCHEMA_VERSION}. "
+            "Remove it or write to another folder."
+        )
+    return validated(model, content, str(path), ResultsError)
+
+
+def run_result(history: History, **about: Any) -> dict[str, Any]:
+    """Return one entry of ``results.json`` as JSON values, with the whole history of a chain."""
+    return RunResult.of(RunSetup(**about), history, whole=True).model_dump(mode="json")
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Return the mean. What sites tell may be infinite: ``statistics.fmean`` would raise on two signs of that."""
+    return sum(values) / len(values)

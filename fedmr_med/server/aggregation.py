@@ -218,6 +218,6 @@ def evaluation(round_number: int, site_scores: Mapping[str, Scores]) -> Evaluati
     )
 
 
-def _report(report: Mapping[str, object]) -> dict[str, object]:
+def _report(report: Mapping[str, Any]) -> dict[str, Any]:
     """Keep the fields of a site's report that the results schema knows."""
     return {name: report[name] for name in ("seconds", "terms", "images_total", "images_skipped") if name in report}
