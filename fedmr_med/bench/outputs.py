@@ -1,17 +1,18 @@
 """What a comparison leaves behind: ``results.json``, ``curves.png``, ``report.html`` and a table on the screen."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
-from fedmr_med.bench.summary import Row, Spread, rows
+from fedmr_med.bench.summary import Row, rows
+from fedmr_med.config import TrainConfig
 from fedmr_med.files import write_text
+from fedmr_med.report.console import text_table
 from fedmr_med.report.curves import accuracy_series, as_svg, draw_curves, save_png
 from fedmr_med.report.html import Page, PageTable, Picture, render
 from fedmr_med.report.summary import DEMO_NOTE
+from fedmr_med.results import RunResult, RunResults, write_result
 
 RESULTS, CURVES, REPORT = "results.json", "curves.png", "report.html"
 COLUMNS = ("method", "seeds", "best", "last", "mean of last 5", "balanced, best", "s / round", "MB / round")
@@ -21,15 +22,15 @@ CAPTION = (
 )
 
 
-def write_outputs(folder: Path, results: Sequence[dict[str, Any]], title: str) -> None:
+def write_outputs(folder: Path, results: Sequence[RunResult], title: str) -> None:
     """Write the three files into ``folder``."""
-    write_text(folder / RESULTS, json.dumps({"runs": results}, indent=1))
+    write_result(folder / RESULTS, RunResults(runs=tuple(results)))
     figure = draw_curves(accuracy_series(results), ylabel="accuracy, %", title=title)
     save_png(figure, folder / CURVES)
     summary = rows(results)
     page = Page(
         title=title,
-        notes=[*([DEMO_NOTE] if results[0]["demo"] else []), _setup(results[0])],
+        notes=[*([DEMO_NOTE] if results[0].demo else []), _setup(results[0])],
         tables=[
             PageTable("Accuracy", COLUMNS, [cells(row) for row in summary], CAPTION),
             PageTable("Every run", ("method", "seed", "best", "in round", "last"), [_run_cells(r) for r in results]),
@@ -40,41 +41,35 @@ def write_outputs(folder: Path, results: Sequence[dict[str, Any]], title: str) -
     write_text(folder / REPORT, render(page))
 
 
-def screen_table(results: Sequence[dict[str, Any]], title: str) -> Table:
+def screen_table(results: Sequence[RunResult], title: str) -> Table:
     """Return the table over the seeds for the terminal."""
-    table = Table(title=title, caption=f"{DEMO_NOTE}\n{CAPTION}" if results[0]["demo"] else CAPTION)
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column == "method" else "right", no_wrap=True)
-    for row in rows(results):
-        table.add_row(*cells(row))
-    return table
+    caption = f"{DEMO_NOTE}\n{CAPTION}" if results[0].demo else CAPTION
+    return text_table(title, COLUMNS, map(cells, rows(results)), caption=caption)
 
 
 def cells(row: Row) -> list[str]:
     """Return a row as text, in the order of :data:`COLUMNS`."""
-    figures = [_percent(spread) for spread in (row.best, row.last, row.last5, row.balanced)]
+    missing = "not scored" if row.seeds else "failed"
+    spreads = (row.best, row.last, row.last5, row.balanced)
+    figures = [spread.percent() if spread else missing for spread in spreads]
     return [row.label, str(row.seeds), *figures, f"{row.seconds:.1f}", f"{row.megabytes:.1f}"]
 
 
-def _percent(spread: Spread | None) -> str:
-    return spread.percent() if spread else "failed"
+def _run_cells(run: RunResult) -> list[str]:
+    missing = "not scored" if run.error is None else "failed"
+    best, last = (
+        missing if value is None else f"{100 * value:.2f}" for value in (run.best_accuracy, run.last_accuracy)
+    )
+    return [run.label, str(run.seed), best, missing if run.best_round is None else str(run.best_round), last]
 
 
-def _run_cells(run: dict[str, Any]) -> list[str]:
-    if "error" in run:
-        return [run["label"], str(run["seed"]), "failed", "failed", "failed"]
-    accuracies = (f"{100 * run[key]:.2f}" for key in ("best_accuracy", "last_accuracy"))
-    best, last = accuracies
-    return [run["label"], str(run["seed"]), best, str(run["best_round"]), last]
-
-
-def _setup(run: dict[str, Any]) -> str:
+def _setup(run: RunResult) -> str:
     """Return the settings that all runs have in common, in a sentence."""
-    train = run["train"]
-    budget = f"{train['epochs']} local epochs" if train["epochs"] else f"{train['updates']} local steps"
+    train = TrainConfig.model_validate(run.train)
+    budget = f"{train.epochs} local epochs" if train.epochs else f"{train.updates} local steps"
     return (
-        f"{run['dataset']}, {run['split'] or 'as the sites hold it'}: {run['clients']} clients, "
-        f"{run['clients_per_round']} in a round, {100 * run['fraction']:g} % of the training data; {run['model']}, "
-        f"{train['optimizer']} lr {train['lr']:g}, batch {train['batch_size']}, {budget}; "
-        f"{100 * run['share']:g} % of the clients share prototypes; BatchNorm statistics: {run['buffers']}."
+        f"{run.dataset}, {run.split or 'as the sites hold it'}: {run.clients} clients, {run.clients_per_round} in a "
+        f"round, {100 * run.fraction:g} % of the training data; {run.model}, {train.optimizer} lr {train.lr:g}, "
+        f"batch {train.batch_size}, {budget}; {100 * run.share:g} % of the clients share prototypes; BatchNorm "
+        f"statistics: {run.buffers}."
     )

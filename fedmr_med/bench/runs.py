@@ -3,30 +3,26 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
-from typing import Any
 
 import numpy as np
 
+from fedmr_med.comparison.run import OnProgress, Progress
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold
 from fedmr_med.data.benchmark import load_test
 from fedmr_med.data.flamby_isic import HOSPITALS
-from fedmr_med.errors import FedMRError
-from fedmr_med.files import write_text
 from fedmr_med.flare.persistor import CHECKPOINT
 from fedmr_med.jobs.benchmark import benchmark_sites, with_policies
 from fedmr_med.jobs.isic import ISIC
 from fedmr_med.network import build_network
-from fedmr_med.results import History, run_result
-from fedmr_med.runner import CLIENT_STATE, Costs, Federation, check_sites
+from fedmr_med.results import RunResult, RunSetup
+from fedmr_med.runner import CLIENT_STATE, Federation, check_sites
 from fedmr_med.server.state import GlobalState
 from fedmr_med.sites import DataSource, DemoSource, FlambyIsicSource, SiteConfig
 
-RESULT = "result.json"
 DEMO = Path("demo")
 
 
@@ -37,7 +33,7 @@ class Run:
     Attributes:
         label: what tables and curves call it; runs of the same label differ in the seed only.
         job: its settings.
-        clients: how many clients the data is dealt to; ISIC2019 has its six hospitals.
+        clients: how many clients the data is partitioned to; ISIC2019 has its six hospitals.
         root: folder or file of the dataset; None reads the environment; ``demo`` is the demo of ISIC2019.
         fraction: share of the training data that is used.
         share: share of the sites that share their prototypes.
@@ -86,25 +82,68 @@ class Run:
         digest = hashlib.blake2b(json.dumps([content, root], sort_keys=True).encode(), digest_size=5).hexdigest()
         return f"{self.job.method.name}-seed{self.job.seed}-{digest}"
 
-    def about(self) -> dict[str, Any]:
+    @property
+    def title(self) -> str:
+        """What progress and messages call it."""
+        return f"{self.label}, seed {self.job.seed}"
+
+    @property
+    def steps(self) -> int:
+        """The rounds of the run."""
+        return self.job.federation.rounds
+
+    @property
+    def result_type(self) -> type[RunResult]:
+        """The model of its result."""
+        return RunResult
+
+    def setup(self) -> RunSetup:
         """Return what the run is, for its entry in ``results.json``."""
         job = self.job
-        return {
-            "dataset": job.task.dataset,
-            "split": job.task.split,
-            "method": job.method.name,
-            "label": self.label,
-            "seed": job.seed,
-            "options": job.method.options,
-            "model": job.model.name,
-            "clients": self.clients,
-            "clients_per_round": job.federation.sites_per_round or self.clients,
-            "fraction": self.fraction,
-            "share": self.share,
-            "train": job.train.model_dump(mode="json"),
-            "buffers": job.federation.buffers,
-            "demo": self.root == DEMO,
-        }
+        return RunSetup(
+            dataset=job.task.dataset,
+            split=job.task.split,
+            method=job.method.name,
+            label=self.label,
+            seed=job.seed,
+            options=job.method.options,
+            model=job.model.name,
+            clients=self.clients,
+            clients_per_round=job.federation.sites_per_round or self.clients,
+            fraction=self.fraction,
+            share=self.share,
+            train=job.train.model_dump(mode="json"),
+            buffers=job.federation.buffers,
+            demo=self.root == DEMO,
+        )
+
+    def execute(self, folder: Path, on_progress: OnProgress) -> RunResult:
+        """Do the run, or the rest of it, and return its entry in ``results.json``.
+
+        Raises:
+            FedMRError: the run failed; what it has reached stays in ``folder``.
+        """
+
+        def after_round(state: GlobalState) -> None:
+            pooled = state.history.evaluations[-1].pooled if state.history.evaluations else None
+            on_progress(Progress(state.round, 1, f"accuracy {pooled.accuracy:.3f}" if pooled else ""))
+
+        federation = Federation(self.job, self.sites, folder, test=self.test())
+        state = federation.run(after_round)
+        return RunResult.of(
+            self.setup(),
+            state.history,
+            engine_ms_per_task=federation.costs.engine_ms_per_task if federation.costs.tasks else None,
+            kept_bytes=kept_bytes(folder / CLIENT_STATE),
+        )
+
+    def failed(self, error: str) -> RunResult:
+        """Return the entry of a run that failed."""
+        return RunResult.failed(self.setup(), error)
+
+    def clean_up(self, folder: Path) -> None:
+        """Remove what the clients keep: with a large network and many of them most of the disk. The model stays."""
+        shutil.rmtree(folder / CLIENT_STATE, ignore_errors=True)
 
 
 def check(runs: Iterable[Run]) -> None:
@@ -114,46 +153,16 @@ def check(runs: Iterable[Run]) -> None:
         ConfigError: a setting is not valid.
         DataError: data is missing or damaged, or a client would have too little of it.
     """
-    networks, dealt = set(), set()
+    networks, partitions = set(), set()
     for run in sorted(runs, key=lambda run: run.job.seed):
         network = run.job.model.model_dump_json() + str(run.job.task.num_classes)
         if network not in networks:
             build_network(run.job)
             networks.add(network)
         data = (run.job.task, run.job.federation, run.job.seed, run.clients, run.root, run.fraction)
-        if data not in dealt:
+        if data not in partitions:
             check_sites(run.job, run.sites)
-            dealt.add(data)
-
-
-def result_of(run: Run, folder: Path) -> dict[str, Any] | None:
-    """Return the result of a run that has ended before; None if it has not."""
-    path = folder / run.name / RESULT
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-
-
-def execute(run: Run, folder: Path, after_round: Callable[[GlobalState], None] = lambda state: None) -> dict[str, Any]:
-    """Do a run, or the rest of it, and return its entry in ``results.json``.
-
-    Args:
-        run: what to do.
-        folder: holds one folder per run, with its checkpoint.
-        after_round: called with the new state once it is safe on disk.
-
-    Raises:
-        FedMRError: the run failed; what it had reached stays.
-    """
-    done = result_of(run, folder)
-    if done is not None:
-        return done
-    federation = Federation(run.job, run.sites, folder / run.name, test=run.test())
-    state = federation.run(after_round)
-    kept = folder / run.name / CLIENT_STATE
-    result = entry(run, state.history, federation.costs) | {"kept_bytes": kept_bytes(kept)}
-    write_text(folder / run.name / RESULT, json.dumps(result))
-    # With a large network and many clients this is most of the disk. The final model stays.
-    shutil.rmtree(kept, ignore_errors=True)
-    return result
+            partitions.add(data)
 
 
 def kept_bytes(folder: Path) -> int:
@@ -166,29 +175,6 @@ def kept_bytes(folder: Path) -> int:
     return max(sizes, default=0)
 
 
-def entry(run: Run, history: History, costs: Costs) -> dict[str, Any]:
-    """Return a run's entry in ``results.json``."""
-    result = run_result(history, **run.about())
-    del result["history"]
-    for record, round_ in zip(history.rounds, result["rounds"], strict=True):
-        parts = [site.terms for site in record.sites.values() if site.terms]
-        round_["terms"] = {name: fmean(terms[name] for terms in parts) for name in (parts[0] if parts else {})}
-        round_["local_seconds"] = fmean(site.seconds or 0.0 for site in record.sites.values())
-    accuracies = [round_["accuracy"] for round_ in result["rounds"]]
-    return result | {
-        "last_accuracy": accuracies[-1],
-        "last5_accuracy": fmean(accuracies[-5:]),
-        "best_round": accuracies.index(max(accuracies)) + 1,
-        "best_balanced_accuracy": max(round_["balanced_accuracy"] for round_ in result["rounds"]),
-        "engine_ms_per_task": costs.engine_ms_per_task if costs.tasks else None,
-    }
-
-
 def checkpoint_of(run: Run, folder: Path) -> Path:
     """Return the file with the final model of a run."""
     return folder / run.name / CHECKPOINT
-
-
-def failure(run: Run, error: FedMRError | str) -> dict[str, Any]:
-    """Return the entry of a run that failed."""
-    return run.about() | {"rounds": [], "best_accuracy": None, "error": str(error)}

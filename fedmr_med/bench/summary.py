@@ -1,28 +1,11 @@
 """Statistics over the seeds of a comparison."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
-from typing import Any
+from statistics import fmean
 
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean of a figure over the seeds, and its sample standard deviation; None with one seed."""
-
-    mean: float
-    deviation: float | None
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> "Spread":
-        """Summarise at least one value."""
-        values = list(values)
-        return cls(fmean(values), stdev(values) if len(values) > 1 else None)
-
-    def percent(self) -> str:
-        """Return the figure as a percentage with its spread."""
-        spread = "" if self.deviation is None else f" ± {100 * self.deviation:.2f}"
-        return f"{100 * self.mean:.2f}{spread}"
+from fedmr_med.comparison.spread import Spread
+from fedmr_med.results import RunResult
 
 
 @dataclass(frozen=True)
@@ -32,7 +15,8 @@ class Row:
     Attributes:
         label: the method, or the variant of one.
         seeds: how many runs the figures are over.
-        best, last, last5: accuracy of the best round, the last, and the mean of the last five.
+        best, last, last5: accuracy of the best round, the last, and the mean of the last five; None if no run was
+            scored.
         balanced: balanced accuracy of the best round.
         seconds: wall time of a round.
         megabytes: sent and received by all clients in a round, 10^6 bytes.
@@ -41,39 +25,40 @@ class Row:
 
     label: str
     seeds: int
-    best: Spread | None
-    last: Spread | None
-    last5: Spread | None
-    balanced: Spread | None
-    seconds: float
-    megabytes: float
+    best: Spread | None = None
+    last: Spread | None = None
+    last5: Spread | None = None
+    balanced: Spread | None = None
+    seconds: float = 0.0
+    megabytes: float = 0.0
     errors: tuple[str, ...] = ()
 
 
-def rows(runs: Sequence[dict[str, Any]]) -> list[Row]:
+def rows(runs: Sequence[RunResult]) -> list[Row]:
     """Summarise the entries of ``results.json`` by label, in the order in which the labels come."""
-    return [_row(label, [run for run in runs if run["label"] == label]) for label in labels(runs)]
+    labels = dict.fromkeys(run.label for run in runs)
+    return [_row(label, [run for run in runs if run.label == label]) for label in labels]
 
 
-def labels(runs: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the labels of the runs, each once."""
-    return list(dict.fromkeys(run["label"] for run in runs))
-
-
-def _row(label: str, runs: list[dict[str, Any]]) -> Row:
-    good = [run for run in runs if "error" not in run]
-    errors = tuple(f"seed {run['seed']}: {run['error']}" for run in runs if "error" in run)
+def _row(label: str, runs: list[RunResult]) -> Row:
+    good = [run for run in runs if run.error is None]
+    errors = tuple(f"seed {run.seed}: {run.error}" for run in runs if run.error is not None)
     if not good:
-        return Row(label, 0, None, None, None, None, 0.0, 0.0, errors)
-    rounds = [round_ for run in good for round_ in run["rounds"]]
+        return Row(label, 0, errors=errors)
+    rounds = [round_ for run in good for round_ in run.rounds]
     return Row(
         label,
         len(good),
-        best=Spread.of(run["best_accuracy"] for run in good),
-        last=Spread.of(run["last_accuracy"] for run in good),
-        last5=Spread.of(run["last5_accuracy"] for run in good),
-        balanced=Spread.of(run["best_balanced_accuracy"] for run in good),
-        seconds=fmean(round_["seconds"] for round_ in rounds),
-        megabytes=fmean((round_["bytes_up"] + round_["bytes_down"]) / 1e6 for round_ in rounds),
+        best=_spread(good, lambda run: run.best_accuracy),
+        last=_spread(good, lambda run: run.last_accuracy),
+        last5=_spread(good, lambda run: run.last5_accuracy),
+        balanced=_spread(good, lambda run: run.best_balanced_accuracy),
+        seconds=fmean(round_.seconds for round_ in rounds),
+        megabytes=fmean((round_.bytes_up + round_.bytes_down) / 1e6 for round_ in rounds),
         errors=errors,
     )
+
+
+def _spread(runs: Sequence[RunResult], figure: Callable[[RunResult], float | None]) -> Spread | None:
+    values = [value for value in map(figure, runs) if value is not None]
+    return Spread.of(values) if values else None

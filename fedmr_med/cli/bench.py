@@ -13,7 +13,7 @@ def bench(
     dataset: Annotated[
         str, typer.Option(help="cifar10, cifar100, svhn, fmnist, hyperkvasir, odir, shakespeare or isic2019.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the results; a comparison that was stopped goes on there.")],
+    out: Annotated[Path, typer.Option(help="Folder for the results; a comparison that was stopped resumes there.")],
     data: Annotated[
         Path | None,
         typer.Option(help="Folder or file of the dataset; default FEDMR_MED_DATA/<dataset>. 'demo' for isic2019."),
@@ -31,16 +31,17 @@ def bench(
         list[str] | None,
         typer.Option("--set", help="Any other setting, such as train.lr=0.05, mu1=0.1 or fedprox.mu=0.1."),
     ] = None,
-    absent: Annotated[str, typer.Option(help="Hospitals of isic2019 that do not take part, with commas.")] = "",
-    seeds: Annotated[str, typer.Option(help="Seeds, with commas.")] = "0",
+    absent: Annotated[str, typer.Option(help="Hospitals of isic2019 that do not take part, comma-separated.")] = "",
+    seeds: Annotated[str, typer.Option(help="Seeds, comma-separated.")] = "0",
     workers: Annotated[int | None, typer.Option(help="Runs side by side; default the number of cores.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
-    """Compare methods on a benchmark dataset, over seeds. The same command goes on after Ctrl-C or a crash."""
+    """Compare methods on a benchmark dataset, over seeds. The same command resumes after Ctrl-C or a crash."""
     from fedmr_med.bench import compare
     from fedmr_med.bench.request import BenchRequest
     from fedmr_med.jobs.changes import parse_settings
     from fedmr_med.methods import PAPER_METHODS
+    from fedmr_med.results import RunResults, versioned
     from fedmr_med.schema import validated
 
     content = {
@@ -63,13 +64,13 @@ def bench(
     try:
         results = compare.compare(request.runs(), out, title=compare.title(request), workers=workers, quiet=as_json)
     except KeyboardInterrupt:
-        typer.echo("\nStopped. The same command goes on from here.", err=True)
+        typer.echo("\nStopped. The same command resumes from here.", err=True)
         raise typer.Exit(130) from None
     if as_json:
-        typer.echo(json.dumps({"runs": results}))
-    failed = [run for run in results if "error" in run]
+        typer.echo(json.dumps(versioned(RunResults(runs=tuple(results)))))
+    failed = [run for run in results if run.error is not None]
     if failed:
-        raise FedMRError(f"{len(failed)} of {len(results)} runs failed; the first: {failed[0]['error']}")
+        raise FedMRError(f"{len(failed)} of {len(results)} runs failed; the first: {failed[0].error}")
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -77,7 +78,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def numbers(text: str, option: str = "--seeds") -> tuple[int, ...]:
-    """Read whole numbers with commas, as given for an option.
+    """Read comma-separated whole numbers, as given for an option.
 
     Raises:
         ConfigError: the text is something else.
@@ -85,4 +86,4 @@ def numbers(text: str, option: str = "--seeds") -> tuple[int, ...]:
     try:
         return tuple(dict.fromkeys(int(number) for number in text.split(",")))
     except ValueError as e:
-        raise ConfigError(f"{option} {text}: give whole numbers with commas, such as 0,1,2.") from e
+        raise ConfigError(f"{option} {text}: give whole numbers, comma-separated, such as 0,1,2.") from e

@@ -3,11 +3,12 @@
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedmr_med.files import atomic_writer
+from fedmr_med.results import RunResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,13 +17,13 @@ Series = Mapping[str, Sequence[Sequence[float]]]
 """Curves by label: one sequence of values per seed."""
 
 
-def accuracy_series(runs: Sequence[dict[str, Any]]) -> dict[str, list[list[float]]]:
+def accuracy_series(runs: Sequence[RunResult]) -> dict[str, list[list[float]]]:
     """Return the accuracy in percent by round of the entries of ``results.json``, by label."""
     series: dict[str, list[list[float]]] = {}
     for run in runs:
-        values = [100 * round_["accuracy"] for round_ in run["rounds"] if round_["accuracy"] is not None]
+        values = [100 * round_.accuracy for round_ in run.rounds if round_.accuracy is not None]
         if values:
-            series.setdefault(run.get("label", run["method"]), []).append(values)
+            series.setdefault(run.label or run.method, []).append(values)
     return series
 
 

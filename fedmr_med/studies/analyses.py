@@ -1,10 +1,9 @@
 """The studies that measure something else than accuracy on federated runs."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from fedmr_med.jobs.catalog import job_for
 from fedmr_med.network import build_network
 from fedmr_med.report.curves import as_svg, draw_curves
 from fedmr_med.report.html import Picture
+from fedmr_med.results import RunResult
 from fedmr_med.seeding import numpy_generator
 from fedmr_med.server.checkpoint import load_model
 from fedmr_med.studies.base import Cells, Outcome, Setting, StudyTable
@@ -52,7 +52,7 @@ def communication(setting: Setting) -> Outcome:
         for label in VARIANTS[setting.study]:
             dataset, split = row["dataset"], row["split"]
             base, found = entries[dataset, split, "fedavg"], entries[dataset, split, label]
-            reached = [rounds_to(best_of(a), b) for a, b in zip(base, found, strict=True)]
+            reached = [rounds_to(a.best_accuracy or 0.0, b) for a, b in zip(base, found, strict=True)]
             rounds.append(
                 {
                     "dataset": dataset,
@@ -61,7 +61,7 @@ def communication(setting: Setting) -> Outcome:
                     "rounds, paper": row["values"][label],
                     "of": 400,
                     "rounds, measured": ", ".join(str(number or "not reached") for number in reached),
-                    "of ": len(base[0]["rounds"]),
+                    "of ": len(base[0].rounds),
                 }
             )
     tables = [
@@ -72,14 +72,10 @@ def communication(setting: Setting) -> Outcome:
     return Outcome(tables, curves(entries), notes)
 
 
-def best_of(entry: Mapping[str, Any]) -> float:
-    """Return the best accuracy of a run."""
-    return float(entry["best_accuracy"])
-
-
-def rounds_to(accuracy: float, entry: Mapping[str, Any]) -> int | None:
+def rounds_to(accuracy: float, entry: RunResult) -> int | None:
     """Return the first round of a run that reaches an accuracy; None if none does."""
-    return next((record["round"] for record in entry["rounds"] if record["accuracy"] >= accuracy), None)
+    reached = (r.round for r in entry.rounds if r.accuracy is not None and r.accuracy >= accuracy)
+    return next(reached, None)
 
 
 def burden(setting: Setting) -> Outcome:
@@ -95,7 +91,7 @@ def burden(setting: Setting) -> Outcome:
             state = initial_state(run.job)
             model = sum(array.nbytes for array in state.model.values())
             prototypes = state.prototypes.means.nbytes if variant.method in ("fedmr", "fedproc") else 0
-            stored = (model + prototypes + max(entry["kept_bytes"] for entry in found)) / model
+            stored = (model + prototypes + max(entry.kept_bytes or 0 for entry in found)) / model
             rows.append(
                 {
                     "dataset": row["dataset"],
@@ -165,7 +161,7 @@ def intra_curve(setting: Setting) -> Outcome:
     runs = [setting.run("fedmr", dataset, "fedmr", split=split, seed=seed) for seed in setting.seeds]
     results = setting.results(runs)
     weight = runs[0].job.method.options["mu1"]
-    losses = [[record["terms"]["intra"] / weight for record in result["rounds"]] for result in results]
+    losses = [[record.terms["intra"] / weight for record in result.rounds] for result in results]
     rows: list[Cells] = [
         {
             "dataset": dataset,

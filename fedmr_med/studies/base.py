@@ -1,6 +1,5 @@
 """What all studies share: a budget, a place to work in, and the form of what comes out."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,11 +12,11 @@ from fedmr_med.bench.runs import DEMO, Run
 from fedmr_med.data.benchmark import MANIFESTS, SHAKESPEARE
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.data.synthetic import write_synthetic
-from fedmr_med.files import write_text
 from fedmr_med.jobs.benchmark import PROTOCOLS, clients_of, protocol
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.jobs.isic import ISIC, isic_job
 from fedmr_med.report.html import Picture
+from fedmr_med.results import RunResult, RunResults, write_result
 from fedmr_med.schema import read_yaml
 
 PAPER = Path(__file__).with_name("paper.yaml")
@@ -183,10 +182,10 @@ class Setting:
         fraction = 1.0 if self.stand_ins else self.budget.fractions.get(dataset, 1.0)
         return Run(label, job, number, root=root, fraction=fraction, share=share)
 
-    def results(self, runs: Sequence[Run]) -> list[dict[str, Any]]:
+    def results(self, runs: Sequence[Run]) -> list[RunResult]:
         """Do the runs, or what is not done yet of them, and return their entries."""
         results = complete(runs, self.out, self.workers)
-        write_text(self.out / RESULTS, json.dumps({"runs": results}, indent=1))
+        write_result(self.out / RESULTS, RunResults(runs=tuple(results)))
         return results
 
     def differences(self, datasets: Sequence[str]) -> list[str]:

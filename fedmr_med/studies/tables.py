@@ -6,12 +6,13 @@ from statistics import fmean
 from typing import Any
 
 from fedmr_med.bench.runs import Run
-from fedmr_med.bench.summary import Spread
+from fedmr_med.comparison.spread import Spread
 from fedmr_med.errors import FedMRError
 from fedmr_med.jobs.coefficients import coefficients
 from fedmr_med.methods import PAPER_METHODS
 from fedmr_med.report.curves import accuracy_series, as_svg, draw_curves
 from fedmr_med.report.html import Picture
+from fedmr_med.results import RunResult
 from fedmr_med.studies.base import Cells, Outcome, Setting, StudyTable
 
 BEST_BASELINE = "best baseline"
@@ -82,7 +83,7 @@ def accuracy_table(setting: Setting) -> Outcome:
     return Outcome([StudyTable(setting.paper["title"], rows)], curves(entries), notes)
 
 
-def run_table(setting: Setting) -> dict[Key, list[dict[str, Any]]]:
+def run_table(setting: Setting) -> dict[Key, list[RunResult]]:
     """Run every variant of a study on every row and seed.
 
     Returns:
@@ -109,10 +110,10 @@ def run_table(setting: Setting) -> dict[Key, list[dict[str, Any]]]:
                     )
                     runs.append(run)
                     keys.append(_key(row, part, label))
-    entries: dict[Key, list[dict[str, Any]]] = {}
+    entries: dict[Key, list[RunResult]] = {}
     for key, run, entry in zip(keys, runs, setting.results(runs), strict=True):
-        if "error" in entry:
-            raise FedMRError(f"{' '.join(key)}, seed {run.job.seed}: {entry['error']}")
+        if entry.error is not None:
+            raise FedMRError(f"{' '.join(key)}, seed {run.job.seed}: {entry.error}")
         entries.setdefault(key, []).append(entry)
     return entries
 
@@ -125,16 +126,16 @@ def splits(setting: Setting, row: Mapping[str, Any]) -> Sequence[str | None]:
     return [row["split"]]
 
 
-def local_seconds(entries: Sequence[Mapping[str, Any]]) -> float:
+def local_seconds(entries: Sequence[RunResult]) -> float:
     """Return the mean time a client takes for its part of a round."""
-    return fmean(record["local_seconds"] for entry in entries for record in entry["rounds"])
+    return fmean(record.local_seconds or 0.0 for entry in entries for record in entry.rounds)
 
 
-def curves(entries: Mapping[Key, Sequence[Mapping[str, Any]]]) -> list[Picture]:
+def curves(entries: Mapping[Key, Sequence[RunResult]]) -> list[Picture]:
     """Return a picture of the accuracy by round for each dataset and split."""
     pictures = []
     for place in dict.fromkeys(key[:2] for key in entries):
-        runs = [dict(entry) for key, found in entries.items() if key[:2] == place for entry in found]
+        runs = [entry for key, found in entries.items() if key[:2] == place for entry in found]
         figure = draw_curves(accuracy_series(runs), ylabel="accuracy, %")
         pictures.append(Picture(" ".join(place), as_svg(figure)))
     return pictures
@@ -147,13 +148,13 @@ def _columns(setting: Setting, row: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _measured(
-    setting: Setting, row: Mapping[str, Any], label: str, entries: Mapping[Key, Sequence[Mapping[str, Any]]]
+    setting: Setting, row: Mapping[str, Any], label: str, entries: Mapping[Key, Sequence[RunResult]]
 ) -> Spread:
     if label == BEST_BASELINE:
         return max((_measured(setting, row, name, entries) for name in BASELINES), key=lambda spread: spread.mean)
     parts = [entries[_key(row, part, label)] for part in splits(setting, row)]
     # The average over the splits of a row first, then the spread over the seeds.
-    return Spread.of(fmean(entry["best_accuracy"] for entry in seed) for seed in zip(*parts, strict=True))
+    return Spread.of(fmean(entry.best_accuracy or 0.0 for entry in seed) for seed in zip(*parts, strict=True))
 
 
 def _difference(paper: Any, found: Spread) -> str:

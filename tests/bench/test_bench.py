@@ -1,11 +1,11 @@
 """Comparisons: many runs, resumption, results, table and report."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,15 @@ import pytest
 from fedmr_med.bench.compare import compare
 from fedmr_med.bench.outputs import cells, write_outputs
 from fedmr_med.bench.request import BenchRequest
-from fedmr_med.bench.runs import Run, failure
-from fedmr_med.bench.summary import Spread, rows
+from fedmr_med.bench.runs import Run
+from fedmr_med.bench.summary import rows
+from fedmr_med.comparison.spread import Spread
 from fedmr_med.errors import ConfigError, DataError
+from fedmr_med.results import RunResult, RunResults, read_result
 from tests.helpers import REPOSITORY
 from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import TINY
+from tests.helpers.results import run_of
 
 ROUND_KEYS = {"round", "accuracy", "balanced_accuracy", "seconds", "bytes_up", "bytes_down"}
 
@@ -37,30 +40,30 @@ def request_for(data: Path, methods: tuple[str, ...] = ("fedavg", "fedmr"), **ch
     return BenchRequest.model_validate(content | changes)
 
 
-def without_times(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def without_times(results: Iterable[RunResult]) -> list[dict[str, Any]]:
     """Drop what no two runs have in common: how long they took."""
     timed = {"seconds", "local_seconds", "engine_ms_per_task"}
     return [
         {key: value for key, value in run.items() if key not in timed | {"rounds"}}
         | {"rounds": [{k: v for k, v in record.items() if k not in timed} for record in run["rounds"]]}
-        for run in results
+        for run in (result.model_dump() for result in results)
     ]
 
 
 def test_a_comparison_writes_results_curves_and_report(fmnist: Path, tmp_path: Path, capsys: Any) -> None:
     request = request_for(fmnist, seeds=(0, 1))
     results = compare(request.runs(), tmp_path, title="two methods", workers=0)
-    assert json.loads((tmp_path / "results.json").read_text()) == {"runs": results}
-    assert [(run["method"], run["seed"]) for run in results] == [(m, s) for m in ("fedavg", "fedmr") for s in (0, 1)]
+    assert read_result(tmp_path / "results.json", RunResults).runs == tuple(results)
+    assert [(run.method, run.seed) for run in results] == [(m, s) for m in ("fedavg", "fedmr") for s in (0, 1)]
     for run in results:
-        assert (run["dataset"], run["split"]) == ("fmnist", "P5C2")
-        assert [record["round"] for record in run["rounds"]] == [1, 2, 3]
-        assert all(record.keys() >= ROUND_KEYS and None not in record.values() for record in run["rounds"])
-        accuracies = [record["accuracy"] for record in run["rounds"]]
-        assert run["best_accuracy"] == max(accuracies)
-        assert run["last_accuracy"] == accuracies[-1]
-        assert run["last5_accuracy"] == pytest.approx(sum(accuracies) / 3)
-    assert {frozenset(record["terms"]) for record in results[-1]["rounds"]} == {
+        assert (run.dataset, run.split) == ("fmnist", "P5C2")
+        assert [record.round for record in run.rounds] == [1, 2, 3]
+        assert all(record.keys() >= ROUND_KEYS and None not in record.values() for record in run.model_dump()["rounds"])
+        accuracies = [record.accuracy or 0.0 for record in run.rounds]
+        assert run.best_accuracy == max(accuracies)
+        assert run.last_accuracy == accuracies[-1]
+        assert run.last5_accuracy == pytest.approx(sum(accuracies) / 3)
+    assert {frozenset(record.terms) for record in results[-1].rounds} == {
         frozenset({"classification", "intra", "inter"})
     }
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
@@ -88,16 +91,16 @@ def test_what_is_done_is_not_done_again(fmnist: Path, tmp_path: Path) -> None:
     assert both[0] == first[0], "seconds and all: it was not run again"
     assert len(both) == 2
     other = compare(request_for(fmnist, ("fedavg",), fraction=0.5).runs(), tmp_path, title="", workers=0, quiet=True)
-    assert other[0]["fraction"] == 0.5
-    assert other[0]["rounds"] != first[0]["rounds"]
+    assert other[0].fraction == 0.5
+    assert other[0].rounds != first[0].rounds
 
 
 def test_a_run_that_fails_does_not_stop_the_others(fmnist: Path, tmp_path: Path) -> None:
     settings = {"fedprox.mu": 1e30}
     runs = request_for(fmnist, ("fedprox", "fedavg"), settings=settings).runs()
     failed, good = compare(runs, tmp_path, title="", workers=0, quiet=True)
-    assert "max_norm" in failed["error"]
-    assert good["best_accuracy"] > 0
+    assert "max_norm" in (failed.error or "")
+    assert (good.best_accuracy or 0) > 0
     assert "usable replies" in (tmp_path / "report.html").read_text()
 
 
@@ -113,8 +116,8 @@ def test_clients_are_drawn_and_share_as_asked(fmnist: Path, tmp_path: Path) -> N
     assert sum(site.policy.share_prototypes is True for site in run.sites.values()) == 10
     (result,) = compare([run], tmp_path, title="", workers=0, quiet=True)
     model = 4 * 5 * 5 + 4 + 8 * 4 * 25 + 8 + 16 * 200 + 16 + 10 * 16 + 10
-    assert result["rounds"][0]["bytes_down"] >= 4 * 4 * model
-    assert result["rounds"][0]["bytes_down"] < 4.5 * 4 * model
+    assert result.rounds[0].bytes_down >= 4 * 4 * model
+    assert result.rounds[0].bytes_down < 4.5 * 4 * model
 
 
 @pytest.mark.parametrize(
@@ -158,17 +161,15 @@ def test_the_demo_of_isic_can_be_compared_too(tmp_path: Path) -> None:
     content = {"dataset": "isic2019", "data": "demo", "methods": ("fedavg",), "model": "small_cnn", "rounds": 2}
     request = BenchRequest.model_validate(content | {"settings": settings, "absent": ("bcn",)})
     (result,) = compare(request.runs(), tmp_path, title="", workers=0, quiet=True)
-    assert result["demo"]
-    assert [record["accuracy"] is not None for record in result["rounds"]] == [True, True]
+    assert result.demo
+    assert [record.accuracy is not None for record in result.rounds] == [True, True]
     assert "No figure here is a medical result" in (tmp_path / "report.html").read_text()
     with pytest.raises(ConfigError, match="'mayo' is not one of bcn"):
         request.model_copy(update={"absent": ("mayo",)}).runs()
 
 
 def test_mean_and_spread_over_the_seeds(fmnist: Path, tmp_path: Path) -> None:
-    record = {"accuracy": 0.5, "balanced_accuracy": 0.4, "seconds": 2.0, "bytes_up": 10**6, "bytes_down": 2 * 10**6}
-    figures = {"last_accuracy": 0.5, "last5_accuracy": 0.5, "best_balanced_accuracy": 0.4, "rounds": [record]}
-    runs = [figures | {"label": "a", "seed": seed, "best_accuracy": best} for seed, best in ((0, 0.6), (1, 0.7))]
+    runs = [run_of(best, 0.5, seed=seed) for seed, best in ((0, 0.6), (1, 0.7))]
     (row,) = rows(runs)
     assert row.best is not None
     assert row.best.mean == pytest.approx(0.65)
@@ -177,12 +178,12 @@ def test_mean_and_spread_over_the_seeds(fmnist: Path, tmp_path: Path) -> None:
     assert (row.seconds, row.megabytes, row.seeds) == (2.0, 3.0, 2)
     assert Spread.of([0.5]).percent() == "50.00"
     run: Run = request_for(fmnist, ("fedavg",)).runs()[0]
-    write_outputs(tmp_path, [failure(run, "all <lost>")], "t")
+    write_outputs(tmp_path, [run.failed("all <lost>")], "t")
     assert "all &lt;lost&gt;" in (tmp_path / "report.html").read_text()
 
 
 SCRIPT = """
-import json, sys
+import sys
 from pathlib import Path
 from tests.bench.test_bench import request_for
 from fedmr_med.bench.compare import compare
@@ -211,7 +212,7 @@ def test_kill_in_the_middle_and_run_again(fmnist: Path, tmp_path: Path) -> None:
     time.sleep(1)
     assert killed == {path: path.stat().st_mtime_ns for path in killed}, "the workers ended with their parent"
     subprocess.run(command, env=environment, cwd=root, check=True)
-    again = json.loads((out / "results.json").read_text())["runs"]
+    again = read_result(out / "results.json", RunResults).runs
     runs = request_for(fmnist, ("fedavg", "feddc"), settings={"federation.rounds": 12}).runs()
     whole = compare(runs, tmp_path / "whole", title="", workers=0, quiet=True)
     assert without_times(again) == without_times(whole)

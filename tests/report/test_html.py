@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 
 from fedmr_med.report.curves import accuracy_series, as_svg, draw_curves
 from fedmr_med.report.html import Page, PageTable, Picture, render
+from tests.helpers.results import run_of
 
 
 class Cells(HTMLParser):
@@ -40,11 +41,7 @@ def test_a_page_holds_its_tables_and_escapes_all_text() -> None:
 
 
 def test_curves_are_the_same_text_for_the_same_figures() -> None:
-    runs = [
-        {"method": "fedavg", "label": "a", "rounds": [{"accuracy": 0.1 * seed}, {"accuracy": 0.5}, {"accuracy": None}]}
-        for seed in (1, 2)
-    ]
-    series = accuracy_series(runs)
+    series = accuracy_series([run_of(0.1 * seed, 0.5, None) for seed in (1, 2)])
     assert series == {"a": [[10.0, 50.0], [20.0, 50.0]]}
     first, second = (as_svg(draw_curves(series, ylabel="accuracy, %", title="t")) for _ in range(2))
     assert first == second

@@ -6,6 +6,7 @@ import torch
 
 from fedmr_med.studies.analyses import eigenvalue_variance, rounds_to
 from fedmr_med.studies.toy import CENTRES, LOCAL, angle, discs, spread, train_toy
+from tests.helpers.results import run_of
 
 
 def test_eigenvalue_variance_against_numpy() -> None:
@@ -26,8 +27,8 @@ def test_uncorrelated_features_vary_less_than_collapsed_ones() -> None:
 
 
 def test_rounds_to_an_accuracy() -> None:
-    entry = {"rounds": [{"round": r, "accuracy": a} for r, a in ((1, 0.2), (2, 0.6), (3, 0.5), (4, 0.9))]}
-    assert [rounds_to(a, entry) for a in (0.1, 0.6, 0.7, 0.95)] == [1, 2, 4, None]
+    entry = run_of(0.2, 0.6, 0.5, None, 0.9)
+    assert [rounds_to(a, entry) for a in (0.1, 0.6, 0.7, 0.95)] == [1, 2, 5, None]
 
 
 def test_the_papers_45_degrees() -> None:

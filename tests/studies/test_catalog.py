@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedmr_med.bench.runs import result_of
+from fedmr_med.comparison.run import result_of
 from fedmr_med.data.partition import parse_split
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.methods import PAPER_METHODS
