@@ -150,27 +150,48 @@ def seal(kit: Kit = Path()) -> None:
 
 
 @app.command()
-def audit(kit: Kit = Path(), as_json: Json = False) -> None:
-    """Sum up what has left this hospital, from its own audit log."""
+def audit(
+    kit: Kit = Path(),
+    head: Annotated[str | None, typer.Option(help="A head noted earlier: its line must still be there.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Sum up what has left this hospital and check that no line of the journal was changed; exit code 1 if one was."""
+    from fedmr_med import journal
     from fedmr_med.flare.audit import AUDIT_FILE
 
     path = kit / AUDIT_FILE
     if not path.exists():
         raise ConfigError(f"{path} does not exist: nothing has been sent from this kit yet.")
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    found = journal.read(path, known_head=head)
+    lines = found.entries
     if as_json:
-        typer.echo(json.dumps({"replies": lines}))
-        return
+        typer.echo(json.dumps({"replies": lines, "problems": found.problems, "head": found.head}))
+    else:
+        _sum_up(lines)
+        for problem in found.problems:
+            typer.echo(f"NOT INTACT: {path}: {problem}")
+        typer.echo(f"head {found.head}; note it elsewhere to notice later if lines are cut off (--head)")
+    if found.problems:
+        raise typer.Exit(1)
+
+
+def _sum_up(lines: tuple[dict[str, Any], ...]) -> None:
     for job in dict.fromkeys(line["job"] for line in lines):
         mine = [line for line in lines if line["job"] == job]
         classes = Counter(name for line in mine for name in line["parts"].get("prototypes", {}).get("classes", ()))
         metrics = sorted({line["metrics"] for line in mine if "metrics" in line})
-        refused = sum(line["code"] != "OK" for line in mine)
+        refused = Counter(_why_empty(line) for line in mine if line["code"] != "OK")
         typer.echo(
             f"{mine[0]['time']} job {job}: {len(mine)} replies, {sum(line['bytes'] for line in mine) / 1e6:.1f} MB; "
             f"prototypes of {', '.join(f'{name} ({n}x)' for name, n in classes.items()) or 'no class'}; "
-            f"metrics {', '.join(metrics) or 'none'}; {refused} replies without content"
+            f"metrics {', '.join(metrics) or 'none'}; {refused.total()} replies without content"
         )
+        for reason, times in refused.items():
+            typer.echo(f"    {times}x nothing left: {reason}")
+
+
+def _why_empty(line: dict[str, Any]) -> str:
+    return str(line.get("reason") or line["code"])
 
 
 def _classes(text: str) -> bool | list[str]:

@@ -1,9 +1,6 @@
 """The audit log of a site: what left in each round. Kinds, shapes, bytes and classes, never values."""
 
-import json
-import os
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,47 +11,64 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
+from fedmr_med import journal
+from fedmr_med.config import JobConfig
 from fedmr_med.flare import context
-from fedmr_med.flare.outgoing import empty
+from fedmr_med.flare.outgoing import empty, task_headers
 from fedmr_med.wire import codec as wire
 
 AUDIT_FILE = "released.jsonl"
+NO_REPLY: dict[str, Any] = {"code": "NO_REPLY", "bytes": 0, "parts": {}}
 
 
 class AuditLog(FLComponent):
-    """Appends one line per reply to ``released.jsonl`` in the site's workspace, right before it is sent.
+    """Adds a line per reply to the journal ``released.jsonl`` in the site's workspace, refused and failed ones too.
 
-    To be listed after the guard. What cannot be written down does not leave.
+    To be listed after the guard. A reply with content is written down right after the last filter, which no way out
+    goes around; what cannot be written down does not leave. A reply that FLARE makes itself, a return code alone, is
+    written down before it is sent.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._reply: Shareable | None = None
+        self._written: dict[str, Any] | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Remember the reply, and write it down before it is sent."""
+        """Write down the reply, and again if it was changed before it is sent."""
         if event_type == EventType.BEFORE_TASK_EXECUTION:
-            self._reply = None
+            self._reply = self._written = None
         elif event_type == EventType.AFTER_TASK_RESULT_FILTER:
             self._reply = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
-        elif event_type == EventType.BEFORE_SEND_TASK_RESULT and self._reply is not None:
-            try:
-                self._write(self._reply, fl_ctx)
-            except Exception as e:
-                empty(self._reply, ReturnCode.TASK_RESULT_FILTER_ERROR)
-                self.log_error(fl_ctx, f"the reply stays here, it could not be audited: {e!r}", fire_event=False)
+            self._write(fl_ctx)
+        elif event_type == EventType.BEFORE_SEND_TASK_RESULT:
+            self._write(fl_ctx)
+            self._reply = self._written = None
 
-    def _write(self, reply: Shareable, fl_ctx: FLContext) -> None:
-        line = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "job": fl_ctx.get_job_id(),
-            "task": fl_ctx.get_prop(FLContextKey.TASK_NAME),
-            **describe(reply, context.client_job(fl_ctx).task.class_names),
-        }
-        append_line(context.root_folder(fl_ctx) / AUDIT_FILE, line)
+    def _write(self, fl_ctx: FLContext) -> None:
+        try:
+            content = NO_REPLY if self._reply is None else describe(self._reply, context.client_job(fl_ctx))
+            if content != self._written:
+                journal.append(context.root_folder(fl_ctx) / AUDIT_FILE, _about(fl_ctx) | content)
+            self._written = content
+        except Exception as e:
+            if self._reply is not None:
+                headers = task_headers(fl_ctx, self._reply.get_cookie_jar())
+                empty(self._reply, ReturnCode.TASK_RESULT_FILTER_ERROR, headers)
+            self.log_error(fl_ctx, f"the reply stays here, it could not be audited: {e!r}", fire_event=False)
 
 
-def describe(reply: Shareable, class_names: tuple[str, ...]) -> dict[str, Any]:
+def _about(fl_ctx: FLContext) -> dict[str, Any]:
+    reason = context.noted_reason(fl_ctx)
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "job": fl_ctx.get_job_id(),
+        "task": fl_ctx.get_prop(FLContextKey.TASK_NAME),
+        **({"reason": reason} if reason else {}),
+    }
+
+
+def describe(reply: Shareable, job: JobConfig) -> dict[str, Any]:
     """Return what a reply holds: per part its kind, the shape of each array, bytes and classes."""
     code = reply.get_return_code()
     if code != ReturnCode.OK:
@@ -65,21 +79,13 @@ def describe(reply: Shareable, class_names: tuple[str, ...]) -> dict[str, Any]:
     line: dict[str, Any] = {"code": code, "bytes": sum(part["bytes"] for part in parts.values()), "parts": parts}
     if wire.PROTOTYPES in members:
         classes = members[wire.PROTOTYPES].data["classes"]
-        parts[wire.PROTOTYPES]["classes"] = [class_names[i] for i in classes]
+        parts[wire.PROTOTYPES]["classes"] = [job.task.class_names[i] for i in classes]
     if wire.ROUND in dxo.meta:
         line["round"] = dxo.meta[wire.ROUND] + 1
     scores = dxo.meta.get(wire.SCORES) or dxo.data.get(wire.SCORES)
     line["metrics"] = "none" if not scores else "scalar" if scores["confusion"] is None else "per_class"
     line["report"] = sorted(dxo.meta.get(wire.REPORT) or ())
     return line
-
-
-def append_line(path: Path, line: dict[str, Any]) -> None:
-    """Append one JSON line and sync it to the disk."""
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(line) + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def _part(dxo: DXO) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from fedmr_med.config import JOB_FILE, JobConfig, load_job
 from fedmr_med.sites import SiteConfig, find_site
 
 SITES_FOLDER = "sites"
+_REASON = "fedmr_reason"
 
 
 def site_in_simulator(fl_ctx: FLContext) -> bool:
@@ -56,6 +57,17 @@ def simulated_demo(fl_ctx: FLContext) -> bool:
         return False
     names = sorted(path.name for path in sites.iterdir())
     return all(find_site(name, local=None, job_sites=sites)[0].data.source == "demo" for name in names)
+
+
+def note_reason(fl_ctx: FLContext, reason: str) -> None:
+    """Remember why a task gets no reply, for the site's own journal; it never leaves the site."""
+    fl_ctx.set_prop(_REASON, reason, private=True, sticky=False)
+
+
+def noted_reason(fl_ctx: FLContext) -> str | None:
+    """Return why the task gets no reply, if anybody said so."""
+    reason = fl_ctx.get_prop(_REASON)
+    return None if reason is None else str(reason)
 
 
 def site_settings(fl_ctx: FLContext) -> tuple[SiteConfig, Path]:

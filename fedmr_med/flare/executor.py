@@ -16,6 +16,7 @@ from fedmr_med.files import locked
 from fedmr_med.flare import context
 from fedmr_med.models import parameter_names
 from fedmr_med.process import available_cores, kept_memory, set_threads
+from fedmr_med.refusals import code_of
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.training import Aborted
 from fedmr_med.wire import codec as wire
@@ -49,9 +50,10 @@ class FedMRExecutor(Executor):
         except Aborted:
             return make_reply(ReturnCode.TASK_ABORTED)
         except FedMRError as e:
-            # The message may name files of this site, so it stays in the site's own log.
+            # The message may name files of this site, so it stays in the site's own log and journal.
             self.log_error(fl_ctx, str(e), fire_event=False)
-            return make_reply(ReturnCode.EXECUTION_EXCEPTION)
+            context.note_reason(fl_ctx, str(e))
+            return make_reply(code_of(e))
 
     def _turn(self, fl_ctx: FLContext) -> AbstractContextManager[None]:
         """Let simulated sites work one per core at a time: more need more memory and end no sooner."""

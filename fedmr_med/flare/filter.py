@@ -4,6 +4,8 @@ from nvflare.apis.filter import Filter
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
+from fedmr_med.errors import FedMRError
+from fedmr_med.flare import context
 from fedmr_med.flare.outgoing import ReleaseRule, same_message
 
 
@@ -23,7 +25,11 @@ class PrototypeFilter(Filter):
         Raises:
             FedMRError: the site has no valid policy, or the result does not have the agreed form.
         """
-        released = self._rule.released(shareable, fl_ctx)
+        try:
+            released = self._rule.released(shareable, fl_ctx)
+        except FedMRError as e:
+            context.note_reason(fl_ctx, str(e))
+            raise
         if not same_message(released, shareable):
             self.log_warning(fl_ctx, "removed from the reply what the site's policy does not allow", fire_event=False)
         return released

@@ -4,6 +4,7 @@ A reply is read strictly and written anew from what was read, so nothing that is
 no further key, header, array or class. Whatever cannot be read in full is refused.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
-from fedmr_med import methods, models
+from fedmr_med import methods, models, refusals
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import PolicyError, WireError
@@ -35,6 +36,10 @@ _FLARE_HEADERS = {
     ReservedHeaderKey.MSG_ROOT_ID,
     ReservedHeaderKey.MSG_ROOT_TTL,
 }
+_IDENTIFIER = re.compile(r"[0-9a-fA-F-]{0,36}")
+_LONGEST = 10**12
+# The words a reply without content may consist of: FLARE's and ours.
+_CODES = {value for name, value in vars(ReturnCode).items() if name.isupper()} | refusals.WORDS.keys()
 
 
 @dataclass(frozen=True)
@@ -107,8 +112,8 @@ def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -
     """
     code = reply.get_return_code()
     if code != ReturnCode.OK:
-        if not isinstance(code, str):
-            raise WireError("the return code is not a name")
+        if code not in _CODES:
+            raise WireError("the return code is not one of the known names")
         return make_reply(code)
     if task == AppConstants.TASK_TRAIN:
         content = wire.decode_reply(reply, site="", num_classes=len(form.class_names), feature_size=form.feature_size)
@@ -130,12 +135,39 @@ def same_message(a: Shareable, b: Shareable) -> bool:
     return _equal(_content(a), _content(b))
 
 
-def empty(reply: Shareable, code: str) -> None:
-    """Remove everything from a reply, in place, and set its return code."""
-    headers = reply.get(ReservedHeaderKey.HEADERS)
-    kept = {key: value for key, value in (headers or {}).items() if key in _FLARE_HEADERS - {ReservedHeaderKey.RC}}
+def task_headers(fl_ctx: FLContext, cookies: Any) -> dict[str, Any]:
+    """Return the headers that say which task a reply answers."""
+    return {
+        ReservedHeaderKey.COOKIE_JAR: cookies,
+        ReservedHeaderKey.TASK_NAME: fl_ctx.get_prop(FLContextKey.TASK_NAME),
+        ReservedHeaderKey.TASK_ID: fl_ctx.get_prop(FLContextKey.TASK_ID),
+    }
+
+
+def check_headers(reply: Shareable, fl_ctx: FLContext, cookies: Any) -> None:
+    """Raise WireError unless FLARE's own headers say what they always say: they, too, could carry something out.
+
+    Args:
+        reply: the message on its way out.
+        fl_ctx: says which task it answers.
+        cookies: the server's own, as they came with the task.
+    """
+    headers = reply.get(ReservedHeaderKey.HEADERS) or {}
+    for key, expected in {ReservedHeaderKey.CONTENT_TYPE: "DXO", **task_headers(fl_ctx, cookies)}.items():
+        if headers.get(key) is not None and headers[key] != expected:
+            raise WireError(f"the header {key} is not what it has to be")
+    for key in (ReservedHeaderKey.AUDIT_EVENT_ID, ReservedHeaderKey.MSG_ROOT_ID):
+        if not _IDENTIFIER.fullmatch(str(headers.get(key) or "")):
+            raise WireError(f"the header {key} is not an id")
+    ttl = headers.get(ReservedHeaderKey.MSG_ROOT_TTL) or 0
+    if type(ttl) not in (int, float) or not 0 <= ttl < _LONGEST:
+        raise WireError(f"the header {ReservedHeaderKey.MSG_ROOT_TTL} is not a number of seconds")
+
+
+def empty(reply: Shareable, code: str, headers: dict[str, Any]) -> None:
+    """Remove everything from a reply, in place, but its return code and the headers that say which task it answers."""
     reply.clear()
-    reply[ReservedHeaderKey.HEADERS] = kept
+    reply[ReservedHeaderKey.HEADERS] = {key: value for key, value in headers.items() if value is not None}
     reply.set_return_code(code)
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from fedmr_med import journal
 from fedmr_med.cli.site import app
 from fedmr_med.errors import ConfigError, PolicyError
-from fedmr_med.flare.audit import AUDIT_FILE, append_line
+from fedmr_med.flare.audit import AUDIT_FILE
 from tests.deploy.conftest import kits, provisioned
 
 __all__ = ["kits", "provisioned"]
@@ -80,10 +81,19 @@ def test_audit_sums_up_what_left(kits: Path) -> None:
     parts = {"model": {"bytes": 10}, "prototypes": {"bytes": 5, "classes": ["NV", "MEL"]}}
     for round_number in (1, 2):
         line = {"time": "t", "job": "j", "task": "train", "code": "OK", "round": round_number, "metrics": "scalar"}
-        append_line(kit / AUDIT_FILE, line | {"bytes": 2_000_000, "parts": parts})
-    append_line(
+        journal.append(kit / AUDIT_FILE, line | {"bytes": 2_000_000, "parts": parts})
+    journal.append(
         kit / AUDIT_FILE, {"time": "t", "job": "j", "code": "TASK_RESULT_FILTER_ERROR", "bytes": 0, "parts": {}}
     )
     summary = run("audit", "--kit", str(kit)).stdout
     assert "3 replies, 4.0 MB; prototypes of NV (2x), MEL (2x); metrics scalar; 1 replies without content" in summary
-    assert len(json.loads(run("audit", "--kit", str(kit), "--json").stdout)["replies"]) == 3
+    assert "1x nothing left: TASK_RESULT_FILTER_ERROR" in summary
+    content = json.loads(run("audit", "--kit", str(kit), "--json").stdout)
+    assert len(content["replies"]) == 3
+    assert f"head {content['head']}" in summary
+    run("audit", "--kit", str(kit), "--head", content["head"])
+
+    journal_file = kit / AUDIT_FILE
+    journal_file.write_text(journal_file.read_text().replace("MEL", "BCC", 1))
+    assert "NOT INTACT" in run("audit", "--kit", str(kit), code=1).stdout
+    assert "line 2" in json.loads(run("audit", "--kit", str(kit), "--json", code=1).stdout)["problems"][0]

@@ -4,9 +4,15 @@ import json
 from pathlib import Path
 
 import numpy as np
+from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
 
+from fedmr_med import journal
 from fedmr_med.flare.audit import AUDIT_FILE, AuditLog
+from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.flare.guard import PolicyGuard
 from tests.helpers.site_at_work import SHARES_ALL, SHARES_NOTHING, SiteAtWork, TalkativeExecutor, full_reply
@@ -49,6 +55,57 @@ def test_a_refused_reply_is_recorded_as_such(tmp_path: Path) -> None:
     site.answer()
     (line,) = lines(tmp_path)
     assert (line["code"], line["bytes"], line["parts"]) == (ReturnCode.TASK_RESULT_FILTER_ERROR, 0, {})
+
+
+class FailingExecutor(Executor):
+    """An executor that finds no images, or falls over."""
+
+    def __init__(self, error: Exception):
+        super().__init__()
+        self.error = error
+
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        raise self.error
+
+
+def test_a_failed_reply_is_one_line_too(tmp_path: Path) -> None:
+    layers = {"site_filters": (PrototypeFilter(),), "components": (PolicyGuard(), AuditLog())}
+    SiteAtWork(tmp_path, SHARES_ALL, FailingExecutor(ValueError("out of memory")), **layers).answer()
+    (line,) = lines(tmp_path)
+    assert (line["code"], line["bytes"], line["task"]) == ("NO_REPLY", 0, "train")
+
+
+def test_the_reason_is_written_down_here_and_does_not_leave(tmp_path: Path) -> None:
+    layers = {"site_filters": (PrototypeFilter(),), "components": (PolicyGuard(), AuditLog())}
+    site = SiteAtWork(tmp_path, "data: {source: manifest, root: /no/such/folder}", FedMRExecutor(), **layers)
+    reply = site.answer()
+    assert reply.get_return_code() == "FEDMR_DATA"
+    assert "/no/such/folder" not in repr(reply)
+    (line,) = lines(tmp_path)
+    assert line["code"] == "FEDMR_DATA"
+    assert "/no/such/folder" in line["reason"]
+
+
+def test_a_reply_that_the_server_asks_for_beside_the_tasks_is_written_down_too(tmp_path: Path) -> None:
+    """FLARE answers such a request without the event that comes before sending."""
+    site = audited(tmp_path, SHARES_ALL)
+    request = site.task()
+    request.set_header("__task_name__", "train")
+    request.set_header("__task_id__", "task-1")
+    reply = site.runner._handle_do_task("do_task", request, site.context())
+    assert reply.get_return_code() == ReturnCode.OK
+    (line,) = lines(tmp_path)
+    assert line["parts"]["prototypes"]["classes"]
+
+
+def test_the_lines_are_a_chain(tmp_path: Path) -> None:
+    site = audited(tmp_path, SHARES_ALL)
+    site.answer()
+    site.answer("validate")
+    assert journal.read(tmp_path / AUDIT_FILE).problems == ()
+    path = tmp_path / AUDIT_FILE
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
+    assert journal.read(path).problems
 
 
 def test_no_value_is_written(tmp_path: Path) -> None:

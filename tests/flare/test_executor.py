@@ -9,6 +9,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
+from fedmr_med import refusals
 from fedmr_med.config import JobConfig
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.schema import dump_yaml
@@ -61,7 +62,7 @@ def test_what_a_job_carries_counts_in_the_simulator_only(tmp_path: Path, caplog:
     assert parts(ask(tmp_path, "train", simulated=True)) == {"model", "method", "prototypes"}
     with caplog.at_level(logging.ERROR):
         refused = ask(tmp_path, "train", simulated=False)
-    assert refused.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    assert refused.get_return_code() == refusals.CONFIG
     assert "site.yaml" in caplog.text
 
 
@@ -71,7 +72,7 @@ def test_a_provisioned_site_without_its_data_does_not_fall_back_to_the_demo(
     deploy(tmp_path, small_job(), local="data: {source: flamby_isic, center: 4}\n")
     with caplog.at_level(logging.ERROR):
         reply = ask(tmp_path, "train")
-    assert reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    assert reply.get_return_code() == refusals.DATA
     assert "FEDMR_MED_ISIC" in caplog.text
 
 
@@ -81,7 +82,7 @@ def test_a_provisioned_site_without_its_data_does_not_fall_back_to_the_demo(
 def test_with_an_unreadable_policy_nothing_leaves(tmp_path: Path, content: str) -> None:
     deploy(tmp_path, small_job(), local=content, carried=OPEN)
     reply = ask(tmp_path, "train", simulated=True)
-    assert reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    assert reply.get_return_code() == refusals.CONFIG
     assert "DXO" not in reply
 
 
@@ -104,7 +105,7 @@ def test_validate_at_a_site_that_shares_no_metrics_is_empty(tmp_path: Path) -> N
 
 def test_submit_model_is_off_by_default(tmp_path: Path) -> None:
     deploy(tmp_path, small_job(), local=OPEN)
-    assert ask(tmp_path, "submit_model").get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    assert ask(tmp_path, "submit_model").get_return_code() == refusals.POLICY
 
 
 def test_an_unknown_task_is_refused(tmp_path: Path) -> None:
@@ -115,7 +116,7 @@ def test_an_unknown_task_is_refused(tmp_path: Path) -> None:
 def test_a_task_that_is_none_is_refused(tmp_path: Path) -> None:
     deploy(tmp_path, small_job(), local=OPEN)
     reply = FedMRExecutor().execute("train", Shareable(), site_context(tmp_path, "msk", simulated=False), Signal())
-    assert reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    assert reply.get_return_code() == refusals.TASK
 
 
 def test_an_abort_stops_training(tmp_path: Path) -> None:

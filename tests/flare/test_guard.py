@@ -117,3 +117,28 @@ def test_a_model_sent_as_float16_passes(tmp_path: Path) -> None:
     reply = SiteAtWork(tmp_path, SHARES_ALL, FedMRExecutor(), job=job, **layers).answer()
     assert reply.get_return_code() == ReturnCode.OK
     assert from_shareable(reply).data[wire.MODEL].data["classifier.weight"].dtype == np.float16
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        (ReservedHeaderKey.RC, "MEL=23"),
+        (ReservedHeaderKey.CONTENT_TYPE, "MEL=23"),
+        (ReservedHeaderKey.TASK_NAME, "MEL=23"),
+        (ReservedHeaderKey.COOKIE_JAR, {"contribution_round": 0, "MEL": 23}),
+        (ReservedHeaderKey.AUDIT_EVENT_ID, "there are 23 melanomas"),
+        (ReservedHeaderKey.MSG_ROOT_TTL, 10**400),
+    ],
+)
+def test_nothing_leaves_in_a_header_of_flares_own(tmp_path: Path, header: str, value: object) -> None:
+    class Smuggler(FLComponent):
+        def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+            if event_type == EventType.AFTER_TASK_RESULT_FILTER:
+                self.reply = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
+            if event_type == EventType.BEFORE_SEND_TASK_RESULT:
+                self.reply.set_header(header, value)
+
+    layers = {"site_filters": (PrototypeFilter(),), "components": (Smuggler(), PolicyGuard())}
+    reply = SiteAtWork(tmp_path, SHARES_NOTHING, TalkativeExecutor(), **layers).answer()
+    assert reply.get_return_code() == ReturnCode.TASK_RESULT_FILTER_ERROR
+    assert "23" not in repr(reply)

@@ -1,0 +1,48 @@
+"""Why a site gives no reply, as one word of a fixed list: the only thing about it that leaves the site.
+
+An error's own message may name files, classes or patients, so it stays in the site's log and journal. The words that
+the coordinator reads are made at the server, from this table.
+"""
+
+from fedmr_med.errors import ConfigError, DataError, FedMRError, PolicyError, WireError
+
+
+class NotApprovedError(PolicyError):
+    """A person at the site has not approved the job yet, or has refused it."""
+
+
+NOT_APPROVED, POLICY, DATA = "FEDMR_NOT_APPROVED", "FEDMR_POLICY", "FEDMR_DATA"
+CONFIG, TASK, FAILED = "FEDMR_CONFIG", "FEDMR_TASK", "EXECUTION_EXCEPTION"
+
+# The first class that fits counts.
+_CODES: dict[type[FedMRError], str] = {
+    NotApprovedError: NOT_APPROVED,
+    PolicyError: POLICY,
+    DataError: DATA,
+    ConfigError: CONFIG,
+    WireError: TASK,
+}
+WORDS = {
+    NOT_APPROVED: "it has not approved these settings (there: fedmr-med site jobs)",
+    POLICY: "its policy does not allow what the job asks",
+    DATA: "its images cannot be used (there: fedmr-med site check)",
+    CONFIG: "its settings or the job's are not valid there (there: fedmr-med site check)",
+    TASK: "the task is not of the form it expects",
+    FAILED: "its training failed; its log says why",
+    "EXECUTION_RESULT_ERROR": "its training failed; its log says why",
+    "TASK_RESULT_FILTER_ERROR": "its filter or guard kept the reply in; its log says why",
+    "TASK_DATA_FILTER_ERROR": "its filter refused the task; its log says why",
+    "TASK_ABORTED": "its work was stopped",
+    "TASK_UNKNOWN": "it does not know this task",
+    "UNSAFE_JOB": "FLARE considers the job unsafe there",
+}
+
+
+def code_of(error: FedMRError) -> str:
+    """Return the word for an error at a site."""
+    return next((code for kind, code in _CODES.items() if isinstance(error, kind)), FAILED)
+
+
+def in_words(code: str) -> str:
+    """Return a sentence for the coordinator about a reply without content."""
+    return WORDS.get(code, f"it answered {code}")
