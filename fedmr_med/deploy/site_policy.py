@@ -61,7 +61,8 @@ def explain(policy: SitePolicy) -> list[str]:
     lines = ["Leaves in every round: the trained model and the number of training images."]
     if shared is False or shared == ():
         lines.append(
-            "Prototypes: none leave. The hospital still receives the global ones and trains with both losses of FedMR."
+            "Prototypes: none leave, nor class counts. The hospital still receives the global prototypes and trains with "
+            "both losses of FedMR."
         )
     else:
         which = "every class" if shared is True else f"the classes {', '.join(shared)}"
@@ -73,13 +74,18 @@ def explain(policy: SitePolicy) -> list[str]:
         {
             "none": "Metrics: none leave, nor local training losses and times.",
             "scalar": "Metrics: accuracy, balanced accuracy, number of test images, training losses and times.",
-            "per_class": "Metrics: the confusion matrix on the local test images, training losses and times.",
+            "per_class": "Metrics: the confusion matrix on the local test images, which tells how many test images of "
+            "each class there are, training losses and times.",
         }[policy.share_metrics]
     )
     lines.append(
         "Local models are handed out on request (submit_model)."
         if policy.allow_submit_model
         else "Local models go to the aggregation only; submit_model is refused."
+    )
+    lines.append(
+        "The trained model can reveal something of the data, such as the number of images of each class, whatever "
+        "this policy says: see SECURITY.md."
     )
     return lines
 

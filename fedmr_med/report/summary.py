@@ -78,6 +78,7 @@ def sites_table(history: History) -> Table:
     for record in history.rounds:
         for site, reason in record.refused.items():
             table.add_row(site, f"refused in {record.round}", reason)
+    table.caption = "each also sent its trained model, which can reveal something of its data (SECURITY.md)"
     return table
 
 

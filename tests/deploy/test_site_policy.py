@@ -66,3 +66,11 @@ def test_explain_says_what_leaves() -> None:
     assert "the classes NV" in some
     assert "at least 7" in some
     assert "accuracy" in some
+
+
+@pytest.mark.parametrize("policy", [SitePolicy(), SitePolicy(share_prototypes=True, share_metrics="per_class")])
+def test_explain_does_not_promise_what_the_policy_cannot_keep(policy: SitePolicy) -> None:
+    said = "\n".join(explain(policy))
+    assert "The trained model can reveal" in said
+    assert "SECURITY.md" in said
+    assert ("how many test images of each class" in said) == (policy.share_metrics == "per_class")

@@ -46,6 +46,10 @@ def test_the_tables_say_who_shared_what_and_how_the_model_did() -> None:
     assert "best model: after round 0" in shown
 
 
+def test_the_tables_do_not_let_an_opt_out_look_like_more_than_it_is() -> None:
+    assert "trained model, which can reveal something of its data" in text(history())
+
+
 def test_the_demo_is_named() -> None:
     assert "DEMO" in text(history(), demo=True)
 
