@@ -61,8 +61,8 @@ def explain(policy: SitePolicy) -> list[str]:
     lines = ["Leaves in every round: the trained model and the number of training images."]
     if shared is False or shared == ():
         lines.append(
-            "Prototypes: none leave, nor class counts. The hospital still receives the global prototypes and trains with "
-            "both losses of FedMR."
+            "Prototypes: none leave, nor class counts. The hospital still receives the global prototypes and trains "
+            "with both losses of FedMR."
         )
     else:
         which = "every class" if shared is True else f"the classes {', '.join(shared)}"
