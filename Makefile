@@ -1,6 +1,7 @@
 # make run        the six hospitals of Fed-ISIC2019 in NVIDIA FLARE's simulator
 # make test       lint, type check, all tests
 # make test-fast  lint, type check, the tests without simulator runs and federations
+# make docs       the documentation with the API from the docstrings, in build/docs
 # make test-federation  the provisioned federation on loopback alone: kills, hostile jobs, resumption
 # All of them make .venv first when it is missing or older than pyproject.toml or constraints.txt.
 
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RUN := runs/isic_fedmr-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: run test test-fast test-federation lint install
+.PHONY: run test test-fast test-federation lint docs install
 .DELETE_ON_ERROR:
 
 install: $(INSTALLED)
@@ -18,7 +19,7 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedmr_med needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test,docs]'
 	@touch $@
 
 run: $(INSTALLED)
@@ -37,3 +38,6 @@ test-federation: lint
 
 test-fast: lint
 	$(BIN)/pytest -m "not slow"
+
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,0 +1,114 @@
+"""What mkdocs needs to know of this repository: pages that live elsewhere in it, and API pages from the package.
+
+The README and its siblings stay where people look for them. Here they become pages, with the links between them turned
+into links between pages; a link to anything else becomes plain text.
+"""
+
+import ast
+import posixpath
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "fedmr_med"
+PAGES = {
+    "README.md": "index.md",
+    "SECURITY.md": "security.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "provisioning/README.md": "runbook.md",
+    "sites/README.md": "sites.md",
+    "examples/README.md": "examples/index.md",
+}
+PAGES |= {f"docs/{path.name}": path.name for path in (ROOT / "docs").glob("*.md")}
+EXAMPLES = {f"examples/{path.name}": f"examples/{path.stem}.md" for path in (ROOT / "examples").glob("*.py")}
+_LINK = re.compile(r"\[([^]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+_ROLE = re.compile(r":(?:func|class|meth|mod|attr|data):(?=<code>)")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Add the examples and the API pages to the navigation."""
+    assert config.nav is not None
+    for entry in config.nav:
+        if "Examples" in entry:
+            entry["Examples"] = ["examples/index.md", *sorted(EXAMPLES.values())]
+    config.nav.append({"API": [{title: f"api/{name}.md"} for name, title in _rooms().items()]})
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are not in docs/."""
+    for source, page in PAGES.items():
+        if not source.startswith("docs/"):
+            files.append(File.generated(config, page, content=_linked((ROOT / source).read_text(), source, page)))
+    for source, page in EXAMPLES.items():
+        files.append(File.generated(config, page, content=_example(ROOT / source)))
+    for name in _rooms():
+        files.append(File.generated(config, f"api/{name}.md", content=_api(name)))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn the links of the pages that are in docs/."""
+    if page.file.generated_by:
+        return markdown
+    return _linked(markdown, f"docs/{page.file.src_uri}", page.file.src_uri)
+
+
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Drop the Sphinx roles that docstrings use: Markdown does not know them."""
+    return _ROLE.sub("", html)
+
+
+def _linked(text: str, source: str, page: str) -> str:
+    """Turn links between files of the repository into links between pages."""
+
+    def turned(match: re.Match[str]) -> str:
+        label, target, anchor = match[1], match[2], match[3] or ""
+        if "://" in target:
+            return match[0]
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        other = (PAGES | EXAMPLES).get(path)
+        return f"[{label}]({posixpath.relpath(other, posixpath.dirname(page) or '.')}{anchor})" if other else label
+
+    return _LINK.sub(turned, text)
+
+
+def _example(script: Path) -> str:
+    text = script.read_text()
+    docstring = ast.get_docstring(ast.parse(text)) or ""
+    code = text.split('"""', 2)[2].lstrip()
+    return f"# {script.name}\n\n{docstring}\n\n```python\n{code}```\n"
+
+
+def _rooms() -> dict[str, str]:
+    """Return the API pages by name, each with its title: the public names, the root modules, then every package."""
+    packages = sorted(path.parent.name for path in (ROOT / PACKAGE).glob("*/__init__.py"))
+    return {"index": "Public names", "modules": "Root modules"} | {name: name for name in packages}
+
+
+def _api(name: str) -> str:
+    if name == "index":
+        names = "".join(f"- [`{PACKAGE}.{public}`][{home}]\n" for public, home in sorted(_public().items()))
+        return f"# Public names\n\nEach is imported when it is first used.\n\n{names}"
+    if name == "modules":
+        files = [path for path in (ROOT / PACKAGE).glob("*.py") if path.stem != "__init__"]
+        title = "Root modules"
+    else:
+        files = list((ROOT / PACKAGE / name).rglob("*.py"))
+        title = f"{PACKAGE}.{name}"
+    dotted = (path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".") for path in files)
+    modules = sorted(module.removesuffix(".__init__") for module in dotted)
+    return f"# {title}\n" + "".join(f"\n::: {module}\n" for module in modules)
+
+
+def _public() -> dict[str, str]:
+    """Return the public names, each with where it is defined: as the package tells type checkers."""
+    tree = ast.parse((ROOT / PACKAGE / "__init__.py").read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    ours = [node for node in imports if node.module and node.module.startswith(PACKAGE)]
+    return {alias.name: f"{node.module}.{alias.name}" for node in ours for alias in node.names}
