@@ -72,7 +72,7 @@ def _linked(text: str, source: str, page: str) -> str:
         if "://" in target:
             return match[0]
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
-        other = (PAGES | EXAMPLES).get(path)
+        other = (PAGES | EXAMPLES).get(path) or PAGES.get(f"{path}/README.md")
         return f"[{label}]({posixpath.relpath(other, posixpath.dirname(page) or '.')}{anchor})" if other else label
 
     return _LINK.sub(turned, text)

@@ -18,6 +18,13 @@ def test_package_citation_and_changelog_name_one_version() -> None:
     assert released[0] == version
 
 
+def test_the_files_that_people_look_for_are_there_and_the_readme_leads_to_them() -> None:
+    readme = (REPOSITORY / "README.md").read_text()
+    for name in ("LICENSE", "CITATION.cff", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/"):
+        assert (REPOSITORY / name).exists(), name
+        assert f"]({name})" in readme, name
+
+
 def test_the_workflow_runs_targets_of_the_makefile() -> None:
     workflow = yaml.safe_load((REPOSITORY / ".github/workflows/ci.yml").read_text())
     runs = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
