@@ -18,6 +18,7 @@ from fedmr_med.bench.runs import Run
 from fedmr_med.bench.summary import rows
 from fedmr_med.comparison.spread import Spread
 from fedmr_med.errors import ConfigError, DataError
+from fedmr_med.files import locked
 from fedmr_med.results import RunResult, RunResults, read_result
 from tests.helpers import REPOSITORY
 from tests.helpers.archives import write_mini
@@ -148,12 +149,8 @@ def test_bad_requests_are_refused_before_anything_runs(
 
 
 def test_two_processes_do_not_work_in_one_folder(fmnist: Path, tmp_path: Path) -> None:
-    import fcntl
-
-    with (tmp_path / ".lock").open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        with pytest.raises(ConfigError, match="Another process is working"):
-            compare(request_for(fmnist).runs(), tmp_path, title="", workers=0)
+    with locked(tmp_path / ".lock", patience=0), pytest.raises(ConfigError, match="Another process is working"):
+        compare(request_for(fmnist).runs(), tmp_path, title="", workers=0)
 
 
 def test_the_demo_of_isic_can_be_compared_too(tmp_path: Path) -> None:
