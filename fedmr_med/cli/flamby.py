@@ -19,25 +19,25 @@ def _group() -> None:
 @app.command()
 def compare(
     data: Annotated[Path, typer.Option(help="A folder of prepared Fed-ISIC2019, or 'demo'.")],
-    out: Annotated[Path, typer.Option(help="Folder for the results; a comparison that was stopped goes on there.")],
+    out: Annotated[Path, typer.Option(help="Folder for the results; a comparison that was stopped resumes there.")],
     methods: Annotated[
-        str, typer.Option(help="Our methods, with commas; also 'local' (each centre alone) and 'pooled'.")
+        str, typer.Option(help="Our methods, comma-separated; also 'local' (each centre alone) and 'pooled'.")
     ] = "local,pooled,fedavg,fedmr",
     strategies: Annotated[
         str | None,
-        typer.Option(help="FLamby's strategies, with commas, where FLamby is there; default six, '' for none."),
+        typer.Option(help="FLamby's strategies, comma-separated, if FLamby is installed; default six, '' for none."),
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds; default FLamby's 9, on the demo 3.")] = None,
     updates: Annotated[
         int | None, typer.Option(help="Local updates of a round; default FLamby's 100, on the demo 10.")
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, with commas.")] = "0",
+    seeds: Annotated[str, typer.Option(help="Seeds, comma-separated.")] = "0",
     flamby: Annotated[Path | None, typer.Option(help="A FLamby checkout; default what can be imported.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Pixels; default FLamby's 200, on the demo 32.")] = None,
     batch: Annotated[int | None, typer.Option(help="Images of a batch; default FLamby's 64, on the demo 16.")] = None,
     max_test: Annotated[int | None, typer.Option(help="Test images of a centre at most; default all.")] = None,
     centers: Annotated[
-        str | None, typer.Option(help="Centres 0 to 5, with commas; default all that have images.")
+        str | None, typer.Option(help="Centres 0 to 5, comma-separated; default all that have images.")
     ] = None,
     bn: Annotated[
         str, typer.Option(help="BatchNorm statistics: average, first (FLamby's: the first centre's) or both.")
@@ -48,16 +48,19 @@ def compare(
     pretrained: Annotated[
         Path | None, typer.Option(help="ImageNet weights of EfficientNet-b0 (a torch file); default random weights.")
     ] = None,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Runs side by side, which share the cores; 0 is one run at a time on all cores.")
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
-    """Compare our methods with FLamby's on Fed-ISIC2019, under its protocol. Goes on after Ctrl-C or a crash."""
-    from rich.console import Console
-
+    """Compare our methods with FLamby's on Fed-ISIC2019, under its protocol. Resumes after Ctrl-C or a crash."""
     from fedmr_med.cli.bench import numbers
     from fedmr_med.flamby.compare import compare as run
-    from fedmr_med.flamby.material import present_centers
+    from fedmr_med.flamby.data import present_centers
     from fedmr_med.flamby.request import DEMO, CompareRequest
     from fedmr_med.flamby.tables import screen_table
+    from fedmr_med.report.console import wide_console
+    from fedmr_med.results import versioned
     from fedmr_med.schema import validated
 
     chosen = numbers(centers, "--centers") if centers else None
@@ -81,20 +84,19 @@ def compare(
     }
     request = validated(CompareRequest, content, "flamby compare")
     try:
-        result = run(request, out)
+        results = run(request, out, workers=workers)
     except KeyboardInterrupt:
-        typer.echo("\nStopped. The same command goes on from here.", err=True)
+        typer.echo("\nStopped. The same command resumes from here.", err=True)
         raise typer.Exit(130) from None
     if as_json:
-        typer.echo(json.dumps(result))
+        typer.echo(json.dumps(versioned(results)))
     else:
-        console = Console(width=None if Console().is_terminal else 150)
-        console.print(screen_table(request, result["rows"], "\n".join(result["notes"])))
-        if result["missing"]:
-            typer.echo(f"missing: {', '.join(result['missing'])}. {result['how_to_get']}")
+        wide_console(150).print(screen_table(request, results.rows, "\n".join(results.notes)))
+        if results.missing:
+            typer.echo(f"missing: {', '.join(results.missing)}. {results.how_to_get}")
         typer.echo(f"results: {out}")
-    if result["failed"]:
-        raise FedMRError(f"{len(result['failed'])} runs failed; the first: {result['failed'][0]}")
+    if results.failed:
+        raise FedMRError(f"{len(results.failed)} runs failed; the first: {results.failed[0]}")
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -43,11 +43,12 @@ def _find(name: str, checkout: Path | None) -> tuple[ModuleType | None, str]:
     if checkout is not None:
         if not (checkout / "flamby" / "strategies").is_dir():
             raise ConfigError(f"--flamby {checkout} is not a checkout of FLamby. {HOW_TO_GET}")
-        sys.path.insert(0, str(checkout.resolve()))
+        if str(checkout.resolve()) not in sys.path:
+            sys.path.insert(0, str(checkout.resolve()))
     try:
         return importlib.import_module(name), ""
     except ModuleNotFoundError as e:
-        reason = "FLamby is not there" if e.name == "flamby" else f"FLamby needs the package {e.name}"
+        reason = "FLamby is not installed" if e.name == "flamby" else f"FLamby needs the package {e.name}"
         if checkout is not None:
             raise ConfigError(f"--flamby {checkout}: {reason}. {HOW_TO_GET}") from e
         return None, reason

@@ -1,7 +1,8 @@
-"""The data of a comparison, the same for every method: train folds, test folds, and how far they share lesions."""
+"""The data of a comparison: train folds, test folds, and how far they share lesions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER, find_root,
 from fedmr_med.data.folds import ImageFold, Row
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import DataError
-from fedmr_med.flamby.loaders import Joined, Part
+from fedmr_med.flamby.loaders import ConcatFold, SubsetFold
 from fedmr_med.flamby.request import CompareRequest, site_name
 from fedmr_med.metrics import Scores, scores
 from fedmr_med.models import Network
@@ -50,8 +51,8 @@ class Leakage:
 
 
 @dataclass(frozen=True)
-class Material:
-    """The data of a comparison.
+class ComparisonData:
+    """The folds of a comparison, the same for every method.
 
     Attributes:
         task: what is learned.
@@ -73,7 +74,7 @@ class Material:
 
     def pooled_train(self) -> Fold:
         """Return the train folds of all sites in one."""
-        return Joined(list(self.train.values()))
+        return ConcatFold(tuple(self.train.values()))
 
     def score(self, network: Network) -> dict[str, Scores]:
         """Return the scores of a network on the test fold of each site, and on all of them pooled."""
@@ -101,8 +102,9 @@ def present_centers(root: Path, flamby: Path | None) -> tuple[int, ...]:
     return present
 
 
-def load_material(request: CompareRequest) -> Material:
-    """Load the folds of all centres and cut the test folds as asked for.
+@lru_cache(maxsize=1)
+def load_data(request: CompareRequest) -> ComparisonData:
+    """Load the folds of all centres and cut the test folds as asked for; those of the last request are kept.
 
     Raises:
         DataError: the data is missing or damaged, or nothing is left to test on.
@@ -129,10 +131,10 @@ def load_material(request: CompareRequest) -> Material:
         kept[name] = kept[name][np.sort(order[: request.max_test])]
         if not len(kept[name]):
             raise DataError(f"No test image of centre {center} is left; leave it out with --centers.")
-    return Material(
+    return ComparisonData(
         task=task,
         train={name: site.train for name, site in folds.items()},
-        test={name: Part(site.test, kept[name]) for name, site in folds.items()},
+        test={name: SubsetFold(site.test, kept[name]) for name, site in folds.items()},
         leakage=leakage,
         batch=request.batch,
     )

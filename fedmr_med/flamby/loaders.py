@@ -16,7 +16,7 @@ from fedmr_med.site.training import endless
 
 
 @dataclass(frozen=True)
-class Part:
+class SubsetFold:
     """Some items of a fold.
 
     Attributes:
@@ -41,7 +41,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Joined:
+class ConcatFold:
     """Several folds, one after the other."""
 
     folds: Sequence[Fold]

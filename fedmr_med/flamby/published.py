@@ -2,7 +2,8 @@
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+
+from pydantic import JsonValue
 
 from fedmr_med.schema import Strict, read_yaml, validated
 
@@ -29,7 +30,7 @@ class Published(Strict):
         results: published results by FLamby's name of the method.
     """
 
-    strategies: dict[str, dict[str, Any]]
+    strategies: dict[str, dict[str, JsonValue]]
     protocol: dict[str, int]
     results: dict[str, Result]
 

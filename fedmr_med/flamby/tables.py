@@ -2,20 +2,21 @@
 
 import csv
 import io
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any
+from statistics import fmean
 
 from rich.table import Table
 
+from fedmr_med.comparison.spread import Spread
 from fedmr_med.files import write_text
-from fedmr_med.flamby.material import POOLED_TEST, Material
+from fedmr_med.flamby.data import POOLED_TEST, ComparisonData
 from fedmr_med.flamby.published import published
 from fedmr_med.flamby.request import CompareRequest, site_name
-from fedmr_med.flamby.runs import Row
+from fedmr_med.flamby.results import FlambyResults, Row
+from fedmr_med.report.console import text_table
 from fedmr_med.report.summary import DEMO_NOTE
+from fedmr_med.results import write_result
 
 RESULTS, TABLE = "results.json", "results.csv"
 CYCLIC = "FLamby's Cyclic never passes weights on: its row is the first centre, trained alone with its turns."
@@ -28,22 +29,21 @@ COLUMNS = (
 
 def published_rows(request: CompareRequest) -> list[Row]:
     """Return the published numbers as rows, each with what differs from this comparison."""
-    differs = differences(request)
+    differs = tuple(differences(request))
     rows = []
     for method, result in published().results.items():
         tests = {POOLED_TEST: result.pooled} | {site_name(c): result.centers[c] for c in range(6)}
-        bn = "own" if method.startswith(("Local", "Pooled")) else "first"
         rows += [
-            {
-                "method": method,
-                "source": "published",
-                "bn": bn,
-                "test": test,
-                "balanced_accuracy": value,
-                "seed": None,
-                "std": result.std if test == POOLED_TEST else None,
-                "differs": differs,
-            }
+            Row(
+                method=method,
+                source="published",
+                bn="own" if method.startswith(("Local", "Pooled")) else "first",
+                test=test,
+                balanced_accuracy=value,
+                seed=None,
+                std=result.std if test == POOLED_TEST else None,
+                differs=differs,
+            )
             for test, value in tests.items()
         ]
     return rows
@@ -70,7 +70,7 @@ def differences(request: CompareRequest) -> list[str]:
     return lines
 
 
-def notes(request: CompareRequest, material: Material, rows: Sequence[Row]) -> list[str]:
+def notes(request: CompareRequest, data: ComparisonData, rows: Sequence[Row]) -> list[str]:
     """Return what a reader has to know besides the numbers."""
     lines = [DEMO_NOTE] if request.is_demo else []
     lines.append("Balanced accuracy over the classes present in a test set; pooled: on the test images of all centres.")
@@ -78,63 +78,61 @@ def notes(request: CompareRequest, material: Material, rows: Sequence[Row]) -> l
         "BN: average: BatchNorm statistics averaged over the centres; first: those of the first centre, as FLamby "
         "scores its models; own: one training, nothing to merge."
     )
-    if material.leakage is not None:
-        lines.append(material.leakage.sentence(request.without_leaked))
-    if any(row["method"] == "Cyclic" for row in rows):
+    if data.leakage is not None:
+        lines.append(data.leakage.sentence(request.without_leaked))
+    if any(row.method == "Cyclic" for row in rows):
         lines.append(CYCLIC)
     return lines + [f"Published numbers differ in {line}." for line in differences(request)]
 
 
-def write_outputs(folder: Path, content: dict[str, Any]) -> None:
+def write_outputs(folder: Path, results: FlambyResults) -> None:
     """Write ``results.json``, and our and FLamby's rows as ``results.csv``."""
-    write_text(folder / RESULTS, json.dumps(content, indent=1))
+    write_result(folder / RESULTS, results)
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_csv_row(row, content["updates"]) for row in content["rows"] if row["source"] != "published")
+    writer.writerows(_csv_row(row, results.updates) for row in results.rows if row.source != "published")
     write_text(folder / TABLE, text.getvalue())
 
 
-def _csv_row(row: Row, updates: int) -> dict[str, Any]:
+def _csv_row(row: Row, updates: int) -> dict[str, object]:
     """Return a row under FLamby's names: tests by the number of the centre, strategies with their updates."""
-    center = row["test"].removeprefix("center-")
-    alone = row["bn"] == "own"
-    settings = {key: value for key, value in row["settings"].items() if key in COLUMNS}
+    center = row.test.removeprefix("center-")
+    settings = {key: value for key, value in (row.settings or {}).items() if key in COLUMNS}
     return {
-        "Test": "Pooled Test" if row["test"] == POOLED_TEST else f"client_test_{center}",
-        "Method": row["method"] if alone else f"{row['method']}{updates}",
-        "Metric": row["balanced_accuracy"],
-        "seed": row["seed"],
+        "Test": "Pooled Test" if row.test == POOLED_TEST else f"client_test_{center}",
+        "Method": row.method if row.bn == "own" else f"{row.method}{updates}",
+        "Metric": row.balanced_accuracy,
+        "seed": row.seed,
         "optimizer_class": "torch.optim.SGD",
-        "source": row["source"],
-        "bn": row["bn"],
+        "source": row.source,
+        "bn": row.bn,
     } | settings
 
 
 def screen_table(request: CompareRequest, rows: Iterable[Row], note: str) -> Table:
     """Return all rows over the seeds for the terminal, the published ones last."""
     tests = [POOLED_TEST, *map(site_name, request.centers)]
-    groups: dict[tuple[str, str, str], dict[str, list[float]]] = {}
-    spreads = {}
+    groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        key = (row["method"], row["source"], row["bn"])
-        groups.setdefault(key, {}).setdefault(row["test"], []).append(row["balanced_accuracy"])
-        if row.get("std") is not None:
-            spreads[key] = row["std"]
-    table = Table(title="Fed-ISIC2019: balanced accuracy", caption=note, caption_justify="left")
-    for column in ("method", "source", "BN"):
-        table.add_column(column, no_wrap=True)
-    for column in (*tests, "mean of centres"):
-        table.add_column(column.replace("center-", "centre "), justify="right")
+        groups.setdefault((row.method, row.source, row.bn), []).append(row)
+    columns = ("method", "source", "BN", *(test.replace("center-", "centre ") for test in tests), "mean of centres")
+    table = text_table("Fed-ISIC2019: balanced accuracy", columns, [], caption=note, names=3)
+    table.caption_justify = "left"
     before = None
-    for key, values in groups.items():
-        if before is not None and before != key[1]:
+    for (method, source, bn), group in groups.items():
+        if before not in (None, source):
             table.add_section()
-        before = key[1]
-        means = [fmean(values[test]) for test in tests]
-        pooled = values[POOLED_TEST]
-        spread = spreads.get(key, stdev(pooled) if len(pooled) > 1 else None)
-        cells = [f"{mean:.3f}" for mean in (*means, fmean(means[1:]))]
-        cells[0] += f" ± {spread:.3f}" if spread is not None else ""
-        table.add_row(LABELS.get(key[0], key[0]), *key[1:], *cells)
+        before = source
+        pooled, *centers = (_spread([row for row in group if row.test == test]) for test in tests)
+        means = [*(center.mean for center in centers), fmean(center.mean for center in centers)]
+        figures = [pooled.text(3), *(f"{mean:.3f}" for mean in means)]
+        table.add_row(LABELS.get(method, method), source, bn, *figures)
     return table
+
+
+def _spread(rows: Sequence[Row]) -> Spread:
+    """Return the figure over the seeds; a published one has its spread with it."""
+    if rows[0].std is not None:
+        return Spread(rows[0].balanced_accuracy, rows[0].std)
+    return Spread.of(row.balanced_accuracy for row in rows)

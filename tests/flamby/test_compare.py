@@ -11,16 +11,20 @@ import pytest
 from typer.testing import CliRunner
 
 from fedmr_med.cli import app
+from fedmr_med.comparison.run import Progress
 from fedmr_med.data.cache import CACHE_VARIABLE
 from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER
 from fedmr_med.errors import ConfigError, DataError, FedMRError
 from fedmr_med.flamby import checkout
 from fedmr_med.flamby.compare import compare
-from fedmr_med.flamby.loaders import Joined, Part
-from fedmr_med.flamby.material import load_material, present_centers
+from fedmr_med.flamby.data import load_data, present_centers
+from fedmr_med.flamby.loaders import ConcatFold, SubsetFold
 from fedmr_med.flamby.published import published
 from fedmr_med.flamby.request import DEMO, CompareRequest
-from fedmr_med.flamby.runs import Run, Workshop, average_buffers
+from fedmr_med.flamby.results import FlambyResults
+from fedmr_med.flamby.runs import FlambyRun
+from fedmr_med.flamby.training import average_buffers
+from fedmr_med.results import read_result
 from fedmr_med.schema import validated
 from tests.helpers.pictures import write_csv, write_flamby_folder
 
@@ -45,16 +49,17 @@ def small(data: Path, **changes: Any) -> CompareRequest:
 
 
 def without_flamby(checkout_path: Path | None) -> tuple[None, str]:
-    return None, "FLamby is not there"
+    return None, "FLamby is not installed"
 
 
 def test_fedavg_through_the_executor_is_flambys_fedavg(flamby_strategies: ModuleType, tmp_path: Path) -> None:
     """With FLamby's BatchNorm policy, on the same batches, after two rounds."""
     asked = small(DEMO, batch=16, centers=(4, 5))
-    workshop = Workshop(asked, load_material(asked), tmp_path, flamby_strategies)
-    job = asked.job("fedavg", 0, "first")
-    ours = workshop._federation(Run("ours", "fedavg", 0, ("first",)), job, lambda steps: None)
-    theirs = workshop._strategy(Run("flamby", "FedAvg", 0, ("first", "average")), job, lambda steps: None)
+    reports: list[Progress] = []
+    ours = FlambyRun(asked, "ours", "fedavg", 0, ("first",)).train(tmp_path, reports.append)["first"]
+    assert [report.done for report in reports] == [4, 8]
+    theirs = FlambyRun(asked, "flamby", "FedAvg", 0, ("first", "average")).train(tmp_path, reports.append)
+    assert [report.done for report in reports[2:]] == list(range(1, 9))
     for name, array in ours.items():
         np.testing.assert_allclose(array, theirs["first"][name], atol=1e-5, rtol=1e-5, err_msg=name)
     statistics = [name for name in ours if name.endswith("running_mean")]
@@ -66,8 +71,8 @@ def test_every_strategy_of_flamby_gives_rows_for_both_policies(
     flamby_strategies: ModuleType, folder: Path, tmp_path: Path
 ) -> None:
     asked = small(folder, rounds=1, updates=1, methods=(), strategies=tuple(published().strategies), bn="both")
-    rows = [row for row in compare(asked, tmp_path)["rows"] if row["source"] == "flamby"]
-    assert {(row["method"], row["bn"]) for row in rows} == {
+    rows = [row for row in compare(asked, tmp_path).rows if row.source == "flamby"]
+    assert {(row.method, row.bn) for row in rows} == {
         (name, policy) for name in published().strategies for policy in ("average", "first")
     }
 
@@ -95,20 +100,21 @@ def test_the_demo_ends_with_a_table_and_names_what_is_missing(tmp_path: Path, mo
 def test_finished_runs_are_not_done_again(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedmr_med.flamby.compare.find_strategies", without_flamby)
     asked = small(folder, rounds=1, updates=1, methods=("local",))
-    before = compare(asked, tmp_path)["rows"]
+    before = compare(asked, tmp_path).rows
     done: list[str] = []
-    execute = Workshop.execute
+    execute = FlambyRun.execute
 
-    def recorded(self: Workshop, run: Run, *arguments: Any) -> Any:
-        done.append(run.name)
-        return execute(self, run, *arguments)
+    def recorded(self: FlambyRun, *arguments: Any) -> Any:
+        done.append(self.title)
+        return execute(self, *arguments)
 
-    monkeypatch.setattr(Workshop, "execute", recorded)
-    more = compare(small(folder, rounds=1, updates=1, methods=("local", "pooled")), tmp_path)["rows"]
-    assert done == ["ours-pooled-training-seed0"]
-    assert [row for row in more if row["method"].startswith("Local") and row["source"] == "ours"] == [
-        row for row in before if row["source"] == "ours"
+    monkeypatch.setattr(FlambyRun, "execute", recorded)
+    more = compare(small(folder, rounds=1, updates=1, methods=("local", "pooled")), tmp_path)
+    assert done == ["Pooled Training, seed 0"]
+    assert [row for row in more.rows if row.method.startswith("Local") and row.source == "ours"] == [
+        row for row in before if row.source == "ours"
     ]
+    assert read_result(tmp_path / "results.json", FlambyResults) == more
     with (tmp_path / "results.csv").open() as stream:
         table = list(csv.DictReader(stream))
     assert {"Test", "Method", "Metric", "seed"} <= table[0].keys()
@@ -121,13 +127,22 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(
 ) -> None:
     monkeypatch.setattr("fedmr_med.flamby.compare.find_strategies", without_flamby)
 
-    def refuse(self: Workshop, *arguments: Any) -> Any:
+    def refuse(*arguments: Any) -> Any:
         raise FedMRError("Round 1 has 0 usable replies.")
 
-    monkeypatch.setattr(Workshop, "_federation", refuse)
-    result = compare(small(folder, rounds=1, updates=1, methods=("fedavg", "pooled")), tmp_path)
-    assert result["failed"] == ["ours-fedavg-first-seed0: Round 1 has 0 usable replies."]
-    assert {row["method"] for row in result["rows"] if row["source"] == "ours"} == {"Pooled Training"}
+    monkeypatch.setattr("fedmr_med.flamby.training.by_federation", refuse)
+    results = compare(small(folder, rounds=1, updates=1, methods=("fedavg", "pooled")), tmp_path)
+    assert results.failed == ("fedavg, first, seed 0: Round 1 has 0 usable replies.",)
+    assert {row.method for row in results.rows if row.source == "ours"} == {"Pooled Training"}
+
+
+@pytest.mark.slow
+def test_runs_side_by_side_give_the_same_rows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedmr_med.flamby.compare.find_strategies", without_flamby)
+    asked = small(folder, rounds=1, updates=2, methods=("local", "fedavg"))
+    here = compare(asked, tmp_path / "here")
+    assert compare(asked, tmp_path / "there", workers=2).rows == here.rows
+    assert not list(tmp_path.rglob("checkpoint.pt")), "only scores are kept"
 
 
 def test_leaked_lesions_are_counted_and_left_out(tmp_path: Path) -> None:
@@ -140,15 +155,15 @@ def test_leaked_lesions_are_counted_and_left_out(tmp_path: Path) -> None:
         *((f"own {image}", image) for image in of_one if image not in (train, tested)),
     ]
     write_csv(tmp_path / LESIONS_FILE, ("lesion_id", "image_id"), lesions)
-    whole = load_material(small(tmp_path))
+    whole = load_data(small(tmp_path))
     assert whole.leakage is not None
     assert (whole.leakage.leaked, whole.leakage.known, whole.leakage.tests) == (1, 2, 4)
     assert "--without-leaked" in whole.leakage.sentence(left_out=False)
-    clean = load_material(small(tmp_path, without_leaked=True))
+    clean = load_data(small(tmp_path, without_leaked=True))
     assert {name: len(fold) for name, fold in clean.test.items()} == {"center-1": 1, "center-4": 2}
     assert clean.leakage == whole.leakage
     # A centre that does not take part leaks nothing.
-    assert load_material(small(tmp_path, centers=(4,))).leakage.leaked == 0  # type: ignore[union-attr]
+    assert load_data(small(tmp_path, centers=(4,))).leakage.leaked == 0  # type: ignore[union-attr]
 
 
 def test_centres_without_images_are_left_out(tmp_path: Path) -> None:
@@ -164,7 +179,7 @@ def test_centres_without_images_are_left_out(tmp_path: Path) -> None:
 
 
 def test_the_test_images_can_be_capped(folder: Path) -> None:
-    assert {len(fold) for fold in load_material(small(folder, max_test=1)).test.values()} == {1}
+    assert {len(fold) for fold in load_data(small(folder, max_test=1)).test.values()} == {1}
 
 
 def test_the_default_budget_is_flambys(folder: Path) -> None:
@@ -191,13 +206,13 @@ def test_a_folder_that_is_not_flamby_is_refused(tmp_path: Path) -> None:
 
 
 def test_folds_can_be_joined_and_cut(folder: Path) -> None:
-    material = load_material(small(folder))
-    joined = Joined(list(material.train.values()))
-    one, four = material.train["center-1"], material.train["center-4"]
+    data = load_data(small(folder))
+    joined = ConcatFold(list(data.train.values()))
+    one, four = data.train["center-1"], data.train["center-4"]
     assert len(joined) == 12
     assert joined.labels.tolist() == [*one.labels, *four.labels]
     assert all(np.array_equal(joined[i], one[i]) and np.array_equal(joined[6 + i], four[i]) for i in range(6))
-    part = Part(joined, np.array([11, 0]))
+    part = SubsetFold(joined, np.array([11, 0]))
     assert np.array_equal(part[0], four[5])
     assert part.labels.tolist() == [four.labels[5], one.labels[0]]
 
