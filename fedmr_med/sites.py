@@ -63,13 +63,13 @@ class ManifestSource(Strict):
 
 
 class BenchmarkSource(Strict):
-    """One client's share of a benchmark dataset (CIFAR, SVHN, FMNIST), cut as the job's ``task.split`` says.
+    """One client's share of a benchmark dataset (CIFAR, SVHN, FMNIST), partitioned as the job's ``task.split`` says.
 
     Attributes:
         client: number of this client in the partition, from 0.
-        clients: how many clients the dataset is dealt to.
+        clients: how many clients the dataset is partitioned among.
         root: folder or file of the dataset; None reads ``FEDMR_MED_DATA``.
-        fraction: share of the training images that are dealt, the same of every class.
+        fraction: fraction of the training images that is used, the same for every class.
         holds_test: whether the client holds its share of the test images; False where the server scores models.
     """
 

@@ -16,7 +16,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(data.app, name="data", help="Prepare, cut and describe data.")
+app.add_typer(data.app, name="data", help="Download, prepare, partition and describe data.")
 app.add_typer(jobs.app, name="jobs", help="Write FLARE job folders.")
 app.add_typer(site.app, name="site", help="A hospital's commands: check, policy, audit.")
 app.add_typer(deploy.app, name="deploy", help="The coordinator's commands: provision, submit, watch, download.")

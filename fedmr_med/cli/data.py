@@ -12,7 +12,7 @@ app = typer.Typer(no_args_is_help=True)
 app.command()(download)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
-SplitFile = Annotated[Path | None, typer.Option(help="FLamby's train_test_split; default the one in the folder.")]
+SplitFile = Annotated[Path | None, typer.Option(help="FLamby's train_test_split; default: the one in the folder.")]
 Flamby = Annotated[Path | None, typer.Option(help="A FLamby checkout, which holds train_test_split.")]
 
 _LISTED = 10
@@ -23,10 +23,10 @@ def prepare_isic(
     source: Annotated[Path, typer.Argument(help="Folder that holds ISIC_2019_Training_Input; it is not changed.")],
     target: Annotated[Path, typer.Argument(help="Folder that gets ISIC_2019_Training_Input_preprocessed.")],
     edge: Annotated[int, typer.Option(min=1, help="Shorter edge of the prepared images, in pixels.")] = 224,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes to use; default the number of cores.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes to use; default: the number of cores.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Prepare ISIC2019 as FLamby does. The same command goes on after Ctrl-C or a crash."""
+    """Prepare ISIC2019 as FLamby does. The same command resumes after Ctrl-C or a crash."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -60,15 +60,15 @@ def prepare_isic(
 @app.command()
 def split_sites(
     out: Annotated[Path, typer.Argument(help="Gets one folder per hospital.")],
-    root: Annotated[Path | None, typer.Option(help="The prepared folder; default FEDMR_MED_ISIC.")] = None,
+    root: Annotated[Path | None, typer.Option(help="The prepared folder; default: FEDMR_MED_ISIC.")] = None,
     split_file: SplitFile = None,
     flamby: Flamby = None,
     lesions: Annotated[
-        Path | None, typer.Option(help="HAM10000_metadata.csv, for the group column; default the one in the folder.")
+        Path | None, typer.Option(help="HAM10000_metadata.csv, for the group column; default: the one in the folder.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Cut prepared ISIC2019 into one folder per hospital: manifest, images and a site file that shares nothing."""
+    """Divide prepared ISIC2019 into one folder per hospital: manifest, images and a site file that shares nothing."""
     from fedmr_med.data.split_sites import split_sites as split
 
     report = split(root, out, split_file=split_file, flamby=flamby, lesions=lesions)
@@ -84,8 +84,8 @@ def split_sites(
 @app.command()
 def describe(
     place: Annotated[str, typer.Argument(help="'demo', a folder of Fed-ISIC2019, or a folder of sites.")],
-    png: Annotated[Path | None, typer.Option(help="Draw the table into this file as well.")] = None,
-    classes: Annotated[str | None, typer.Option(help="Classes of manifests, with commas; default ISIC2019's.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Also draw the table into this file.")] = None,
+    classes: Annotated[str | None, typer.Option(help="Classes, comma-separated; default: ISIC2019's.")] = None,
     split_file: SplitFile = None,
     flamby: Flamby = None,
     as_json: Json = False,

@@ -19,11 +19,11 @@ def write(
         str | None, typer.Option(help="isic2019, cifar10, cifar100, svhn, fmnist, hyperkvasir, odir or shakespeare.")
     ] = None,
     method: Annotated[str, typer.Option(help="Name of the method.")] = "fedmr",
-    split: Annotated[str | None, typer.Option(help="P5C2, dir0.5 or iid; default the paper's.")] = None,
-    clients: Annotated[int | None, typer.Option(help="Number of clients, where the split does not say.")] = None,
-    model: Annotated[str | None, typer.Option(help="Name of the network; default the paper's.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Number of rounds; default the paper's.")] = None,
-    share: Annotated[float, typer.Option(help="Share of the clients that share their prototypes.")] = 1.0,
+    split: Annotated[str | None, typer.Option(help="Partition: P5C2, dir0.5 or iid; default: the paper's.")] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of clients, if the partition does not name it.")] = None,
+    model: Annotated[str | None, typer.Option(help="Name of the network; default: the paper's.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds; default: the paper's.")] = None,
+    share: Annotated[float, typer.Option(help="Sharing fraction: clients that send class sums.")] = 1.0,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting, such as train.lr=0.05 or mu1=0.1.")
     ] = None,

@@ -18,17 +18,17 @@ def paper(
     budget: Annotated[str, typer.Option(help="smoke (seconds), cpu (small networks) or full (the paper's).")] = "smoke",
     data: Annotated[
         Path | None,
-        typer.Option(help="Folder of all datasets; default FEDMR_MED_DATA, and generated data for the smoke budget."),
+        typer.Option(help="Folder of all datasets; default: FEDMR_MED_DATA, or generated data for the smoke budget."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results; default runs/paper/STUDY-BUDGET.")] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, with commas; default the budget's.")] = "",
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; default: runs/paper/STUDY-BUDGET.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, comma-separated; default: the budget's.")] = "",
     dataset: Annotated[str | None, typer.Option(help="Only the rows of this dataset.")] = None,
-    split: Annotated[str | None, typer.Option(help="Only the rows of this split.")] = None,
+    split: Annotated[str | None, typer.Option(help="Only the rows of this partition.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Any other setting of the jobs.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Runs side by side; default the number of cores.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Runs in parallel; default: the number of cores.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
-    """Run a table or figure of the FedMR paper again, and print its figures beside the measured ones."""
+    """Reproduce a table or figure of the FedMR paper, with the published numbers beside the measured ones."""
     from fedmr_med.cli.bench import numbers
     from fedmr_med.jobs.changes import parse_settings
     from fedmr_med.studies import catalog

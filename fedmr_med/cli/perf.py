@@ -9,10 +9,10 @@ import typer
 
 def perf(
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes and few repetitions: about a minute.")] = False,
-    flamby: Annotated[Path | None, typer.Option(help="A FLamby checkout, to compare its loader too.")] = None,
+    flamby: Annotated[Path | None, typer.Option(help="A FLamby checkout, to measure its loader as well.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
-    """Measure what FedMR, the data path, aggregation and the wire cost, each side by side with what it replaces."""
+    """Measure what FedMR, the data path, aggregation and the wire cost, each measured beside what it replaces."""
     from fedmr_med.perf.run import FULL, QUICK, as_object, measure
 
     def say(text: str) -> None:

@@ -27,7 +27,7 @@ class Split:
     """A parsed ``task.split``.
 
     Attributes:
-        kind: how the samples are dealt.
+        kind: how the samples are divided.
         clients: number of clients, where the text names it (``P5C2``: 5).
         classes_per_client: sigma of ``P5C2``: 2.
         subset: whether classes that find no slot are left out (``P10C2-subset``).
@@ -66,7 +66,7 @@ def partition(labels: Labels, split: str, clients: int, seed: int) -> list[Rows]
     """Deal ``labels`` to ``clients`` as ``split`` says.
 
     Raises:
-        ConfigError: the split is not known, names another number of clients, or cannot be dealt.
+        ConfigError: the split is not known, names another number of clients, or is not possible with this data.
     """
     parsed = parse_split(split)
     if parsed.clients not in (None, clients):
@@ -101,9 +101,7 @@ def pcdd(
     classes = np.unique(labels)
     slots = clients * classes_per_client
     if not 1 <= classes_per_client <= len(classes):
-        raise ConfigError(
-            f"{classes_per_client} classes per client cannot be dealt: the data has {len(classes)} classes."
-        )
+        raise ConfigError(f"{classes_per_client} classes per client are too many: the data has {len(classes)} classes.")
     if slots < len(classes) and not allow_missing_classes:
         raise ConfigError(
             f"{clients} clients with {classes_per_client} classes each have {slots} slots, too few for the "

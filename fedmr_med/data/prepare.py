@@ -53,7 +53,7 @@ def prepare_isic(
     """Prepare the raw images of ISIC2019 as FLamby does, into another folder.
 
     Each image gets a shorter edge of ``edge`` pixels and shades-of-grey colour constancy. A run that was stopped
-    goes on where it was. Nothing in ``source`` changes.
+    resumes where it was. Nothing in ``source`` changes.
 
     Args:
         source: folder that holds ``ISIC_2019_Training_Input``, and ``train_test_split`` if that is to be copied.

@@ -33,14 +33,14 @@ def adopt(old: Path, new: Path) -> list[str]:
         new: a kit of the same participant that has not been used yet.
 
     Raises:
-        ConfigError: the kits are not of the same participant, the old one is still at work, or the new one has
+        ConfigError: the kits are not of the same participant, the old one is still running, or the new one has
             something of its own already. Nothing has been copied then.
     """
     whose = _name(new)
     if _name(old) != whose:
         raise ConfigError(f"{old} is the kit of {_name(old)!r}, not of {whose!r}.")
     if running_clients(old):
-        raise ConfigError(f"{old} is still at work: stop it first (touch {old / 'shutdown.fl'}).")
+        raise ConfigError(f"{old} is still running: stop it first (touch {old / 'shutdown.fl'}).")
     taken = [name for name in GATHERED if (old / name).exists()]
     if not taken or old.resolve() == new.resolve():
         raise ConfigError(f"{new} has nothing to take over from {old}.")

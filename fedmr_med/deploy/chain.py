@@ -1,4 +1,4 @@
-"""A chain in the coordinator's hands: a job and its follow-ups, each going on where the last one ended.
+"""A chain in the coordinator's hands: a job and its follow-ups, each resuming where the last one ended.
 
 What was submitted is kept in the coordinator's own kit, in ``chains/<id>/``, so that a follow-up can be made
 without the folder the job came from. A chain's id is the id of its first job, unless the job names one.
@@ -64,7 +64,7 @@ def submit(
 
 
 def resume(session: Session, chain: str) -> str:
-    """Submit a follow-up that goes on after the chain's last complete round; return its job id.
+    """Submit a follow-up that resumes after the chain's last complete round; return its job id.
 
     Raises:
         ConfigError: nothing is known of the chain.
@@ -144,9 +144,7 @@ def download(session: Session, chain: str, out: Path) -> Path:
         results = session.download(job, Path(folder)) / "workspace"
         found = [path for path in (results / name for name in RESULT_FILES) if path.exists()]
         if not found:
-            raise DeployError(
-                f"The job {job} left no model. `fedmr-med deploy watch {chain} --resume` goes on with it."
-            )
+            raise DeployError(f"The job {job} left no model. `fedmr-med deploy watch {chain} --resume` resumes it.")
         out.mkdir(parents=True, exist_ok=True)
         for path in found:
             shutil.copy2(path, out / path.name)

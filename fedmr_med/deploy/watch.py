@@ -74,15 +74,15 @@ class Watcher:
                 return Watched(self.chain, tuple(jobs), state.status)
             reason = f"The job {jobs[-1]} ended early ({_describe(state)})."
             if not resume:
-                raise DeployError(f"{reason} `fedmr-med deploy watch {self.chain} --resume` goes on with it.")
+                raise DeployError(f"{reason} `fedmr-med deploy watch {self.chain} --resume` resumes it.")
             # A job that lost its server may have closed a round since the last look; only others can be hopeless.
             idle = 0 if state.restarted or self._best_round > before else idle + 1
             if idle >= _MAX_IDLE_JOBS:
-                raise DeployError(f"{reason} The last {idle} jobs got no further; see the server's log.")
+                raise DeployError(f"{reason} The last {idle} jobs made no progress; see the server's log.")
             self.say(reason)
             self._wait_for_hospitals()
             job = self._patiently(lambda: chains.resume(self.session, self.chain))
-            self.say(f"follow-up {job} goes on after the last complete round")
+            self.say(f"follow-up {job} resumes after the last complete round")
 
     def say(self, line: str) -> None:
         """Pass on a line unless it is the last one again."""

@@ -125,7 +125,7 @@ def test_another_seed_gives_another_partition(deal):
 @pytest.mark.parametrize(
     ("deal", "message"),
     [
-        (lambda y: pcdd(y, 5, 11, 0), "11 classes per client cannot be dealt: the data has 10"),
+        (lambda y: pcdd(y, 5, 11, 0), "11 classes per client are too many: the data has 10"),
         (lambda y: pcdd(y, 5, 0, 0), "0 classes"),
         (lambda y: pcdd(y, 0, 2, 0), "at least 1 client"),
         (lambda y: iid(y, 0, 0), "at least 1 client"),

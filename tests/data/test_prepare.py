@@ -1,4 +1,4 @@
-"""The preparation equals FLamby's but for the wrap, goes on where it stopped, and leaves the source alone."""
+"""The preparation equals FLamby's but for the wrap, resumes where it stopped, and leaves the source alone."""
 
 import os
 from pathlib import Path

@@ -110,7 +110,7 @@ def test_without_resume_the_command_to_go_on_is_named(tmp_path: Path) -> None:
 
 
 def test_jobs_that_get_nowhere_end_the_watch(tmp_path: Path) -> None:
-    with pytest.raises(DeployError, match="The last 3 jobs got no further"):
+    with pytest.raises(DeployError, match="The last 3 jobs made no progress"):
         watch(tmp_path, [FAILED] * 3)
 
 
