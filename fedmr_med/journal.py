@@ -26,11 +26,13 @@ class Journal:
     Attributes:
         entries: the lines that can be read, first to last, without the hashes.
         problems: what is wrong with the chain; empty if every line is as it was written.
+        torn: numbers of lines that were not written to their end, as a power cut leaves them.
         head: hash of the last line.
     """
 
     entries: tuple[dict[str, Any], ...]
     problems: tuple[str, ...]
+    torn: tuple[int, ...]
     head: str
 
 
@@ -63,6 +65,7 @@ def read(path: Path, *, known_head: str | None = None) -> Journal:
     """
     entries: list[dict[str, Any]] = []
     problems: list[str] = []
+    torn: list[int] = []
     head, heads = START, set()
     try:
         lines = path.read_bytes().splitlines() if path.exists() else []
@@ -71,7 +74,7 @@ def read(path: Path, *, known_head: str | None = None) -> Journal:
     for number, line in enumerate(lines, start=1):
         entry = _parsed(line)
         if entry is None:
-            problems.append(f"line {number} was not written to its end")
+            torn.append(number)
         elif entry.pop(_PREVIOUS, None) != head:
             problems.append(f"line {number} does not follow the line before it: one of them was changed or removed")
         if entry is not None:
@@ -80,7 +83,7 @@ def read(path: Path, *, known_head: str | None = None) -> Journal:
         heads.add(head)
     if known_head is not None and known_head not in heads:
         problems.append(f"the journal does not hold the line {known_head}: its end was cut off")
-    return Journal(tuple(entries), tuple(problems), head)
+    return Journal(tuple(entries), tuple(problems), tuple(torn), head)
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

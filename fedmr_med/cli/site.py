@@ -1,5 +1,6 @@
 """``fedmr-med site``: the commands of a hospital's data steward."""
 
+import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
@@ -68,6 +69,8 @@ def set_policy(
     min_class_count: Annotated[int | None, typer.Option(help="Fewest training images of a shared class.")] = None,
     share_metrics: Annotated[str | None, typer.Option(help="none, scalar or per_class.")] = None,
     allow_submit_model: Annotated[bool | None, typer.Option(help="Hand out local models on request.")] = None,
+    approve: Annotated[str | None, typer.Option(help="Jobs that start unasked: always, new_settings, each.")] = None,
+    approval_minutes: Annotated[int | None, typer.Option(help="How long a job waits for approval.")] = None,
     job: Job = None,
 ) -> None:
     """Change the policy. It counts for executor, filter and guard; the client has to be restarted."""
@@ -80,6 +83,8 @@ def set_policy(
         "min_class_count": min_class_count,
         "share_metrics": share_metrics,
         "allow_submit_model": allow_submit_model,
+        "approve": approve,
+        "approval_minutes": approval_minutes,
     }
     changes = {name: value for name, value in wanted.items() if value is not None}
     if not changes:
@@ -150,6 +155,40 @@ def seal(kit: Kit = Path()) -> None:
 
 
 @app.command()
+def jobs(
+    kit: Kit = Path(),
+    approve: Annotated[str | None, typer.Option(help="Id of settings or chain, or its beginning.")] = None,
+    refuse: Annotated[str | None, typer.Option(help="Likewise; a job that runs ends with its next task.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List what was asked of this hospital, and decide: policy.approve says which jobs wait for it."""
+    from getpass import getuser
+
+    from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
+
+    book = ApprovalBook(kit / APPROVALS_FILE)
+    if approve and refuse:
+        raise PolicyError("Give one of --approve and --refuse.")
+    if which := approve or refuse:
+        request = book.decide(which, approved=approve is not None, by=getuser())
+        typer.echo(f"{'Approved' if approve else 'Refused'}: {request.name}, settings {request.settings}.", err=True)
+    requests = book.requests()
+    if as_json:
+        lines = [dataclasses.asdict(request) | {"state": request.state.value} for request in requests]
+        typer.echo(json.dumps({"jobs": lines}))
+        return
+    for request in requests:
+        typer.echo(f"{request.time} {request.name}: settings {request.settings}, chain {request.chain}")
+        typer.echo(f"    {request.state.value}")
+        for line in request.words:
+            typer.echo(f"    {line}")
+        if request.changed is not None:
+            typer.echo(f"    Differs from the last approved: {'; '.join(request.changed) or 'in nothing'}")
+    if not requests:
+        typer.echo("Nothing has been asked yet.")
+
+
+@app.command()
 def audit(
     kit: Kit = Path(),
     head: Annotated[str | None, typer.Option(help="A head noted earlier: its line must still be there.")] = None,
@@ -168,6 +207,8 @@ def audit(
         typer.echo(json.dumps({"replies": lines, "problems": found.problems, "head": found.head}))
     else:
         _sum_up(lines)
+        for number in found.torn:
+            typer.echo(f"line {number} of {path} was not written to its end, so its reply was not sent")
         for problem in found.problems:
             typer.echo(f"NOT INTACT: {path}: {problem}")
         typer.echo(f"head {found.head}; note it elsewhere to notice later if lines are cut off (--head)")

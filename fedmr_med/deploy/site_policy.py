@@ -13,6 +13,12 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.schema import read_yaml, validated
 from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
 
+_APPROVALS = {
+    "always": "Jobs that keep to this policy start by themselves; `fedmr-med site jobs` lists them.",
+    "new_settings": "A job starts only with settings that a person here has approved (`fedmr-med site jobs`).",
+    "each": "Each chain starts only after a person here has approved it (`fedmr-med site jobs`).",
+}
+
 
 def policy_of(kit: Path) -> SitePolicy:
     """Return the policy in a kit.
@@ -83,6 +89,7 @@ def explain(policy: SitePolicy) -> list[str]:
         if policy.allow_submit_model
         else "Local models go to the aggregation only; submit_model is refused."
     )
+    lines.append(_APPROVALS[policy.approve])
     lines.append(
         "The trained model can reveal something of the data, such as the number of images of each class, whatever "
         "this policy says: see SECURITY.md."

@@ -14,6 +14,7 @@ from fedmr_med import faults
 from fedmr_med.errors import FedMRError
 from fedmr_med.files import locked
 from fedmr_med.flare import context
+from fedmr_med.flare.approval import require_approval
 from fedmr_med.models import parameter_names
 from fedmr_med.process import available_cores, kept_memory, set_threads
 from fedmr_med.refusals import code_of
@@ -34,6 +35,8 @@ class FedMRExecutor(Executor):
     def __init__(self, hospital: Hospital | None = None):
         super().__init__()
         self.hospital = hospital
+        # Whoever hands in a hospital has opened it and answers for it.
+        self._asks_people = hospital is None
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Answer a task. An error that the site can fix is logged and reported by return code alone."""
@@ -45,6 +48,8 @@ class FedMRExecutor(Executor):
         if task_name not in answers:
             return make_reply(ReturnCode.TASK_UNKNOWN)
         try:
+            if self._asks_people:
+                require_approval(fl_ctx, abort_signal)
             with self._turn(fl_ctx), kept_memory():
                 return answers[task_name](shareable, fl_ctx, abort_signal)
         except Aborted:

@@ -20,6 +20,7 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.flare import context
+from fedmr_med.flare.approval import require_approval
 from fedmr_med.network import build_network
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.release import permitted, permitted_scores
@@ -91,11 +92,14 @@ class ReleaseRule:
     def released(self, reply: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return a new message with what this site's policy allows of ``reply``.
 
-        The policy is read afresh every time, so that a stricter one counts from the next reply on.
+        The policy is read afresh every time, so that a stricter one counts from the next reply on, and so are the
+        decisions of the site's people.
 
         Raises:
             FedMRError: the site has no valid policy, or the reply cannot be read in full. Nothing may leave then.
         """
+        if reply.get_return_code() == ReturnCode.OK:
+            require_approval(fl_ctx)
         site, _ = context.site_settings(fl_ctx)
         if self._form is None:
             job = context.client_job(fl_ctx)

@@ -21,12 +21,18 @@ class SitePolicy(Strict):
         share_metrics: ``none``; ``scalar``: accuracy, balanced accuracy and the number of test images;
             ``per_class``: the confusion matrix as well.
         allow_submit_model: whether the site answers ``submit_model``, which hands its local model out.
+        approve: which jobs start by themselves (``fedmr-med site jobs`` lists all of them): ``always``: every job that
+            keeps to this policy; ``new_settings``: only with settings that a person here has approved before;
+            ``each``: only once a person here has approved this very chain.
+        approval_minutes: how long a job waits for the person before it is refused; 0 refuses it at once.
     """
 
     share_prototypes: bool | tuple[str, ...] = False
     min_class_count: int = Field(10, ge=1)
     share_metrics: Literal["none", "scalar", "per_class"] = "none"
     allow_submit_model: bool = False
+    approve: Literal["always", "new_settings", "each"] = "always"
+    approval_minutes: int = Field(0, ge=0, le=7 * 24 * 60)
 
     def shareable_classes(self, counts: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
         """Return a mask (C,) of the classes whose prototype may leave, given the local counts (C,)."""
@@ -38,13 +44,15 @@ class SitePolicy(Strict):
         return mask
 
     def restricted_by(self, other: "SitePolicy") -> "SitePolicy":
-        """Return the stricter of the two policies, setting by setting."""
-        levels = ("none", "scalar", "per_class")
+        """Return the stricter of the two policies, setting by setting; how long to wait stays this one's choice."""
+        levels, approvals = ("none", "scalar", "per_class"), ("always", "new_settings", "each")
         return SitePolicy(
             share_prototypes=_fewer_classes(self.share_prototypes, other.share_prototypes),
             min_class_count=max(self.min_class_count, other.min_class_count),
             share_metrics=min(self.share_metrics, other.share_metrics, key=levels.index),
             allow_submit_model=self.allow_submit_model and other.allow_submit_model,
+            approve=max(self.approve, other.approve, key=approvals.index),
+            approval_minutes=self.approval_minutes,
         )
 
 

@@ -11,6 +11,8 @@ from fedmr_med import journal
 from fedmr_med.cli.site import app
 from fedmr_med.errors import ConfigError, PolicyError
 from fedmr_med.flare.audit import AUDIT_FILE
+from fedmr_med.jobs.isic import isic_job
+from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
 from tests.deploy.conftest import kits, provisioned
 
 __all__ = ["kits", "provisioned"]
@@ -97,3 +99,19 @@ def test_audit_sums_up_what_left(kits: Path) -> None:
     journal_file.write_text(journal_file.read_text().replace("MEL", "BCC", 1))
     assert "NOT INTACT" in run("audit", "--kit", str(kit), code=1).stdout
     assert "line 2" in json.loads(run("audit", "--kit", str(kit), "--json", code=1).stdout)["problems"][0]
+
+
+def test_jobs_lists_what_was_asked_and_takes_the_decision(kits: Path) -> None:
+    kit = ("--kit", str(kits / "msk"))
+    assert "Nothing has been asked yet" in run("jobs", *kit).stdout
+    book = ApprovalBook(kits / "msk" / APPROVALS_FILE)
+    book.asked(isic_job("fedmr"), job_id="j1", chain="c1")
+    book.asked(isic_job("fedmr").override({"train": {"lr": 0.5}}), job_id="j2", chain="c2")
+    assert run("jobs", *kit).stdout.count("waits for a decision") == 2
+    run("jobs", *kit, "--approve", "c1")
+    first, second = json.loads(run("jobs", *kit, "--refuse", "c2", "--json").stdout)["jobs"]
+    assert (first["state"], second["state"]) == ("approved", "refused")
+    with pytest.raises(PolicyError, match="one of --approve and --refuse"):
+        run("jobs", *kit, "--approve", "c1", "--refuse", "c1")
+    run("policy", "set", *kit, "--approve", "each", "--approval-minutes", "30")
+    assert "Each chain starts only after a person here" in run("policy", "explain", *kit).stdout

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from nvflare.apis.dxo import from_shareable
@@ -13,8 +14,10 @@ from fedmr_med import refusals
 from fedmr_med.config import JobConfig
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.schema import dump_yaml
+from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook, Verdict
 from fedmr_med.wire import codec as wire
 from tests.helpers.contexts import JOB_ID, site_context
+from tests.helpers.federation import wait_for
 from tests.helpers.small import initial_state, small_job
 
 DEMO = "data: {source: demo, center: 5}\n"
@@ -134,3 +137,37 @@ def test_the_demo_says_that_it_is_the_demo(tmp_path: Path, caplog: pytest.LogCap
         ask(tmp_path, "validate", simulated=True)
     assert "DEMO" in caplog.text
     assert "not a medical" in caplog.text or "No figure here is a medical result" in caplog.text
+
+
+APPROVES = "data: {{source: demo, center: 5}}\npolicy: {{approve: {approve}, approval_minutes: {minutes}}}\n"
+
+
+def test_a_job_that_nobody_here_has_approved_is_refused_before_any_image_is_read(tmp_path: Path) -> None:
+    deploy(tmp_path, small_job(), local=APPROVES.format(approve="new_settings", minutes=0))
+    assert ask(tmp_path, "train").get_return_code() == refusals.NOT_APPROVED
+    assert not (tmp_path / "client_state").exists()
+    book = ApprovalBook(tmp_path / APPROVALS_FILE)
+    assert [request.state for request in book.requests()] == [Verdict.OPEN]
+    book.decide("job-1", approved=True, by="steward")
+    assert ask(tmp_path, "train").get_return_code() == ReturnCode.OK
+    book.decide("job-1", approved=False, by="steward")
+    assert ask(tmp_path, "train").get_return_code() == refusals.NOT_APPROVED, "also in the midst of a chain"
+
+
+def test_a_job_waits_for_the_person_as_long_as_the_policy_says(tmp_path: Path) -> None:
+    deploy(tmp_path, small_job(), local=APPROVES.format(approve="each", minutes=5))
+    book = ApprovalBook(tmp_path / APPROVALS_FILE)
+
+    def approve() -> None:
+        wait_for(lambda: book.requests(), "the request is written down", seconds=60)
+        book.decide("job-1", approved=True, by="steward")
+
+    person = Thread(target=approve)
+    person.start()
+    assert ask(tmp_path, "train").get_return_code() == ReturnCode.OK
+    person.join()
+
+
+def test_a_simulated_site_has_nobody_to_ask(tmp_path: Path) -> None:
+    deploy(tmp_path, small_job(), local=APPROVES.format(approve="each", minutes=0))
+    assert ask(tmp_path, "train", simulated=True).get_return_code() == ReturnCode.OK

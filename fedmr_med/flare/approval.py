@@ -1,0 +1,44 @@
+"""Asking the site's own people before a job may train or answer; a simulated site has none."""
+
+import time
+
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.signal import Signal
+
+from fedmr_med.flare import context
+from fedmr_med.refusals import NotApprovedError
+from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook, Verdict, settings_id
+from fedmr_med.site.training import Aborted
+
+_POLL_SECONDS = 2.0
+
+
+def require_approval(fl_ctx: FLContext, abort_signal: Signal | None = None) -> None:
+    """Return once the job may go on at this site.
+
+    Args:
+        fl_ctx: of the task at hand.
+        abort_signal: ends the waiting; None does not wait.
+
+    Raises:
+        NotApprovedError: a person has refused the job, or has not approved it in the time the policy gives.
+        PolicyError: the journal of decisions was changed by hand.
+        Aborted: the job was stopped meanwhile.
+    """
+    if context.site_in_simulator(fl_ctx):
+        return
+    site, _ = context.site_settings(fl_ctx)
+    job = context.client_job(fl_ctx)
+    job = job.for_demo() if site.data.source == "demo" else job
+    policy, chain = site.policy.restricted_by(job.policy), context.chain_id(job, fl_ctx)
+    book = ApprovalBook(context.root_folder(fl_ctx) / APPROVALS_FILE)
+    book.asked(job, job_id=str(fl_ctx.get_job_id()), chain=chain)
+    deadline = time.monotonic() + (60 * policy.approval_minutes if abort_signal else 0)
+    while (verdict := book.verdict(policy, job, chain)) is Verdict.OPEN and time.monotonic() < deadline:
+        if abort_signal and abort_signal.triggered:
+            raise Aborted
+        time.sleep(_POLL_SECONDS)
+    if verdict is not Verdict.APPROVED:
+        state = "was refused here" if verdict is Verdict.REFUSED else "waits for approval"
+        advice = f"`fedmr-med site jobs --approve {settings_id(job)}` lets it start."
+        raise NotApprovedError(f"The job {job.name} {state} (policy.approve: {policy.approve}). {advice}")

@@ -1,0 +1,192 @@
+"""What a site was asked to do, in plain words, and what a person there has decided about it.
+
+Requests and decisions are lines of one journal in the site's workspace, ``approvals.jsonl``. The settings count, not
+the name of a job: two jobs with equal settings ask for the same thing.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from fedmr_med import journal
+from fedmr_med.config import JobConfig
+from fedmr_med.errors import ConfigError, PolicyError
+from fedmr_med.privacy.policy import SitePolicy
+
+APPROVALS_FILE = "approvals.jsonl"
+_ASKED, _APPROVED, _REFUSED = "asked", "approved", "refused"
+
+
+class Verdict(Enum):
+    """What holds for a request."""
+
+    APPROVED = "approved"
+    REFUSED = "refused"
+    OPEN = "waits for a decision"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked: one chain with its settings.
+
+    Attributes:
+        time: when it was asked first.
+        name, chain, settings: of the job; ``settings`` is their id.
+        words: what it asks, in plain sentences.
+        state: what a person decided.
+        changed: what differs from the settings approved last before; None if there are none.
+    """
+
+    time: str
+    name: str
+    chain: str
+    settings: str
+    words: list[str]
+    state: Verdict
+    changed: list[str] | None
+
+
+class ApprovalBook:
+    """The requests and decisions of one site.
+
+    Args:
+        path: the journal.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def asked(self, job: JobConfig, *, job_id: str, chain: str) -> None:
+        """Write down a request, once per job."""
+        if any(line["event"] == _ASKED and line["job"] == job_id for line in self._lines()):
+            return
+        about = {"job": job_id, "chain": chain, "settings": settings_id(job), "name": job.name}
+        # A later version may know other settings; what was asked stays readable as it was.
+        self._write(_ASKED, about | {"words": in_words(job), "content": _content(job)})
+
+    def verdict(self, policy: SitePolicy, job: JobConfig, chain: str) -> Verdict:
+        """Return whether the policy lets a job of a chain start, given what was decided so far.
+
+        Raises:
+            PolicyError: the journal was changed by hand; it approves nothing then.
+        """
+        decision = _decision(self._lines(), settings_id(job), chain if policy.approve == "each" else None)
+        if decision is Verdict.OPEN and policy.approve == "always":
+            return Verdict.APPROVED
+        return decision
+
+    def decide(self, which: str, *, approved: bool, by: str) -> Request:
+        """Write down a person's decision.
+
+        Args:
+            which: the beginning of the settings' id, of the chain's or of the job's.
+            approved: or refused.
+            by: who decides.
+
+        Raises:
+            ConfigError: no request fits, or several do.
+        """
+        keys = {_key(line) for line in self._lines() if line["event"] == _ASKED and _fits(line, which)}
+        fitting = [request for request in self.requests() if (request.settings, request.chain) in keys]
+        if not fitting:
+            raise ConfigError(f"{which!r} is not a job that was asked here; `fedmr-med site jobs` lists them.")
+        if len({request.settings for request in fitting}) > 1:
+            raise ConfigError(f"{which!r} fits more than one job; give more of its id.")
+        last = fitting[-1]
+        event = _APPROVED if approved else _REFUSED
+        self._write(event, {"settings": last.settings, "chain": last.chain, "by": by})
+        return last
+
+    def requests(self) -> list[Request]:
+        """Return what was asked, first to last, one entry per chain and settings."""
+        lines = self._lines()
+        found: dict[tuple[str, str], Request] = {}
+        contents: dict[tuple[str, str], dict[str, Any]] = {}
+        approved: dict[str, Any] | None = None
+        for line in lines:
+            key = _key(line)
+            if line["event"] == _ASKED and key not in found:
+                contents[key] = line["content"]
+                changed = None if approved is None else differences(approved, line["content"])
+                state = _decision(lines, *key)
+                found[key] = Request(line["time"], line["name"], key[1], key[0], line["words"], state, changed)
+            elif line["event"] == _APPROVED and key in found:
+                approved = contents[key]
+        return list(found.values())
+
+    def _lines(self) -> tuple[dict[str, Any], ...]:
+        found = journal.read(self.path)
+        if found.problems:
+            raise PolicyError(f"{self.path} was changed by hand ({found.problems[0]}); it approves nothing any more.")
+        return found.entries
+
+    def _write(self, event: str, about: dict[str, Any]) -> None:
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        journal.append(self.path, {"time": now, "event": event, **about})
+
+
+def settings_id(job: JobConfig) -> str:
+    """Return a short hash of everything a job asks; its name and chain do not count."""
+    return hashlib.sha256(json.dumps(_content(job), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return which settings differ, as ``key: old -> new``."""
+    old, new = dict(_flat(before)), dict(_flat(after))
+    keys = sorted(old.keys() | new.keys())
+    return [f"{key}: {old.get(key)} -> {new.get(key)}" for key in keys if old.get(key) != new.get(key)]
+
+
+def in_words(job: JobConfig) -> list[str]:
+    """Say in plain sentences what a job asks of a site."""
+    task, train, federation, asked = job.task, job.train, job.federation, job.policy
+    options = ", ".join(f"{name} {value}" for name, value in job.method.options.items())
+    amount = f"{train.epochs} passes over the training images, {train.batch_size} at a time"
+    if train.updates:
+        amount = f"{train.updates} steps of {train.batch_size} images"
+    shared = asked.share_prototypes
+    which = "every class" if shared is True else ", ".join(shared or ())
+    prototypes = f"prototypes of {which} with at least {asked.min_class_count} images" if which else "no prototypes"
+    metrics = {"none": "no metrics", "scalar": "scalar metrics", "per_class": "metrics per class"}[asked.share_metrics]
+    return [
+        f"Train {job.model.name} with {job.method.name}{f' ({options})' if options else ''} to tell apart "
+        f"{', '.join(task.class_names)} ({task.dataset}), {federation.rounds} rounds.",
+        f"Each round: {amount}, {train.optimizer} with learning rate {train.lr}, loss {job.loss.name}.",
+        f"A round counts with at least {federation.min_sites} sites.",
+        f"Asks at most for {prototypes}, {metrics}"
+        f"{', and local models' if asked.allow_submit_model else ''}; the site's own policy can only give less.",
+    ]
+
+
+def _decision(lines: Iterable[Mapping[str, Any]], settings: str, chain: str | None) -> Verdict:
+    """Return the last decision about settings; of one chain only, if it is named. A refusal counts for all."""
+    decision = Verdict.OPEN
+    for line in (line for line in lines if line["settings"] == settings):
+        if line["event"] == _REFUSED or (line["event"] == _APPROVED and chain in (None, line["chain"])):
+            decision = Verdict(line["event"])
+    return decision
+
+
+def _content(job: JobConfig) -> dict[str, Any]:
+    return job.model_dump(mode="json", exclude={"name", "chain", "demo"})
+
+
+def _key(line: Mapping[str, Any]) -> tuple[str, str]:
+    return str(line["settings"]), str(line["chain"])
+
+
+def _fits(line: Mapping[str, Any], which: str) -> bool:
+    return any(str(line[key]).startswith(which) for key in ("settings", "chain", "job"))
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
