@@ -28,7 +28,7 @@ class TaskConfig(Strict):
         image_size: edge of the square the network sees, in pixels.
         channels: 3 for colour, 1 for grey.
         transform: name of a pair of train and test transforms in :mod:`fedmr_med.data.transforms`.
-        split: how a benchmark dataset is dealt to the clients (``P5C2``, ``dir0.5``, ``iid``); None where
+        split: how a benchmark dataset is partitioned (``P5C2``, ``dir0.5``, ``iid``); None where
             the hospitals hold their own data.
     """
 

@@ -63,7 +63,7 @@ class ManifestSource(Strict):
 
 
 class BenchmarkSource(Strict):
-    """One client's share of a benchmark dataset (CIFAR, SVHN, FMNIST), partitioned as the job's ``task.split`` says.
+    """One client's part of a benchmark dataset, partitioned as the job's ``task.split`` says.
 
     Attributes:
         client: number of this client in the partition, from 0.

@@ -6,13 +6,13 @@ from typing import Any
 from pydantic import Field
 
 from fedmr_med import methods
-from fedmr_med.bench.runs import DEMO, Run
-from fedmr_med.data.flamby_isic import HOSPITALS
+from fedmr_med.bench.runs import Run
+from fedmr_med.data.datasets import DATASETS
+from fedmr_med.data.demo import DEMO
 from fedmr_med.errors import ConfigError
-from fedmr_med.jobs.benchmark import clients_of, protocol
+from fedmr_med.jobs.benchmark import clients_of
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.jobs.changes import method_options
-from fedmr_med.jobs.isic import ISIC
 from fedmr_med.schema import Strict
 
 
@@ -20,9 +20,9 @@ class BenchRequest(Strict):
     """A comparison of methods on one dataset and split.
 
     Attributes:
-        dataset: name of a benchmark dataset.
+        dataset: name of a dataset.
         data: its folder or file; None reads ``FEDMR_MED_DATA``.
-        split: how it is dealt; None takes the paper's most class-disjoint split.
+        split: how it is partitioned; None takes the paper's most class-disjoint split.
         methods, seeds: every method is run with every seed.
         model, rounds, epochs: instead of the paper's.
         clients: number of clients, where the split does not say.
@@ -30,7 +30,7 @@ class BenchRequest(Strict):
         fraction: share of the training data that is used.
         share: share of the clients that share their prototypes.
         settings: other settings by key, see :func:`fedmr_med.jobs.changes.change`.
-        absent: hospitals of ISIC2019 that do not take part.
+        absent: hospitals that do not take part, of a dataset whose hospitals hold their own data.
     """
 
     dataset: str
@@ -63,16 +63,21 @@ class BenchRequest(Strict):
         return [self._run(method, seed, split, clients) for method in self.methods for seed in self.seeds]
 
     def _clients(self) -> int:
-        if self.dataset != ISIC:
-            if self.absent or self.data == DEMO:
-                raise ConfigError("--data demo and --absent are for isic2019.")
-            return clients_of(self.dataset, self.split or protocol(self.dataset).split, self.clients)
+        dataset = DATASETS.get(self.dataset, "--dataset")
+        if self.data == DEMO and not dataset.has_demo:
+            raise ConfigError(f"--data demo: {dataset.name} has no demo; isic2019 has.")
+        if not dataset.sites:
+            if self.absent:
+                raise ConfigError(f"--absent: {dataset.name} has no hospitals of its own; isic2019 has.")
+            return clients_of(dataset.name, self.split or dataset.protocol.split, self.clients)
         for name in self.absent:
-            if name not in HOSPITALS:
-                raise ConfigError(f"--absent: {name!r} is not one of {', '.join(HOSPITALS)}.")
+            if name not in dataset.sites:
+                raise ConfigError(f"--absent: {name!r} is not one of {', '.join(dataset.sites)}.")
         if self.fraction != 1:
-            raise ConfigError("--fraction: isic2019 is used whole.")
-        return len(HOSPITALS) - len(set(self.absent))
+            raise ConfigError(f"--fraction: {dataset.name} is used whole.")
+        if self.split or self.clients:
+            raise ConfigError(f"{dataset.name} is already partitioned by hospital; drop --split and --clients.")
+        return len(dataset.sites) - len(set(self.absent))
 
     def _run(self, method: str, seed: int, split: str | None, clients: int) -> Run:
         changes: dict[str, Any] = {}
@@ -83,13 +88,14 @@ class BenchRequest(Strict):
         if self.clients_per_round:
             changes["federation.sites_per_round"] = self.clients_per_round
             changes["federation.min_sites"] = self.clients_per_round
-        if self.dataset == ISIC:
+        held = bool(DATASETS.get(self.dataset).sites)
+        if held:
             changes.setdefault("federation.min_sites", clients)
         job = job_for(
             self.dataset,
             method,
             split=split,
-            clients=None if self.dataset == ISIC else clients,
+            clients=None if held else clients,
             model=self.model,
             seed=seed,
             changes=changes | self.settings,

@@ -13,17 +13,15 @@ from fedmr_med.comparison.run import OnProgress, Progress
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold
 from fedmr_med.data.benchmark import load_test
-from fedmr_med.data.flamby_isic import HOSPITALS
+from fedmr_med.data.datasets import DATASETS
+from fedmr_med.data.demo import DEMO
 from fedmr_med.flare.persistor import CHECKPOINT
 from fedmr_med.jobs.benchmark import benchmark_sites, with_policies
-from fedmr_med.jobs.isic import ISIC
 from fedmr_med.network import build_network
 from fedmr_med.results import RunResult, RunSetup
 from fedmr_med.runner import CLIENT_STATE, Federation, check_sites
 from fedmr_med.server.state import GlobalState
-from fedmr_med.sites import DataSource, DemoSource, FlambyIsicSource, SiteConfig
-
-DEMO = Path("demo")
+from fedmr_med.sites import SiteConfig
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Run:
     Attributes:
         label: what tables and curves call it; runs of the same label differ in the seed only.
         job: its settings.
-        clients: how many clients the data is partitioned to; ISIC2019 has its six hospitals.
+        clients: how many clients the data is partitioned among.
         root: folder or file of the dataset; None reads the environment; ``demo`` is the demo of ISIC2019.
         fraction: share of the training data that is used.
         share: share of the sites that share their prototypes.
@@ -51,8 +49,10 @@ class Run:
     @property
     def sites(self) -> dict[str, SiteConfig]:
         """The settings of the sites. The test set of a benchmark stays with the server."""
-        if self.job.task.dataset == ISIC:
-            sources = {name: self._hospital(name) for name in HOSPITALS if name not in self.absent}
+        dataset = DATASETS.get(self.job.task.dataset)
+        if dataset.site_source is not None:
+            names = [name for name in dataset.sites if name not in self.absent]
+            sources = {name: dataset.site_source(name, self.root) for name in names}
             return with_policies(sources, share=self.share, seed=self.job.seed)
         return benchmark_sites(
             self.clients,
@@ -64,15 +64,9 @@ class Run:
         )
 
     def test(self) -> Fold | None:
-        """Return the test set at the server; the hospitals of ISIC2019 score models themselves."""
+        """Return the test set at the server; hospitals with their own data score models themselves."""
         source = next(iter(self.sites.values())).data
         return load_test(source, self.job.task, seed=self.job.seed) if source.source == "benchmark" else None
-
-    def _hospital(self, name: str) -> DataSource:
-        center = HOSPITALS.index(name)
-        if self.root == DEMO:
-            return DemoSource(source="demo", center=center)
-        return FlambyIsicSource(source="flamby_isic", center=center, root=self.root)
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from fedmr_med.errors import ConfigError, FedMRError
 
 def bench(
     dataset: Annotated[
-        str, typer.Option(help="cifar10, cifar100, svhn, fmnist, hyperkvasir, odir, shakespeare or isic2019.")
+        str, typer.Option(help="Name of a dataset: fmnist, svhn, cifar10, cifar100, shakespeare, isic2019, ...")
     ],
     out: Annotated[Path, typer.Option(help="Folder for the results; a comparison that was stopped resumes there.")],
     data: Annotated[

@@ -10,7 +10,7 @@ from fedmr_med.data.benchmark import DATA_VARIABLE
 
 
 def download(
-    dataset: Annotated[str, typer.Argument(help="cifar10, cifar100, svhn or fmnist")],
+    dataset: Annotated[str, typer.Argument(help="Name of a dataset: fmnist, svhn, cifar10, cifar100, ...")],
     root: Annotated[
         Path, typer.Option(envvar=DATA_VARIABLE, help="Folder of all datasets; the files go to ROOT/DATASET.")
     ] = Path("data"),

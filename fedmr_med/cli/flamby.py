@@ -55,9 +55,10 @@ def compare(
 ) -> None:
     """Compare our methods with FLamby's on Fed-ISIC2019, under its protocol. Resumes after Ctrl-C or a crash."""
     from fedmr_med.cli.bench import numbers
+    from fedmr_med.data.demo import DEMO
     from fedmr_med.flamby.compare import compare as run
     from fedmr_med.flamby.data import present_centers
-    from fedmr_med.flamby.request import DEMO, CompareRequest
+    from fedmr_med.flamby.request import CompareRequest
     from fedmr_med.flamby.tables import screen_table
     from fedmr_med.report.console import wide_console
     from fedmr_med.results import versioned

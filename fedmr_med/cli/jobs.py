@@ -16,7 +16,7 @@ def group() -> None:
 @app.command()
 def write(
     dataset: Annotated[
-        str | None, typer.Option(help="isic2019, cifar10, cifar100, svhn, fmnist, hyperkvasir, odir or shakespeare.")
+        str | None, typer.Option(help="Name of a dataset: isic2019, fmnist, cifar10, hyperkvasir, odir, ...")
     ] = None,
     method: Annotated[str, typer.Option(help="Name of the method.")] = "fedmr",
     split: Annotated[str | None, typer.Option(help="Partition: P5C2, dir0.5 or iid; default: the paper's.")] = None,

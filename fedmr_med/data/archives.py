@@ -1,23 +1,28 @@
-"""Readers of the benchmark datasets' official files, and of the same data as one .npz.
+"""Readers of image datasets that fit into memory: official files in formats that several share, and .npz.
 
 Nothing is unpacked to disk and nothing in a file can run: pickles are read with an unpickler that knows numpy
-arrays and plain values only. What the images and labels must be is checked in :mod:`fedmr_med.data.benchmark`.
+arrays and plain values only.
 """
 
 import gzip
 import io
 import pickle
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedmr_med.config import TaskConfig
+from fedmr_med.data.base import ArrayFold, SiteData
 from fedmr_med.errors import DataError, FedMRError
+
+if TYPE_CHECKING:  # the records of the datasets use these readers
+    from fedmr_med.data.datasets.base import Dataset, Reader
 
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
@@ -36,51 +41,55 @@ class CifarLayout:
     label_key: bytes
 
 
-CIFAR10 = CifarLayout(
-    "cifar-10-python.tar.gz",
-    "cifar-10-batches-py",
-    tuple(f"data_batch_{number}" for number in range(1, 6)),
-    "test_batch",
-    b"labels",
-)
-CIFAR100 = CifarLayout("cifar-100-python.tar.gz", "cifar-100-python", ("train",), "test", b"fine_labels")
-SVHN_FILES = ("train_32x32.mat", "test_32x32.mat")
-FMNIST_FILES = (
-    "train-images-idx3-ubyte.gz",
-    "train-labels-idx1-ubyte.gz",
-    "t10k-images-idx3-ubyte.gz",
-    "t10k-labels-idx1-ubyte.gz",
-)
+Official = Callable[["Dataset", Path], Folds | None]
+"""Reads a dataset's official files from a place; None where there are none. Raises DataError where one is damaged."""
 
 
-def read_official(dataset: str, place: Path) -> Folds | None:
-    """Read a dataset from its official files.
+def arrays(official: Official | None = None) -> "Reader":
+    """Return the reader of a dataset whose images have one size: official files, or an .npz with the same arrays.
+
+    The reader looks in a file, in the folder that holds the files, and in ``<name>/`` below it. It raises DataError
+    where files are missing, damaged, or hold other images or labels than the dataset has.
 
     Args:
-        dataset: cifar10, cifar100, svhn or fmnist.
-        place: the folder that holds them; for CIFAR also the archive or the extracted folder itself.
-
-    Returns:
-        Training and test set, or None where there is no such file.
-
-    Raises:
-        DataError: a file is damaged, or some files are there and others are not.
+        official: reads the dataset's official files; None knows only the .npz.
     """
-    if dataset in ("cifar10", "cifar100"):
-        return _read_cifar(dataset, place, CIFAR10 if dataset == "cifar10" else CIFAR100)
-    if dataset == "svhn":
-        paths = _find_all(dataset, place, SVHN_FILES)
-        return (_read_svhn(paths[0]), _read_svhn(paths[1])) if paths else None
-    paths = _find_all(dataset, place, FMNIST_FILES)
-    return (_read_idx_pair(dataset, *paths[:2]), _read_idx_pair(dataset, *paths[2:])) if paths else None
+
+    def read(dataset: "Dataset", root: Path, task: TaskConfig) -> SiteData:
+        for place in (root, root / dataset.name):
+            if not place.exists():
+                continue
+            folds = (official and official(dataset, place)) or read_npz(dataset, place)
+            if folds is not None:
+                train, test = (_checked(dataset, *fold, place) for fold in folds)
+                return SiteData(train=train, test=test, class_names=dataset.class_names)
+        raise DataError(f"{root} holds no {dataset.name}: neither its official files nor an .npz. {dataset.how_to_get}")
+
+    return read
 
 
-def read_npz(dataset: str, place: Path) -> Folds | None:
+def _checked(dataset: "Dataset", images: Images, labels: Labels, place: Path) -> ArrayFold:
+    """Return a fold, or refuse other shapes, types and labels than the dataset has."""
+    shape = (dataset.image_size, dataset.image_size, dataset.channels)
+    problem = None
+    if images.dtype != np.uint8 or images.shape[1:] != shape:
+        problem = f"{dataset.name} has uint8 images of {shape}, not {images.dtype} {images.shape[1:]}"
+    elif labels.shape != (len(images),) or len(labels) == 0:
+        problem = f"{len(images)} images do not fit labels of shape {labels.shape}"
+    elif labels.min() < 0 or labels.max() >= dataset.num_classes:
+        last = dataset.num_classes - 1
+        problem = f"{dataset.name} has labels 0 to {last}, not {labels.min()} to {labels.max()}"
+    if problem:
+        raise DataError(f"{place}: {problem}. Get it again: {dataset.how_to_get}")
+    return ArrayFold(images, labels)
+
+
+def read_npz(dataset: "Dataset", place: Path) -> Folds | None:
     """Read ``x_train``, ``y_train``, ``x_test`` and ``y_test``; grey images may lack the channel axis.
 
     Args:
-        dataset: the name to look for and to put into messages.
-        place: the file; or a folder with ``<dataset>.npz`` or just one .npz.
+        dataset: what to look for.
+        place: the file; or a folder with ``<name>.npz`` or just one .npz.
 
     Returns:
         Training and test set, or None where there is no such file.
@@ -91,7 +100,7 @@ def read_npz(dataset: str, place: Path) -> Folds | None:
     path = place
     if place.is_dir():
         candidates = sorted(place.glob("*.npz"))
-        candidates = [path for path in candidates if path.stem == dataset] or candidates
+        candidates = [path for path in candidates if path.stem == dataset.name] or candidates
         if len(candidates) != 1:
             return None
         path = candidates[0]
@@ -102,7 +111,7 @@ def read_npz(dataset: str, place: Path) -> Folds | None:
 
 
 @contextmanager
-def reading(path: Path, dataset: str) -> Iterator[None]:
+def reading(path: Path, dataset: "Dataset") -> Iterator[None]:
     """Turn any failure to parse ``path`` into a DataError that names it and the way to get it again."""
     try:
         yield
@@ -112,26 +121,30 @@ def reading(path: Path, dataset: str) -> Iterator[None]:
         # tarfile, gzip, zlib, pickle, zipfile and scipy.io have no common error, and damage shows up in any of them.
         reason = (str(e).strip() or type(e).__name__).splitlines()[0].rstrip(".")
         raise DataError(
-            f"{path} is damaged or not in the format of {dataset} ({reason}). "
-            f"Get it again with `fedmr-med data download {dataset} --root DIR`."
+            f"{path} is damaged or not in the format of {dataset.name} ({reason}). Get it again: {dataset.how_to_get}"
         ) from e
 
 
-def _read_cifar(dataset: str, place: Path, layout: CifarLayout) -> Folds | None:
-    extracted = (place / layout.test).is_file()
-    candidates = [place] if place.is_file() or extracted else [place / layout.archive, place / layout.folder]
-    path = next((path for path in candidates if path.exists() and path.suffix != ".npz"), None)
-    if path is None:
-        return None
-    names = (*layout.train, layout.test)
-    with reading(path, dataset):
-        if path.is_dir():
-            contents = {name: (path / name).read_bytes() for name in names}
-        else:
-            contents = _read_tar(path, layout.folder, names)
-        batches = [_cifar_batch(contents[name], layout.label_key) for name in names]
-    images, labels = zip(*batches[:-1], strict=True)
-    return (np.concatenate(images), np.concatenate(labels)), batches[-1]
+def cifar(layout: CifarLayout) -> Official:
+    """Return the reader of an official CIFAR archive, of the folder it is in, or of what was extracted from it."""
+
+    def read(dataset: "Dataset", place: Path) -> Folds | None:
+        extracted = (place / layout.test).is_file()
+        candidates = [place] if place.is_file() or extracted else [place / layout.archive, place / layout.folder]
+        path = next((path for path in candidates if path.exists() and path.suffix != ".npz"), None)
+        if path is None:
+            return None
+        names = (*layout.train, layout.test)
+        with reading(path, dataset):
+            if path.is_dir():
+                contents = {name: (path / name).read_bytes() for name in names}
+            else:
+                contents = _read_tar(path, layout.folder, names)
+            batches = [_cifar_batch(contents[name], layout.label_key) for name in names]
+        images, labels = zip(*batches[:-1], strict=True)
+        return (np.concatenate(images), np.concatenate(labels)), batches[-1]
+
+    return read
 
 
 def _read_tar(path: Path, folder: str, names: Iterable[str]) -> dict[str, bytes]:
@@ -180,35 +193,6 @@ class _ArrayUnpickler(pickle.Unpickler):
         return allowed[module, name]
 
 
-def _read_svhn(path: Path) -> tuple[Images, Labels]:
-    """Read one .mat file: X (32, 32, 3, n), y (n, 1) with 10 for the digit 0."""
-    from scipy.io import loadmat
-
-    with reading(path, "svhn"):
-        content = loadmat(path, variable_names=["X", "y"])
-        labels = content["y"].reshape(-1).astype(np.int64)
-        if labels.size == 0 or labels.min() < 1 or labels.max() > 10:
-            raise ValueError("its labels are not 1 to 10")
-        return np.ascontiguousarray(content["X"].transpose(3, 0, 1, 2)), labels % 10
-
-
-def _read_idx_pair(dataset: str, images: Path, labels: Path) -> tuple[Images, Labels]:
-    """Read the images and labels of one fold; the images get a channel axis."""
-    return _read_idx(dataset, images)[..., np.newaxis], _read_idx(dataset, labels).astype(np.int64)
-
-
-def _read_idx(dataset: str, path: Path) -> npt.NDArray[np.uint8]:
-    """Read an idx file of bytes: two zeros, type 8, number of axes, their big-endian lengths, the values."""
-    with reading(path, dataset):
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-            content = stream.read()
-        if len(content) < 4 or content[:3] != b"\x00\x00\x08":
-            raise ValueError("it does not start as an idx file of bytes")
-        header = 4 + 4 * content[3]
-        shape = tuple(int(length) for length in np.frombuffer(content[4:header], dtype=">u4"))
-        return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape).copy()
-
-
 def _npz_fold(content: Any, fold: str) -> tuple[Images, Labels]:
     for key in (f"x_{fold}", f"y_{fold}"):
         if key not in content:
@@ -220,20 +204,17 @@ def _npz_fold(content: Any, fold: str) -> tuple[Images, Labels]:
     return images, labels.reshape(-1).astype(np.int64)
 
 
-def _find_all(dataset: str, folder: Path, names: Iterable[str]) -> list[Path]:
-    """Return the files, gzipped or not; an empty list where there is none of them.
+def find_all(dataset: "Dataset", folder: Path) -> list[Path]:
+    """Return the dataset's files, gzipped or not; an empty list where there is none of them.
 
     Raises:
         DataError: some of them are missing.
     """
     paths = []
-    for name in names:
-        candidates = (folder / name, folder / name.removesuffix(".gz"))
+    for file in dataset.files:
+        candidates = (folder / file.name, folder / file.name.removesuffix(".gz"))
         paths.append(next((path for path in candidates if path.is_file()), candidates[0]))
     missing = [path for path in paths if not path.is_file()]
     if missing and len(missing) < len(paths):
-        raise DataError(
-            f"{missing[0]} is missing beside the other files of {dataset}. "
-            f"Get it with `fedmr-med data download {dataset} --root DIR`."
-        )
+        raise DataError(f"{missing[0]} is missing beside the other files of {dataset.name}. {dataset.how_to_get}")
     return [] if missing else paths

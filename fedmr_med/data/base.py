@@ -45,8 +45,27 @@ class ArrayFold:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Some rows of a fold, without a copy of its items."""
+
+    fold: Fold
+    rows: npt.NDArray[np.int64]
+
+    @property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """The class of each item, (n,) int64."""
+        return self.fold.labels[self.rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
+        return self.fold[int(self.rows[index])]
+
+
+@dataclass(frozen=True)
 class SiteData:
-    """The data of one site.
+    """The data of one site, or a whole dataset that is yet to be partitioned.
 
     Attributes:
         train, test: the two folds, unreadable items already left out.
@@ -65,6 +84,21 @@ class SiteData:
     def num_classes(self) -> int:
         """How many classes the task has, whether or not this site holds them."""
         return len(self.class_names)
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """A dataset in the hands of its clients.
+
+    Attributes:
+        clients: the training data of each client.
+        skipped: what each client left out because it could not be read, one line each.
+        test: the common test set.
+    """
+
+    clients: tuple[Fold, ...]
+    skipped: tuple[tuple[str, ...], ...]
+    test: Fold
 
 
 def class_counts(fold: Fold, num_classes: int) -> npt.NDArray[np.int64]:

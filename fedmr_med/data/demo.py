@@ -4,6 +4,7 @@ Which classes a centre holds in number, rarely or not at all follows Fed-ISIC201
 """
 
 import math
+from pathlib import Path
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from fedmr_med.data.transforms import edge_for
 from fedmr_med.errors import DataError
 from fedmr_med.seeding import numpy_generator
 from fedmr_med.sites import DemoSource
+
+DEMO = Path("demo")
+"""What stands for the demo where a folder with data could be named."""
 
 RARE = 10
 """A class with fewer training images at a centre is rare there: the default policy does not share its prototype."""

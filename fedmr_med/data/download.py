@@ -1,62 +1,27 @@
-"""Getting the benchmark datasets from their official places, checked against their published checksums."""
+"""Getting the datasets from their official places, checked against their published checksums."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedmr_med.data.archives import CIFAR10, CIFAR100, FMNIST_FILES, SVHN_FILES
+from fedmr_med.data.datasets import DATASETS, RemoteFile
 from fedmr_med.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
-
-_CIFAR = "https://www.cs.toronto.edu/~kriz/"
-_SVHN = "http://ufldl.stanford.edu/housenumbers/"
-_FMNIST = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
-
-
-@dataclass(frozen=True)
-class RemoteFile:
-    """A file to download, with the checksum its publisher gives."""
-
-    name: str
-    url: str
-    md5: str
-
-
-def _files(base: str, names: Sequence[str], *md5: str) -> tuple[RemoteFile, ...]:
-    return tuple(RemoteFile(name, base + name, digest) for name, digest in zip(names, md5, strict=True))
-
-
-REMOTE_FILES: dict[str, tuple[RemoteFile, ...]] = {
-    "cifar10": _files(_CIFAR, [CIFAR10.archive], "c58f30108f718f92721af3b95e74349a"),
-    "cifar100": _files(_CIFAR, [CIFAR100.archive], "eb9058c3a382ffc7106e4002c42a8d85"),
-    "svhn": _files(_SVHN, SVHN_FILES, "e26dedcc434d2e4c54c9b2d4a06d8373", "eb5a983be6a315427106f1b164d9cef3"),
-    "fmnist": _files(
-        _FMNIST,
-        FMNIST_FILES,
-        "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-        "25c81989df183df01b3e8a0aad5dffbe",
-        "bef4ecab320f06d8554ea6380940ec79",
-        "bb300cfdad3c16e7a12a480ee83cd310",
-    ),
-}
 
 
 def download_dataset(name: str, root: Path) -> list[Path]:
     """Download a dataset's official files into ``root/<name>`` and return their paths.
 
     Raises:
-        ConfigError: there is nothing to download for this name.
+        ConfigError: there is no such dataset, or nothing to download for it.
         DataError: see :func:`download_files`.
     """
-    if name not in REMOTE_FILES:
-        raise ConfigError(
-            f"{name!r} cannot be downloaded ({', '.join(REMOTE_FILES)} can). Shakespeare is made by the LEAF scripts; "
-            "Fed-ISIC2019, HyperKvasir and ODIR have licences to accept at their own sites."
-        )
-    return download_files(REMOTE_FILES[name], root / name)
+    dataset = DATASETS.get(name)
+    if not dataset.files:
+        raise ConfigError(f"{name!r} cannot be downloaded. {dataset.about or dataset.how_to_get}")
+    return download_files(dataset.files, root / name)
 
 
 def download_files(files: Sequence[RemoteFile], folder: Path) -> list[Path]:

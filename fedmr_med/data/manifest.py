@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import SiteData
@@ -9,6 +10,9 @@ from fedmr_med.data.folds import Row, as_fold, shared_groups, site_data
 from fedmr_med.data.tables import read_table
 from fedmr_med.errors import DataError
 from fedmr_med.sites import ManifestSource, SiteConfig
+
+if TYPE_CHECKING:  # the records of the datasets use this reader
+    from fedmr_med.data.datasets.base import Dataset
 
 COLUMNS = ("image", "label", "fold", "group")
 
@@ -26,6 +30,18 @@ def load_manifest(source: ManifestSource, task: TaskConfig, site: SiteConfig) ->
     if not source.allow_shared_groups:
         _check_groups(path, rows)
     return site_data(source.root, rows, task, site)
+
+
+def read_folder(dataset: "Dataset", root: Path, task: TaskConfig) -> SiteData:
+    """Read a whole dataset that is a folder of images with a ``manifest.csv``.
+
+    Raises:
+        DataError: the folder or the manifest is missing or not valid, or too many images cannot be read.
+    """
+    if not root.is_dir():
+        raise DataError(f"{root} is not a folder. {dataset.how_to_get}")
+    source = ManifestSource(source="manifest", root=root)
+    return load_manifest(source, task, SiteConfig(data=source))
 
 
 def read_manifest(path: Path, class_names: Sequence[str]) -> list[Row]:

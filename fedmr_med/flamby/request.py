@@ -9,13 +9,13 @@ from pydantic import Field, model_validator
 
 from fedmr_med import methods
 from fedmr_med.config import JobConfig
+from fedmr_med.data.demo import DEMO
 from fedmr_med.flamby.published import published
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.schema import Strict
 from fedmr_med.sites import DemoSource, FlambyIsicSource, SiteConfig
 
-DEMO = Path("demo")
 LOCAL, POOLED = "local", "pooled"
 Buffers = Literal["average", "first"]
 

@@ -5,14 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from fedmr_med.config import JobConfig
+from fedmr_med.data.datasets import DATASETS, Dataset
 from fedmr_med.errors import ConfigError
-from fedmr_med.jobs.benchmark import PROTOCOLS, benchmark_job, benchmark_sites, clients_of
+from fedmr_med.jobs.benchmark import benchmark_sites, clients_of
 from fedmr_med.jobs.changes import change
-from fedmr_med.jobs.isic import ISIC, isic_job, isic_sites
+from fedmr_med.jobs.coefficients import coefficients
 from fedmr_med.schema import dump_yaml, validated
+from fedmr_med.sites import SITE_FILE
+
+# From this many clients on, the paper draws ten of them each round.
+MANY_CLIENTS, DRAWN_CLIENTS = 50, 10
 
 # The datasets of the paper's headline, which have a job for FedAvg as well.
-TWO_METHODS = (ISIC, "cifar10", "cifar100", "svhn", "fmnist")
+TWO_METHODS = ("isic2019", "cifar10", "cifar100", "svhn", "fmnist")
 
 
 def job_for(
@@ -27,23 +32,56 @@ def job_for(
     name: str | None = None,
     demo: bool = False,
 ) -> JobConfig:
-    """Return a job on any dataset: ``isic2019``, or one of :data:`fedmr_med.jobs.benchmark.PROTOCOLS`.
+    """Return a job on any dataset with the settings of its record: the paper's.
 
-    The arguments are those of :func:`fedmr_med.jobs.benchmark.benchmark_job`; ``demo`` starts from the settings for the
-    demo of ISIC2019.
+    Args:
+        dataset: name of the dataset.
+        method: name of the method; its options are the paper's coefficients for the dataset and split, where
+            known.
+        split: how the data is partitioned; None takes the paper's most class-disjoint split.
+        clients: how many clients, where the split does not say.
+        model: another network than the dataset's own.
+        seed: seed of the model, the partition and all that follows.
+        changes: other settings, nested like ``fedmr.yaml``, or with dotted keys as
+            :func:`fedmr_med.jobs.changes.parse_settings` returns them.
+        name: name of the job; None makes one.
+        demo: start from the settings for the dataset's demo.
 
     Raises:
         ConfigError: something is not known or not valid.
     """
-    if dataset != ISIC:
-        return benchmark_job(
-            dataset, method, split=split, clients=clients, model=model, seed=seed, changes=changes, name=name
-        )
-    if split or clients:
-        raise ConfigError("isic2019 is not dealt: its hospitals hold their own data.")
-    base = isic_job(method).for_demo() if demo else isic_job(method)
-    other = {"name": name or base.name, "seed": seed} | ({"model": {"name": model}} if model else {})
-    job = validated(JobConfig, base.model_dump(mode="json") | other, "the job for isic2019")
+    record = DATASETS.get(dataset)
+    if record.sites and (split or clients):
+        raise ConfigError(f"{dataset} is already partitioned by hospital; drop --split and --clients.")
+    paper = record.protocol
+    split = split or paper.split
+    number = clients_of(dataset, split, clients)
+    drawn = DRAWN_CLIENTS if number >= MANY_CLIENTS else None
+    other = model is not None and model != paper.model
+    content = {
+        "name": name or "_".join(filter(None, (record.short_name or dataset, method, split))),
+        "task": {
+            "dataset": dataset,
+            "class_names": record.class_names,
+            "image_size": record.image_size,
+            "channels": record.channels,
+            "transform": paper.transform,
+            "split": split,
+        },
+        "model": {"name": model or paper.model, "options": {} if other else dict(paper.model_options)},
+        "method": {"name": method, "options": coefficients(dataset, split, method)},
+        "train": {"optimizer": "sgd", "lr": 0.01, "momentum": 0.9, "batch_size": 128, "epochs": 10},
+        "federation": {
+            "rounds": paper.rounds_by_clients.get(number, paper.rounds),
+            "sites_per_round": drawn,
+            "min_sites": drawn or number,
+        },
+        "seed": seed,
+    }
+    job = validated(JobConfig, content, f"the job for {dataset}").override(dict(paper.settings))
+    # The demo's options of a network are for the dataset's own.
+    settings = {key: value for key, value in paper.demo.items() if not (other and key == "model")}
+    job = job.override(settings) if demo else job.model_copy(update={"demo": settings})
     return change(job, changes or {})
 
 
@@ -60,24 +98,40 @@ def any_job(
 
     Args:
         dataset, method, clients, arguments: see :func:`job_for`.
-        share: share of the clients that share their prototypes; the hospitals of ISIC2019 decide themselves.
-        sites: folder with one folder per hospital, for ``isic2019``.
+        share: share of the clients that share their prototypes; hospitals with their own data decide themselves.
+        sites: folder with one folder per hospital, for a dataset whose hospitals hold their own data.
 
     Raises:
         ConfigError: something is not known or not valid.
     """
     job = job_for(dataset, method, clients=clients, **arguments)
-    if dataset == ISIC:
+    record = DATASETS.get(dataset)
+    if record.sites:
         if share != 1:
-            raise ConfigError("The hospitals of isic2019 decide for themselves what they share: edit their site.yaml.")
-        return job, isic_sites(sites)
+            raise ConfigError(
+                f"The hospitals of {dataset} decide for themselves what they share: edit their site.yaml."
+            )
+        return job, _site_files(record, sites)
     configs = benchmark_sites(clients_of(dataset, job.task.split, clients), share=share, seed=job.seed)
     return job, {site: dump_yaml(config) for site, config in configs.items()}
+
+
+def _site_files(dataset: Dataset, sites: Path) -> dict[str, str]:
+    """Return the ``site.yaml`` of the hospitals of a dataset, below a sites folder."""
+    content = {}
+    for hospital in dataset.sites:
+        path = sites / hospital / SITE_FILE
+        if not path.is_file():
+            raise ConfigError(f"{path} does not exist; --sites must name a folder with one folder per hospital.")
+        content[hospital] = path.read_text(encoding="utf-8")
+    return content
 
 
 def checked_in(sites: Path) -> list[tuple[JobConfig, dict[str, str]]]:
     """Return the jobs of the ``jobs/`` folder: each dataset with the paper's settings."""
     jobs = [(dataset, method) for dataset in TWO_METHODS for method in ("fedmr", "fedavg")]
-    jobs += [(dataset, "fedmr") for dataset in PROTOCOLS if dataset not in TWO_METHODS]
-    names = {ISIC: "isic"}
-    return [any_job(d, method, name=f"{names.get(d, d)}_{method}", sites=sites) for d, method in jobs]
+    jobs += [(dataset, "fedmr") for dataset in ("hyperkvasir", "odir", "shakespeare")]
+    return [
+        any_job(dataset, method, name=f"{DATASETS.get(dataset).short_name or dataset}_{method}", sites=sites)
+        for dataset, method in jobs
+    ]

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from fedmr_med.models.base import Network
 
-# LEAF's 80 characters and one symbol for everything else, see fedmr_med.data.shakespeare.
+# LEAF's 80 characters and one symbol for everything else, see fedmr_med.data.datasets.shakespeare.
 VOCABULARY_SIZE = 81
 
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 from fedmr_med import methods
 from fedmr_med.config import JobConfig
+from fedmr_med.data.datasets import DATASETS
 from fedmr_med.data.synthetic import write_synthetic
 from fedmr_med.flare.persistor import initial_state
-from fedmr_med.jobs.benchmark import benchmark_job, benchmark_sites
+from fedmr_med.jobs.benchmark import benchmark_sites
+from fedmr_med.jobs.catalog import job_for
 from fedmr_med.models import state_arrays
 from fedmr_med.perf.measure import Figure
 from fedmr_med.perf.workload import Case, Client
@@ -21,9 +23,9 @@ WIRES = ("float32", "float16")
 
 def runner_figure(folder: Path, *, clients: int, rounds: int) -> Figure:
     """Measure what the runner itself costs per client task: all but training, prototype pass and scoring."""
-    data = write_synthetic("fmnist", folder / "data")
+    data = write_synthetic(DATASETS.get("fmnist"), folder / "data")
     changes = {"train.updates": 2, "train.batch_size": 8, "federation.rounds": rounds}
-    job = benchmark_job("fmnist", "fedmr", split="iid", clients=clients, model="small_cnn", changes=changes)
+    job = job_for("fmnist", "fedmr", split="iid", clients=clients, model="small_cnn", changes=changes)
     sites = benchmark_sites(clients, root=data, holds_test=False)
     milliseconds = []
     for repetition in range(2):

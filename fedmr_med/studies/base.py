@@ -8,13 +8,12 @@ from typing import Any
 
 from fedmr_med.bench.compare import complete
 from fedmr_med.bench.outputs import RESULTS
-from fedmr_med.bench.runs import DEMO, Run
-from fedmr_med.data.benchmark import MANIFESTS, SHAKESPEARE
-from fedmr_med.data.flamby_isic import HOSPITALS
+from fedmr_med.bench.runs import Run
+from fedmr_med.data.datasets import DATASETS
+from fedmr_med.data.demo import DEMO
 from fedmr_med.data.synthetic import write_synthetic
-from fedmr_med.jobs.benchmark import PROTOCOLS, clients_of, protocol
+from fedmr_med.jobs.benchmark import clients_of
 from fedmr_med.jobs.catalog import job_for
-from fedmr_med.jobs.isic import ISIC, isic_job
 from fedmr_med.report.html import Picture
 from fedmr_med.results import RunResult, RunResults, write_result
 from fedmr_med.schema import read_yaml
@@ -44,21 +43,23 @@ class Budget:
 
     def model(self, dataset: str) -> str | None:
         """Return the network; None is the paper's."""
-        if self.name == "full" or dataset == SHAKESPEARE:
+        record = DATASETS.get(dataset)
+        if self.name == "full" or record.kind == "texts":
             return None
-        return "small_cnn" if self.name == "smoke" or dataset == "fmnist" else "narrow_resnet"
+        return "small_cnn" if self.name == "smoke" or record.channels == 1 else "narrow_resnet"
 
     def changes(self, dataset: str) -> dict[str, Any]:
         """Return the settings that are not the paper's, by dotted key."""
         if self.name == "full":
             return {}
-        photographs = dataset in MANIFESTS or dataset == ISIC
+        record = DATASETS.get(dataset)
+        texts, photographs = record.kind == "texts", record.kind == "photographs"
         if self.name == "cpu":
-            budget: dict[str, Any] = {"federation.rounds": 20, "train.epochs": 1 if dataset == SHAKESPEARE else 3}
-            if dataset == ISIC:
+            budget: dict[str, Any] = {"federation.rounds": 20, "train.epochs": 1 if texts else 3}
+            if record.sites:
                 budget = {"federation.rounds": 9, "train.updates": 20}
             return budget | ({"task.image_size": 64} if photographs else {})
-        small = {"hidden": 8, "layers": 1} if dataset == SHAKESPEARE else {"width": 4, "feature_size": 16}
+        small = {"hidden": 8, "layers": 1} if texts else {"width": 4, "feature_size": 16}
         budget = {"federation.rounds": 2, "train.updates": 2, "train.batch_size": 8}
         if photographs:
             budget |= {"task.image_size": 20, "task.transform": "plain", "loss.name": "cross_entropy"}
@@ -148,7 +149,8 @@ class Setting:
     def root(self, dataset: str) -> Path | None:
         """Return the folder of a dataset; None where the environment has to name it."""
         if self.stand_ins:
-            return DEMO if dataset == ISIC else write_synthetic(dataset, self.out / "synthetic" / dataset)
+            record = DATASETS.get(dataset)
+            return DEMO if record.has_demo else write_synthetic(record, self.out / "synthetic" / dataset)
         if self.data is None:
             return None
         return self.data / dataset if (self.data / dataset).exists() else self.data
@@ -178,7 +180,7 @@ class Setting:
             changes=changes | dict(self.settings),
             demo=root == DEMO,
         )
-        number = len(HOSPITALS) if dataset == ISIC else clients_of(dataset, job.task.split, clients)
+        number = clients_of(dataset, job.task.split, clients)
         fraction = 1.0 if self.stand_ins else self.budget.fractions.get(dataset, 1.0)
         return Run(label, job, number, root=root, fraction=fraction, share=share)
 
@@ -198,14 +200,13 @@ class Setting:
         for dataset in datasets:
             changes = self.budget.changes(dataset) | dict(self.settings)
             model = self.budget.model(dataset)
-            paper = PROTOCOLS[dataset].model if dataset in PROTOCOLS else isic_job("fedavg").model.name
-            parts = [f"{model} instead of {paper}"] if model else []
+            parts = [f"{model} instead of {DATASETS.get(dataset).protocol.model}"] if model else []
             parts += [f"{key} {value}" for key, value in changes.items()]
             if not self.stand_ins and dataset in self.budget.fractions:
                 parts.append(f"{100 * self.budget.fractions[dataset]:g} % of the training data")
             if parts:
                 lines.append(f"{dataset}: {'; '.join(parts)}.")
-        if any(name in PROTOCOLS and protocol(name).transform == "crop_flip" for name in datasets):
+        if any(DATASETS.get(name).protocol.transform == "crop_flip" for name in datasets):
             lines.append("CIFAR images are cropped and flipped; the paper does not mention augmentation.")
         lines.append(f"Seeds {', '.join(map(str, self.seeds))}; the paper does not say how many it used.")
         return lines

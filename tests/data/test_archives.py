@@ -7,13 +7,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmr_med.data.archives import CIFAR10, FMNIST_FILES, read_npz, read_official
-from fedmr_med.data.benchmark import DATASETS
+from fedmr_med.data.archives import Folds, cifar
+from fedmr_med.data.archives import read_npz as read_npz_of
+from fedmr_med.data.datasets import DATASETS, cifar100, fmnist, svhn
+from fedmr_med.data.datasets.cifar10 import LAYOUT as CIFAR10
 from fedmr_med.errors import DataError
-from tests.helpers.archives import cifar_batch, mini_arrays, write_mini, write_tar
+from tests.helpers.archives import ARRAYS, cifar_batch, mini_arrays, write_mini, write_tar
+
+OFFICIAL = {
+    "cifar10": cifar(CIFAR10),
+    "cifar100": cifar(cifar100.LAYOUT),
+    "svhn": svhn.read_official,
+    "fmnist": fmnist.read_official,
+}
 
 
-@pytest.mark.parametrize("name", DATASETS)
+def read_official(name: str, place: Path) -> Folds | None:
+    return OFFICIAL[name](DATASETS.get(name), place)
+
+
+def read_npz(name: str, place: Path) -> Folds | None:
+    return read_npz_of(DATASETS.get(name), place)
+
+
+@pytest.mark.parametrize("name", ARRAYS)
 def test_official_files_give_back_what_was_written(name, tmp_path: Path):
     written = write_mini(name, tmp_path, per_class=2, test_per_class=1)
     folds = read_official(name, tmp_path)
@@ -40,7 +57,7 @@ def test_fmnist_is_read_without_gzip_too(tmp_path: Path):
     import gzip
 
     (images, _), _ = write_mini("fmnist", tmp_path)
-    packed = tmp_path / FMNIST_FILES[0]
+    packed = tmp_path / DATASETS.get("fmnist").files[0].name
     packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
     packed.unlink()
     folds = read_official("fmnist", tmp_path)
@@ -48,13 +65,13 @@ def test_fmnist_is_read_without_gzip_too(tmp_path: Path):
     assert np.array_equal(folds[0][0], images)
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", ARRAYS)
 def test_nothing_is_found_in_an_empty_folder(name, tmp_path: Path):
     assert read_official(name, tmp_path) is None
     assert read_npz(name, tmp_path) is None
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", ARRAYS)
 def test_every_truncated_file_is_refused_by_name(name, tmp_path: Path):
     write_mini(name, tmp_path, per_class=3)
     for path in sorted(tmp_path.iterdir()):

@@ -6,17 +6,19 @@ import numpy as np
 import pytest
 
 from fedmr_med.config import TaskConfig
-from fedmr_med.data.archives import CIFAR10
-from fedmr_med.data.benchmark import DATA_VARIABLE, DATASETS, MANIFESTS, load_benchmark, load_test, read_dataset
+from fedmr_med.data.base import SiteData
+from fedmr_med.data.benchmark import DATA_VARIABLE, load_benchmark, load_test
+from fedmr_med.data.datasets import DATASETS
+from fedmr_med.data.datasets.cifar10 import LAYOUT as CIFAR10
+from fedmr_med.data.datasets.shakespeare import CHARACTERS
 from fedmr_med.data.partition import partition
-from fedmr_med.data.shakespeare import CHARACTERS
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.sites import BenchmarkSource
-from tests.helpers.archives import cifar_batch, write_mini, write_mini_shakespeare, write_tar
+from tests.helpers.archives import ARRAYS, cifar_batch, write_mini, write_mini_shakespeare, write_tar
 
 
 def task_of(name: str, split: str | None = "P5C2") -> TaskConfig:
-    info = DATASETS[name]
+    info = DATASETS.get(name)
     return TaskConfig(
         dataset=name, class_names=info.class_names, image_size=info.image_size, transform="none", split=split
     )
@@ -26,17 +28,13 @@ def source_of(root: Path | None, client: int = 0, clients: int = 5, **settings) 
     return BenchmarkSource(source="benchmark", client=client, clients=clients, root=root, **settings)
 
 
-def test_the_table_has_the_right_numbers_of_classes():
-    assert {name: (i.num_classes, i.image_size, i.channels) for name, i in DATASETS.items()} == {
-        "cifar10": (10, 32, 3),
-        "cifar100": (100, 32, 3),
-        "svhn": (10, 32, 3),
-        "fmnist": (10, 28, 1),
-    }
-    assert all(len(set(info.class_names)) == info.num_classes for info in DATASETS.values())
+def read_dataset(name: str, root: Path) -> SiteData:
+    dataset = DATASETS.get(name)
+    assert dataset.read is not None
+    return dataset.read(dataset, root, task_of(name))
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", ARRAYS)
 def test_every_dataset_is_read_from_its_folder_and_from_the_folder_above(name, tmp_path: Path):
     (images, labels), (_, test_labels) = write_mini(name, tmp_path / name, per_class=2)
     for root in (tmp_path, tmp_path / name):
@@ -44,7 +42,7 @@ def test_every_dataset_is_read_from_its_folder_and_from_the_folder_above(name, t
         assert np.array_equal(dataset.train.items, images)
         assert np.array_equal(dataset.train.labels, labels)
         assert np.array_equal(dataset.test.labels, test_labels)
-        assert dataset.class_names == DATASETS[name].class_names
+        assert dataset.class_names == DATASETS.get(name).class_names
 
 
 def test_labels_beyond_the_classes_are_refused(tmp_path: Path):
@@ -81,8 +79,11 @@ def test_missing_data_names_the_folder_and_the_command(tmp_path: Path, monkeypat
     monkeypatch.delenv(DATA_VARIABLE, raising=False)
     with pytest.raises(DataError, match=rf"{DATA_VARIABLE}.*fedmr-med data download svhn"):
         load_benchmark(source_of(None), task_of("svhn"), seed=0)
-    with pytest.raises(ConfigError, match=r"'mnist'.*cifar10"):
-        read_dataset("mnist", tmp_path)
+    task = task_of("fmnist").model_copy(update={"dataset": "mnist"})
+    with pytest.raises(ConfigError, match=r"task\.dataset: 'mnist'.*cifar10.*Did you mean fmnist"):
+        load_benchmark(source_of(tmp_path), task, seed=0)
+    with pytest.raises(ConfigError, match="the sites of isic2019 hold their own data"):
+        load_benchmark(source_of(tmp_path), task_of("isic2019"), seed=0)
 
 
 def test_the_environment_names_the_folder_of_all_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -155,7 +156,7 @@ def write_manifest(folder: Path, name: str, per_class: int = 3) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     lines = ["image,label,fold"]
-    for number, label in enumerate(MANIFESTS[name].class_names):
+    for number, label in enumerate(DATASETS.get(name).class_names):
         for copy in range(per_class + 1):
             grey = np.full((12, 16, 3), 10 * number + copy, np.uint8)
             Image.fromarray(grey).save(folder / f"{label}_{copy}.png")
@@ -167,7 +168,7 @@ def test_folders_with_a_manifest_are_dealt_like_archives(tmp_path: Path, monkeyp
     monkeypatch.setenv("FEDMR_MED_CACHE", str(tmp_path / "cache"))
     write_manifest(tmp_path / "odir", "odir")
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
-    info = MANIFESTS["odir"]
+    info = DATASETS.get("odir")
     task = TaskConfig(dataset="odir", class_names=info.class_names, image_size=8, transform="plain", split="P4C2")
     sites = [load_benchmark(source_of(None, c, 4), task, seed=0) for c in range(4)]
     assert [np.unique(site.train.labels).tolist() for site in sites] == [[0, 1], [2, 3], [4, 5], [6, 7]]

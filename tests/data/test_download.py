@@ -5,6 +5,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,11 +14,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from fedmr_med.data import download as module
-from fedmr_med.data.benchmark import DATASETS, read_dataset
-from fedmr_med.data.download import REMOTE_FILES, RemoteFile, download_dataset, download_files
+from fedmr_med.data.datasets import DATASETS, RemoteFile
+from fedmr_med.data.download import download_dataset, download_files
 from fedmr_med.errors import ConfigError, DataError
-from tests.helpers.archives import write_mini
+from tests.data.test_benchmark import read_dataset
+from tests.helpers.archives import ARRAYS, write_mini
 
 
 class Server(ThreadingHTTPServer):
@@ -82,8 +83,8 @@ def test_a_missing_file_and_a_dead_server_are_named(server: Server, tmp_path: Pa
 
 
 def test_the_published_files_are_those_the_readers_look_for(tmp_path: Path):
-    assert set(REMOTE_FILES) == set(DATASETS)
-    for name, files in REMOTE_FILES.items():
+    for name in ARRAYS:
+        files = DATASETS.get(name).files
         write_mini(name, tmp_path / name, per_class=1)
         assert sorted(path.name for path in (tmp_path / name).iterdir()) == sorted(file.name for file in files)
         assert all(re.fullmatch("[0-9a-f]{32}", file.md5) and file.url.endswith(file.name) for file in files)
@@ -94,8 +95,9 @@ def test_the_command_downloads_a_dataset_that_can_be_read(server: Server, tmp_pa
 
     served = tmp_path / "served"
     write_mini("fmnist", served)
-    files = tuple(remote(server, file.name, (served / file.name).read_bytes()) for file in REMOTE_FILES["fmnist"])
-    monkeypatch.setitem(module.REMOTE_FILES, "fmnist", files)
+    record = DATASETS.get("fmnist")
+    files = tuple(remote(server, file.name, (served / file.name).read_bytes()) for file in record.files)
+    monkeypatch.setitem(DATASETS._items, "fmnist", replace(record, files=files))
     app = typer.Typer()
     app.command()(download)
     result = CliRunner().invoke(app, ["fmnist", "--root", str(tmp_path / "data"), "--json"])
@@ -105,5 +107,9 @@ def test_the_command_downloads_a_dataset_that_can_be_read(server: Server, tmp_pa
 
 
 def test_names_that_cannot_be_downloaded_are_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"'isic2019' cannot be downloaded \(cifar10, cifar100, svhn, fmnist can\)"):
+    with pytest.raises(ConfigError, match=r"'isic2019' cannot be downloaded\. Fed-ISIC2019 has a licence"):
         download_dataset("isic2019", tmp_path)
+    with pytest.raises(ConfigError, match=r"'shakespeare' cannot be downloaded.*LEAF scripts"):
+        download_dataset("shakespeare", tmp_path)
+    with pytest.raises(ConfigError, match=r"'cifar' is not one of .* Did you mean cifar10"):
+        download_dataset("cifar", tmp_path)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmr_med.jobs.benchmark import PROTOCOLS, benchmark_sites
+from fedmr_med.jobs.benchmark import benchmark_sites
 from fedmr_med.jobs.catalog import any_job
 from fedmr_med.jobs.folder import write_job
 from fedmr_med.runner import Federation
@@ -21,7 +21,8 @@ from tests.helpers.simulator import Simulation, change_job, simulate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-JOBS = [path.name for path in sorted((REPOSITORY / "jobs").iterdir()) if path.name.split("_")[0] in PROTOCOLS]
+FOLDERS = [path for path in sorted((REPOSITORY / "jobs").iterdir()) if path.is_dir()]
+JOBS = [path.name for path in FOLDERS if not path.name.startswith("isic")]
 COMPARED = ("fedavg", "fedmr", "feddc")
 SPLIT, CLIENTS = "P3C4", 3
 NO_DATA = "no data"

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from fedmr_med.cli import app
 from fedmr_med.comparison.run import Progress
 from fedmr_med.data.cache import CACHE_VARIABLE
+from fedmr_med.data.demo import DEMO
 from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER
 from fedmr_med.errors import ConfigError, DataError, FedMRError
 from fedmr_med.flamby import checkout
@@ -20,7 +21,7 @@ from fedmr_med.flamby.compare import compare
 from fedmr_med.flamby.data import load_data, present_centers
 from fedmr_med.flamby.loaders import ConcatFold, SubsetFold
 from fedmr_med.flamby.published import published
-from fedmr_med.flamby.request import DEMO, CompareRequest
+from fedmr_med.flamby.request import CompareRequest
 from fedmr_med.flamby.results import FlambyResults
 from fedmr_med.flamby.runs import FlambyRun
 from fedmr_med.flamby.training import average_buffers

@@ -14,16 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from fedmr_med.data.archives import CIFAR10, CIFAR100, FMNIST_FILES, CifarLayout
-from fedmr_med.data.benchmark import DATASETS
-from fedmr_med.data.shakespeare import CHARACTERS, TEXT_LENGTH
+from fedmr_med.data.archives import CifarLayout
+from fedmr_med.data.datasets import DATASETS, cifar10, cifar100
+from fedmr_med.data.datasets.shakespeare import CHARACTERS, TEXT_LENGTH
 
 Fold = tuple[np.ndarray, np.ndarray]
+ARRAYS = ("cifar10", "cifar100", "svhn", "fmnist")
+"""The datasets whose images come as arrays of one size."""
 
 
 def mini_arrays(name: str, per_class: int = 6, test_per_class: int = 2, seed: int = 0) -> tuple[Fold, Fold]:
     """Return (images, labels) of train and test: noise around a brightness that depends on the class."""
-    info = DATASETS[name]
+    info = DATASETS.get(name)
     generator = np.random.default_rng(seed)
     folds = []
     for count in (per_class, test_per_class):
@@ -41,14 +43,14 @@ def write_mini(
     folder.mkdir(parents=True, exist_ok=True)
     train, test = mini_arrays(name, per_class, test_per_class, seed)
     if name in ("cifar10", "cifar100"):
-        _write_cifar(folder, CIFAR10 if name == "cifar10" else CIFAR100, train, test)
+        _write_cifar(folder, cifar10.LAYOUT if name == "cifar10" else cifar100.LAYOUT, train, test)
     elif name == "svhn":
         _write_svhn(folder / "train_32x32.mat", *train)
         _write_svhn(folder / "test_32x32.mat", *test)
     else:
         arrays = (train[0][..., 0], train[1], test[0][..., 0], test[1])
-        for file, array in zip(FMNIST_FILES, arrays, strict=True):
-            with gzip.open(folder / file, "wb") as stream:
+        for file, array in zip(DATASETS.get(name).files, arrays, strict=True):
+            with gzip.open(folder / file.name, "wb") as stream:
                 stream.write(struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape))
                 stream.write(array.astype(np.uint8).tobytes())
     return train, test

@@ -6,7 +6,8 @@ from typing import Any
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold
 from fedmr_med.data.benchmark import load_test
-from fedmr_med.jobs.benchmark import benchmark_job, benchmark_sites, clients_of
+from fedmr_med.jobs.benchmark import benchmark_sites, clients_of
+from fedmr_med.jobs.catalog import job_for
 from fedmr_med.runner import Federation
 
 # So few features and steps that a round of five clients takes a tenth of a second.
@@ -21,7 +22,7 @@ TINY = {
 def tiny_job(method: str = "fedmr", /, split: str = "P5C2", **arguments: Any) -> JobConfig:
     """Return a job on Fashion-MNIST of two steps a round."""
     changes = TINY | arguments.pop("changes", {})
-    return benchmark_job("fmnist", method, split=split, model="small_cnn", changes=changes, **arguments)
+    return job_for("fmnist", method, split=split, model="small_cnn", changes=changes, **arguments)
 
 
 def tiny_federation(job: JobConfig, data: Path, folder: Path, *, central: bool = True, share: float = 1) -> Federation:

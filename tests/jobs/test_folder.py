@@ -8,8 +8,8 @@ import pytest
 
 from fedmr_med import methods, models
 from fedmr_med.config import JOB_FILE, load_job
+from fedmr_med.data.datasets import DATASETS
 from fedmr_med.errors import ConfigError
-from fedmr_med.jobs.benchmark import PROTOCOLS
 from fedmr_med.jobs.catalog import any_job, checked_in
 from fedmr_med.jobs.folder import write_job
 from fedmr_med.jobs.isic import isic_job
@@ -53,7 +53,7 @@ def test_a_job_is_complete(name: str) -> None:
     _, *names = json.loads((folder / "meta.json").read_text())["deploy_map"]["app"]
     sites = {site: load_site(folder / "app" / "config" / "sites" / site / "site.yaml") for site in names}
     assert len(sites) >= job.federation.min_sites
-    if job.task.dataset in PROTOCOLS:
+    if not DATASETS.get(job.task.dataset).sites:
         assert names == [f"client-{k}" for k in range(1, len(sites) + 1)]
         numbers = [(site.data.client, site.data.clients) for site in sites.values() if site.data.source == "benchmark"]
         assert numbers == [(client, len(sites)) for client in range(len(sites))]
@@ -97,7 +97,10 @@ def test_isic_jobs_can_be_changed_too() -> None:
     job, sites = any_job("isic2019", "fedprox", changes={"train.lr": 0.5}, sites=SITES, name="mine")
     assert (job.name, job.method.options, job.train.lr, len(sites)) == ("mine", {"mu": 0.001}, 0.5, 6)
     assert job.demo == isic_job("fedprox").demo
-    with pytest.raises(ConfigError, match="not dealt"):
+    other, _ = any_job("isic2019", "fedprox", model="small_cnn", sites=SITES)
+    for effective in (other, other.for_demo()):
+        assert (effective.model.name, effective.model.options) == ("small_cnn", {})
+    with pytest.raises(ConfigError, match="already partitioned by hospital; drop --split"):
         any_job("isic2019", "fedavg", split="P5C2", sites=SITES)
 
 

@@ -12,7 +12,8 @@ from fedmr_med.flare.aggregator import PrototypeAggregator
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.flare.guard import PolicyGuard
 from fedmr_med.flare.in_process import close_round, offer
-from fedmr_med.jobs.benchmark import benchmark_job, benchmark_sites
+from fedmr_med.jobs.benchmark import benchmark_sites
+from fedmr_med.jobs.catalog import job_for
 from fedmr_med.runner import Federation
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire import codec as wire
@@ -57,7 +58,7 @@ def federation(wire_type: str, data: Path, folder: Path) -> GlobalState:
         "federation.rounds": 1,
         "federation.wire": wire_type,
     }
-    job: JobConfig = benchmark_job("fmnist", "fedmr", split="P5C2", model="small_cnn", changes=changes)
+    job: JobConfig = job_for("fmnist", "fedmr", split="P5C2", model="small_cnn", changes=changes)
     return Federation(job, benchmark_sites(5, root=data), folder).run()
 
 

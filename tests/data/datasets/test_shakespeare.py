@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedmr_med import models
-from fedmr_med.data.shakespeare import CHARACTERS, OTHER, deal_speakers, encode, read_speakers
+from fedmr_med.data.datasets.shakespeare import CHARACTERS, OTHER, encode, read_clients, read_speakers
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.models.char_lstm import VOCABULARY_SIZE
 from tests.helpers.archives import write_mini_shakespeare
@@ -83,13 +83,13 @@ def test_the_seed_draws_the_speakers(tmp_path: Path):
     write_mini_shakespeare(tmp_path, speakers=8)
 
     def drawn(seed: int) -> list[bytes]:
-        return [speaker.fold.items.tobytes() for speaker in deal_speakers(tmp_path, 4, seed)[0]]
+        return [fold.items.tobytes() for fold in read_clients(tmp_path, 4, seed).clients]
 
     assert len(set(drawn(0))) == 4
     assert drawn(0) == drawn(0)
     assert len({tuple(drawn(seed)) for seed in range(5)}) > 1
     with pytest.raises(ConfigError, match=r"8 speakers .*too few for 9 clients"):
-        deal_speakers(tmp_path, 9, 0)
+        read_clients(tmp_path, 9, 0)
 
 
 def test_the_lstm_learns_the_rule_of_the_small_files():
