@@ -12,10 +12,9 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.schema import Strict, read_yaml, validated
+from fedmr_med.schema import NAME_PATTERN, Strict, read_yaml, validated
 
 JOB_FILE = "fedmr.yaml"
-CHAIN_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 class TaskConfig(Strict):
@@ -155,7 +154,7 @@ class JobConfig(Strict):
     federation: FederationConfig
     seed: int = Field(0, ge=0)
     policy: SitePolicy = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="per_class")
-    chain: str | None = Field(None, pattern=f"^{CHAIN_PATTERN}$")
+    chain: str | None = Field(None, pattern=f"^{NAME_PATTERN}$")
     demo: dict[str, Any] = {}
 
     @model_validator(mode="after")

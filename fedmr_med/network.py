@@ -1,8 +1,10 @@
-"""The network of a job: the same on the server and at every site."""
+"""The network of a job, the same on the server and at every site, and the form of the replies that follows from it."""
 
 from fedmr_med import methods, models
+from fedmr_med.arrays import forms_of
 from fedmr_med.config import JobConfig
 from fedmr_med.seeding import torch_stream
+from fedmr_med.wire.form import ReplyForm
 
 
 def build_network(job: JobConfig, *, pretrained: bool = False) -> models.Network:
@@ -21,3 +23,17 @@ def build_network(job: JobConfig, *, pretrained: bool = False) -> models.Network
     if job.train.compile:
         network.compile()
     return network
+
+
+def reply_form(job: JobConfig) -> ReplyForm:
+    """Return the form of the job's replies."""
+    network = build_network(job)
+    arrays, names = models.state_arrays(network), models.parameter_names(network)
+    parameters = {name: array for name, array in arrays.items() if name in names}
+    return ReplyForm(
+        class_names=job.task.class_names,
+        feature_size=network.feature_size,
+        model=forms_of(arrays),
+        payload=methods.build(job.method).server().payload_forms(parameters),
+        halved=job.federation.halved(names),
+    )

@@ -7,7 +7,7 @@ The history of a chain is part of its checkpoint, so that a summary covers a run
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue
 
@@ -294,11 +294,6 @@ def read_result(path: Path, model: type[M]) -> M:
             "Remove it or write to another folder."
         )
     return validated(model, content, str(path), ResultsError)
-
-
-def run_result(history: History, **about: Any) -> dict[str, Any]:
-    """Return one entry of ``results.json`` as JSON values, with the whole history of a chain."""
-    return RunResult.of(RunSetup(**about), history, whole=True).model_dump(mode="json")
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,38 +1,42 @@
 """A whole federation in one process, for studies with many clients.
 
-It runs the same executor and aggregator as a FLARE job, with the same messages between them. Only FLARE's
-transport is left out, and with it a process per client task. One network goes from site to site, replies are
+It runs the same sites and the same server as a FLARE job, with the same messages between them. Only FLARE is left
+out, and with it a process per client task. One network goes from site to site, replies are
 added up as they come, and what a site keeps from round to round is on disk: memory does not grow with the number
 of sites.
 """
 
+import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedmr_med import data, methods, models
+from fedmr_med import data, models
 from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
 from fedmr_med.data.base import Fold
 from fedmr_med.data.loading import Batches
-from fedmr_med.errors import ConfigError, DataError
-from fedmr_med.flare.aggregator import PrototypeAggregator
-from fedmr_med.flare.in_process import TRAIN, VALIDATE, Shareable, ask, close_round, offer
-from fedmr_med.flare.persistor import CHECKPOINT, initial_state
+from fedmr_med.errors import ConfigError, DataError, FedMRError, WireError
 from fedmr_med.metrics import Scores, scores
 from fedmr_med.network import build_network
+from fedmr_med.process import kept_memory
+from fedmr_med.report.lines import refused_line
 from fedmr_med.server.aggregation import evaluation
-from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint
+from fedmr_med.server.chain import Chain
+from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.sampling import draw_sites
-from fedmr_med.server.state import GlobalState
+from fedmr_med.server.state import GlobalState, train_task
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.training import evaluate
 from fedmr_med.sites import SiteConfig
-from fedmr_med.wire import codec as wire
+from fedmr_med.wire.codec import decode_task, encode_reply, encode_task
 
 SERVER, CLIENT_STATE = "server", "client_state"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -79,8 +83,7 @@ class Federation:
         self.folder = folder
         self.costs = Costs()
         check_sites(job, sites)
-        self._method_server = methods.build(job.method).server()
-        self._aggregator = PrototypeAggregator(job, in_order=True)
+        self._chain = Chain(folder, job)
         self._network = build_network(job)
         self._test_batches: Batches | None = None
         if test is not None:
@@ -97,33 +100,39 @@ class Federation:
             CheckpointError: the folder's checkpoint belongs to another configuration.
             FedMRError: a site failed, or too few replies of a round were usable.
         """
-        state = initial_state(self.job)
-        checkpoint = self.folder / CHECKPOINT
-        if checkpoint.exists():
-            state = load_checkpoint(checkpoint, self.job, state)
-        while state.round < self.job.federation.rounds:
-            started = time.perf_counter()
-            state = self._round(state)
-            if self._test_batches is not None or state.round == self.job.federation.rounds:
-                state = self._scored(state)
-            save_checkpoint(checkpoint, state, self.job)
-            self.costs.wall += time.perf_counter() - started
-            after_round(state)
+        state = self._chain.open()
+        try:
+            while state.round < self.job.federation.rounds:
+                started = time.perf_counter()
+                state = self._round(state)
+                if self._test_batches is not None or state.round == self.job.federation.rounds:
+                    state = self._scored(state)
+                self._chain.save(state)
+                self.costs.wall += time.perf_counter() - started
+                after_round(state)
+        finally:
+            self._chain.close()
         return state
 
     def _round(self, state: GlobalState) -> GlobalState:
         """Ask this round's sites in the order of their names and add up their replies."""
         job = self.job
-        self._aggregator.open_round(state, num_sites=len(self.sites))
-        task = self._task(state)
+        collector = ReplyCollector(job, state, num_sites=len(self.sites), in_order=True)
+        halved = job.federation.halved(state.parameters)
+        task = decode_task(encode_task(train_task(state, job, self._chain_id), halved=halved))
         drawn = draw_sites(self.sites, job.federation.sites_per_round, seed=job.seed, round_number=state.round)
         for name in drawn:
             hospital = self._hospital(name)
-            offer(self._aggregator, ask(hospital, TRAIN, task), name)
+            with _work_of(name):
+                reply = hospital.train(task)
+            try:
+                collector.offer(name, encode_reply(reply, halved=halved))
+            except WireError as e:
+                _log.warning(refused_line(name, str(e)))
             self.costs.tasks += 1
             for phase, seconds in hospital.spent.items():
                 self.costs.spent[phase] += seconds
-        return close_round(self._aggregator, state)
+        return collector.close()
 
     def _scored(self, state: GlobalState) -> GlobalState:
         """Add the scores of the model in ``state`` to its history."""
@@ -138,28 +147,31 @@ class Federation:
         return state.scored(state.history.with_evaluation(evaluation(state.round, results)))
 
     def _site_scores(self, state: GlobalState) -> dict[str, Scores]:
-        task = self._task(state)
+        task = train_task(state, self.job, self._chain_id)
         results = {}
         for name in sorted(self.sites):
-            answer = ask(self._hospital(name), VALIDATE, task)
-            score = wire.decode_validation(answer, self.job.task.num_classes)
+            with _work_of(name):
+                score = self._hospital(name).validate(task)
             if score is not None:
                 results[name] = score
         return results
 
-    def _task(self, state: GlobalState) -> Shareable:
-        view = self._method_server.client_view(state.method)
-        federation = self.job.federation
-        return wire.encode_task(
-            state,
-            view,
-            rounds=federation.rounds,
-            chain=self.job.chain or "runner",
-            halved=federation.halved(state.parameters),
-        )
+    @property
+    def _chain_id(self) -> str:
+        return self.job.chain or "runner"
 
     def _hospital(self, name: str) -> Hospital:
         return Hospital(name, self.job, self.sites[name], self.folder / CLIENT_STATE / name, network=self._network)
+
+
+@contextmanager
+def _work_of(site: str) -> Iterator[None]:
+    """Keep freed memory while a site works, and put its name before what goes wrong."""
+    try:
+        with kept_memory():
+            yield
+    except FedMRError as e:
+        raise FedMRError(f"Site {site}: {e}") from e
 
 
 def check_sites(job: JobConfig, sites: Mapping[str, SiteConfig]) -> None:

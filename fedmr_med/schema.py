@@ -10,6 +10,9 @@ from fedmr_med.errors import ConfigError, FedMRError
 
 T = TypeVar("T", bound=BaseModel)
 
+NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+"""A name that becomes a folder, such as a chain's id: it must not be a path."""
+
 
 class Strict(BaseModel):
     """A frozen configuration section that refuses unknown keys."""

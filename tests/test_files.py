@@ -28,15 +28,15 @@ def test_folders_are_made(tmp_path: Path) -> None:
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-import numpy as np, torch
-from fedmr_med.server.checkpoint import save_model
+import torch
+from fedmr_med.model_file import write_tensors
 from fedmr_med.errors import CheckpointError
 path = Path(sys.argv[1])
-save_model(path, {"w": np.zeros(10)}, {"round": 1})
+write_tensors(path, {"format": 2, "w": torch.zeros(10)})
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
-    save_model(path, {"w": np.zeros(1_000_000)}, {"round": 2})
+    write_tensors(path, {"format": 2, "w": torch.zeros(1_000_000)})
 except CheckpointError as e:
     print(e)
     sys.exit(7)
@@ -45,14 +45,14 @@ except CheckpointError as e:
 
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="needs a limit on file sizes")
 def test_a_checkpoint_that_does_not_fit_on_the_disk_leaves_the_old_one(tmp_path: Path) -> None:
-    from fedmr_med.server.checkpoint import load_model
+    from fedmr_med.model_file import read_tensors
 
     path = tmp_path / "model.pt"
     done = subprocess.run([sys.executable, "-c", FULL_DISK, path], capture_output=True, text=True, check=False)
     assert done.returncode == 7, done.stderr
     assert str(path) in done.stdout
     assert "unchanged" in done.stdout
-    assert load_model(path)["w"].shape == (10,)
+    assert read_tensors(path)["w"].shape == (10,)
     assert list(tmp_path.iterdir()) == [path]
 
 

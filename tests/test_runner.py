@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from fedmr_med.errors import CheckpointError, ConfigError, DataError, FedMRError
-from fedmr_med.flare.persistor import CHECKPOINT, initial_state
 from fedmr_med.jobs.benchmark import benchmark_sites
 from fedmr_med.runner import Federation
+from fedmr_med.server.chain import CHECKPOINT
 from fedmr_med.server.sampling import draw_sites
-from fedmr_med.server.state import GlobalState
+from fedmr_med.server.state import GlobalState, initial_state
 from tests.helpers import REPOSITORY
 from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import tiny_federation, tiny_job

@@ -15,11 +15,11 @@ from fedmr_med.data.base import Fold
 from fedmr_med.data.benchmark import load_test
 from fedmr_med.data.datasets import DATASETS
 from fedmr_med.data.demo import DEMO
-from fedmr_med.flare.persistor import CHECKPOINT
 from fedmr_med.jobs.benchmark import benchmark_sites, with_policies
 from fedmr_med.network import build_network
 from fedmr_med.results import RunResult, RunSetup
 from fedmr_med.runner import CLIENT_STATE, Federation, check_sites
+from fedmr_med.server.chain import CHECKPOINT
 from fedmr_med.server.state import GlobalState
 from fedmr_med.sites import SiteConfig
 

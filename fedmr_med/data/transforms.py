@@ -55,6 +55,22 @@ def build(name: str, *, train: bool, image_size: int) -> Transform:
     return TRANSFORMS.get(name, "task.transform")(image_size, train)
 
 
+def normalisation(name: str, channels: int) -> dict[str, list[float]]:
+    """Return mean and standard deviation per channel, of values in [0, 1], that a transform normalises with.
+
+    Empty for a transform that does not normalise.
+
+    Raises:
+        ConfigError: there is no transform of that name.
+    """
+    transform = build(name, train=False, image_size=1)
+    if isinstance(transform, IsicTest):
+        return {"mean": list(_IMAGENET_MEAN), "std": list(_IMAGENET_STD)}
+    if isinstance(transform, Plain):
+        return {"mean": [0.5] * channels, "std": [0.5] * channels}
+    return {}
+
+
 def unchanged(image: Image, seed: int, out: Image | None = None) -> Image:
     """Return the item itself; ``seed`` is not used."""
     if out is None:

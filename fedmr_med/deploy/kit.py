@@ -24,12 +24,7 @@ SERVER_START = "fedmr_med.deploy.start.ServerStart"
 STARTS = (SITE_START, SERVER_START)
 
 SITE_CLASSES = ("fedmr_med.flare.executor.FedMRExecutor",)
-SERVER_CLASSES = (
-    "fedmr_med.flare.controller.FedMRController",
-    "fedmr_med.flare.persistor.ChainPersistor",
-    "fedmr_med.flare.generator.FedMRShareableGenerator",
-    "fedmr_med.flare.aggregator.PrototypeAggregator",
-)
+SERVER_CLASSES = ("fedmr_med.flare.controller.FedMRController",)
 
 # Parts of FLARE's default settings that stream a site's log to the server or receive it.
 _LOG_STREAMING = ("site_log_streamer", "log_receiver")

@@ -39,6 +39,11 @@ def chain_id(job: JobConfig, fl_ctx: FLContext) -> str:
     return job.chain or str(fl_ctx.get_job_id())
 
 
+def chain_folder(fl_ctx: FLContext, job: JobConfig) -> Path:
+    """Return the folder of the job's chain on this server, outside what FLARE cleans up."""
+    return root_folder(fl_ctx) / "chains" / chain_id(job, fl_ctx)
+
+
 def client_job(fl_ctx: FLContext) -> JobConfig:
     """Return the job as a site sees it."""
     return load_job(config_folder(fl_ctx) / JOB_FILE)

@@ -1,163 +1,250 @@
-"""The controller: ScatterAndGather with a quorum, client sampling by seed, and a last evaluation."""
+"""The controller: runs the rounds of a chain over FLARE's tasks."""
 
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from nvflare.apis.controller_spec import ClientTask, Task
+from nvflare.apis.client import Client
+from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.impl.bcast_manager import _KEY_MIN_RESPS
+from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
-from nvflare.app_common.abstract.model import ModelLearnable
 from nvflare.app_common.app_constant import AppConstants
-from nvflare.app_common.workflows.scatter_and_gather import ScatterAndGather
+from nvflare.app_common.app_event_type import AppEventType
 from nvflare.widgets.info_collector import InfoCollector
 
 from fedmr_med import faults
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.flare import context
-from fedmr_med.flare.generator import from_learnable, to_learnable
-from fedmr_med.flare.persistor import CHECKPOINT, chain_folder
+from fedmr_med.flare.messages import decode_validation, encode_task, to_message
 from fedmr_med.metrics import Scores
 from fedmr_med.process import set_threads
+from fedmr_med.report.lines import refused_line, site_line
 from fedmr_med.report.summary import print_summary
 from fedmr_med.server.aggregation import evaluation
+from fedmr_med.server.chain import Chain
+from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.sampling import draw_sites
-from fedmr_med.wire import codec as wire
+from fedmr_med.server.state import GlobalState, train_task
+
+POLL_SECONDS = 0.1
 
 
-class FedMRController(ScatterAndGather):
+class FedMRController(Controller):
     """Runs the chain's remaining rounds, scores the last model, and prints the summary.
 
-    All settings come from the job's ``federation`` section.
+    All settings come from the job's own file; what a round does is in :mod:`fedmr_med.server`.
     """
 
-    def __init__(self, aggregator_id: str = "aggregator", persistor_id: str = "persistor"):
-        super().__init__(
-            aggregator_id=aggregator_id,
-            persistor_id=persistor_id,
-            shareable_generator_id="shareable_generator",
-            snapshot_every_n_rounds=0,
-        )
-        self._global_weights: ModelLearnable
+    def __init__(self) -> None:
+        super().__init__()
         self._job: JobConfig
-        self._scores: dict[str, Scores] = {}
+        self._chain: Chain | None = None
+        self._state: GlobalState | None = None
+        self._collector: ReplyCollector | None = None
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        """Read the job, load the chain's state, and set how many rounds remain."""
+        """Read the job and load the chain's state."""
         try:
             set_threads(default=1 if context.server_in_simulator(fl_ctx) else None)
-            self._job = job = context.server_job(fl_ctx)
-            self._min_clients = job.federation.min_sites
-            self._train_timeout = job.federation.timeout_seconds
-            self._wait_time_after_min_received = job.federation.grace_seconds
-            super().start_controller(fl_ctx)
+            self._job = context.server_job(fl_ctx)
+            self._chain = Chain(context.chain_folder(fl_ctx, self._job), self._job)
+            self._state = self._chain.open()
         except FedMRError as e:
             self.system_panic(str(e), fl_ctx)
             return
-        self._start_round = from_learnable(self._global_weights).round
-        self._num_rounds = max(job.federation.rounds - self._start_round, 0)
+        if self._state.round:
+            message = f"resuming after round {self._state.round} from {self._chain.checkpoint}"
+            self.log_info(fl_ctx, message, fire_event=False)
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Run the remaining rounds, then score the final model and print what came out."""
         faults.reach("start")
-        super().control_flow(abort_signal, fl_ctx)
-        if abort_signal.triggered or from_learnable(self._global_weights).round < self._job.federation.rounds:
+        chain, state, rounds = self._chain, self._state, self._job.federation.rounds
+        assert chain is not None and state is not None
+        fl_ctx.set_prop(AppConstants.NUM_ROUNDS, rounds, private=True, sticky=True)
+        self.fire_event(AppEventType.TRAINING_STARTED, fl_ctx)
+        try:
+            while state.round < rounds and not abort_signal.triggered:
+                state = self._run_round(state, abort_signal, fl_ctx)
+            if abort_signal.triggered:
+                return
+            state = self._score_final_model(state, abort_signal, fl_ctx)
+        except FedMRError as e:
+            self.system_panic(str(e), fl_ctx)
             return
-        self._score_final_model(abort_signal, fl_ctx)
         if not abort_signal.triggered:
-            state = from_learnable(self._global_weights)
-            checkpoint = chain_folder(fl_ctx, self._job) / CHECKPOINT
-            print_summary(state, self._job, checkpoint, demo=context.simulated_demo(fl_ctx))
+            self.fire_event(AppEventType.TRAINING_FINISHED, fl_ctx)
+            print_summary(state, self._job, chain.checkpoint, demo=context.simulated_demo(fl_ctx))
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """Leave a copy of the chain's files where FLARE fetches a job's results from, and let go of the chain."""
+        if self._chain is None:
+            return
+        if self._state is not None and not context.server_in_simulator(fl_ctx):
+            self._chain.copy_to(Path(fl_ctx.get_engine().get_workspace().get_run_dir(fl_ctx.get_job_id())))
+        self._chain.close()
+
+    def process_result_of_unknown_task(
+        self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: FLContext
+    ) -> None:
+        """Say that a reply came too late to count."""
+        line = refused_line(client.name, f"its answer to {task_name} came after the round was closed")
+        self.log_warning(fl_ctx, line, fire_event=False)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Answer FLARE's question for statistics, which is how a coordinator watches the rounds."""
         super().handle_event(event_type, fl_ctx)
         if event_type == InfoCollector.EVENT_TYPE_GET_STATS:
             collector = fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR)
-            if collector is not None and self._phase != AppConstants.PHASE_INIT:
-                collector.add_info("progress", self._progress())
+            if collector is not None and self._collector is not None:
+                collector.add_info("progress", self._progress(fl_ctx))
 
-    def _progress(self) -> dict[str, Any]:
-        """Return round, hospitals in and out, metric and time left, as plain values."""
-        state, rounds = from_learnable(self._global_weights), self._job.federation.rounds
-        answered, refused = self.aggregator.standing()
+    def _run_round(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> GlobalState:
+        """Send the task to this round's sites, collect their replies, and write the new state down."""
+        job, chain = self._job, self._chain
+        assert chain is not None
+        connected = _connected(fl_ctx)
+        # FLARE forgets a site that died; FedDyn and FedDC still count what it contributed.
+        self._collector = collector = ReplyCollector(job, state, num_sites=len({*connected, *state.accepted}))
+        fl_ctx.set_prop(AppConstants.CURRENT_ROUND, state.round, private=True, sticky=True)
+        self.fire_event(AppEventType.ROUND_STARTED, fl_ctx)
+        targets = draw_sites(connected, job.federation.sites_per_round, seed=job.seed, round_number=state.round)
+
+        def take(client_task: ClientTask, fl_ctx: FLContext) -> None:
+            self._take_reply(collector, client_task.client.name, client_task.result, fl_ctx)
+            client_task.result = None  # FLARE would hold every model until the end of the task
+
+        self._ask(AppConstants.TASK_TRAIN, state, targets, take, lambda: collector.has_quorum, abort_signal, fl_ctx)
+        if abort_signal.triggered:
+            return state
+        self._state = state = collector.close()
+        chain.save(state)
+        chain.write_results(state)
+        self.fire_event(AppEventType.ROUND_DONE, fl_ctx)
+        return state
+
+    def _score_final_model(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> GlobalState:
+        """The rounds score each model they start from; this scores the one the last round made."""
+        chain = self._chain
+        assert chain is not None
+        answered: set[str] = set()
+        scores: dict[str, Scores] = {}
+
+        def take(client_task: ClientTask, fl_ctx: FLContext) -> None:
+            site = client_task.client.name
+            try:
+                score = self._decoded_scores(client_task.result)
+            except WireError as e:
+                self.log_warning(fl_ctx, f"{site} did not score the final model: {e}", fire_event=False)
+                return
+            answered.add(site)
+            if score is not None:
+                scores[site] = score
+
+        needed = self._job.federation.min_sites
+        self._ask(
+            AppConstants.TASK_VALIDATION,
+            state,
+            _connected(fl_ctx),
+            take,
+            lambda: len(answered) >= needed,
+            abort_signal,
+            fl_ctx,
+        )
+        if abort_signal.triggered:
+            return state
+        self._state = state = state.scored(state.history.with_evaluation(evaluation(state.round, scores)))
+        chain.save(state)
+        chain.write_results(state)
+        return state
+
+    def _ask(
+        self,
+        name: str,
+        state: GlobalState,
+        targets: Sequence[str],
+        take: Callable[[ClientTask, FLContext], None],
+        enough: Callable[[], bool],
+        abort_signal: Signal,
+        fl_ctx: FLContext,
+    ) -> None:
+        """Send a task and wait for the answers: of all, or of enough and those that come in the time of grace.
+
+        FLARE counts every answer towards its own quorum, also one that is of no use. So the quorum is counted here,
+        and FLARE is asked to wait for all of them.
+
+        Raises:
+            FedMRError: there is no site to ask.
+        """
+        if not targets:
+            raise FedMRError("No site is connected.")
+        federation = self._job.federation
+        content = train_task(state, self._job, context.chain_id(self._job, fl_ctx))
+        task = Task(
+            name=name,
+            data=encode_task(content, halved=federation.halved(state.parameters)),
+            timeout=federation.timeout_seconds,
+            result_received_cb=take,
+        )
+        self.broadcast(task=task, fl_ctx=fl_ctx, targets=list(targets), min_responses=0)
+        enough_since: float | None = None
+        while task.completion_status is None:
+            if abort_signal.triggered:
+                self.cancel_task(task, TaskCompletionStatus.ABORTED, fl_ctx)
+            elif enough_since is None and enough():
+                enough_since = time.monotonic()
+            elif enough_since is not None and time.monotonic() - enough_since >= federation.grace_seconds:
+                self.cancel_task(task, TaskCompletionStatus.OK, fl_ctx)
+            time.sleep(POLL_SECONDS)
+
+    def _take_reply(self, collector: ReplyCollector, site: str, result: Shareable, fl_ctx: FLContext) -> None:
+        """Let the collector take or refuse a reply, and say which. Never raises: FLARE would give the round up."""
+        named, code = fl_ctx.get_peer_context().get_identity_name(), result.get_return_code()
+        try:
+            # FLARE authenticates the sender, not the name in the message.
+            if named != site:
+                raise WireError(f"it calls itself {named!r}")
+            if code != ReturnCode.OK:
+                raise WireError(f"it answered {code}")
+            reply = collector.offer(site, to_message(result))
+        except WireError as e:
+            collector.refuse(site, str(e))
+            self.log_warning(fl_ctx, refused_line(site, str(e)), fire_event=False)
+            return
+        except Exception as e:
+            collector.refuse(site, f"the reply could not be read ({type(e).__name__})")
+            self.log_exception(fl_ctx, refused_line(site, repr(e)), fire_event=False)
+            return
+        self.log_info(fl_ctx, site_line(reply, self._job), fire_event=False)
+
+    def _decoded_scores(self, result: Shareable) -> Scores | None:
+        if result.get_return_code() != ReturnCode.OK:
+            raise WireError(f"return code {result.get_return_code()}")
+        return decode_validation(result, self._job.task.num_classes)
+
+    def _progress(self, fl_ctx: FLContext) -> dict[str, Any]:
+        """Return round, sites in and out, metric and time left, as plain values."""
+        state, collector, rounds = self._state, self._collector, self._job.federation.rounds
+        assert state is not None and collector is not None
+        answered, refused = collector.standing()
         scored = [evaluation.pooled for evaluation in state.history.evaluations if evaluation.pooled]
         seconds = [record.seconds for record in state.history.rounds]
         return {
             "round": state.round,
             "rounds": rounds,
             "answered": answered,
-            "waiting": sorted({client.name for client in self._engine.get_clients()} - set(answered) - set(refused)),
+            "waiting": sorted(set(_connected(fl_ctx)) - set(answered) - set(refused)),
             "refused": refused,
             "balanced_accuracy": scored[-1].balanced_accuracy if scored else None,
             "seconds_left": (rounds - state.round) * sum(seconds) / len(seconds) if seconds else None,
         }
 
-    def broadcast_and_wait(self, task: Task, fl_ctx: FLContext, **options: Any) -> None:
-        """Send the train task to this round's draw of sites, other tasks to all."""
-        if task.name == self.train_task_name and self._job.federation.sites_per_round:
-            options["targets"] = draw_sites(
-                (client.name for client in self._engine.get_clients()),
-                self._job.federation.sites_per_round,
-                seed=self._job.seed,
-                round_number=self._current_round,
-            )
-            self._current_num_targets = len(options["targets"])
-            options["min_responses"] = min(self._min_clients, self._current_num_targets)
-        super().broadcast_and_wait(task=task, fl_ctx=fl_ctx, **options)
 
-    def _process_train_result(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
-        """Take a reply. FLARE counts every answer towards the quorum; one that is of no use must not count."""
-        if not self._accept_train_result(client_task.client.name, client_task.result, fl_ctx):
-            client_task.task.props[_KEY_MIN_RESPS] += 1
-        client_task.result = None
-
-    def _accept_train_result(
-        self, client_name: str, result: Shareable, fl_ctx: FLContext, is_unknown_task: bool = False
-    ) -> bool:
-        """Refuse a reply in another hospital's name: FLARE authenticates the sender, not the name in the message."""
-        named, code = fl_ctx.get_peer_context().get_identity_name(), result.get_return_code()
-        if named != client_name:
-            self.aggregator.refuse(client_name, f"it calls itself {named!r}", fl_ctx)
-            return False
-        if code != ReturnCode.OK and not is_unknown_task:
-            self.aggregator.refuse(client_name, f"it answered {code}", fl_ctx)
-        accepted: bool = super()._accept_train_result(client_name, result, fl_ctx, is_unknown_task)
-        return accepted
-
-    def _score_final_model(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """The rounds score each model they start from; this scores the one the last round made."""
-        self._scores = {}
-        task = Task(
-            name=AppConstants.TASK_VALIDATION,
-            data=self.shareable_gen.learnable_to_shareable(self._global_weights, fl_ctx),
-            timeout=self._train_timeout,
-            result_received_cb=self._take_scores,
-        )
-        self.broadcast_and_wait(
-            task=task,
-            fl_ctx=fl_ctx,
-            min_responses=self._min_clients,
-            wait_time_after_min_received=self._wait_time_after_min_received,
-            abort_signal=abort_signal,
-        )
-        if abort_signal.triggered:
-            return
-        state = from_learnable(self._global_weights)
-        history = state.history.with_evaluation(evaluation(state.round, self._scores))
-        self._global_weights = to_learnable(state.scored(history))
-        self.persistor.save(self._global_weights, fl_ctx)
-
-    def _take_scores(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
-        site, result = client_task.client.name, client_task.result
-        try:
-            if result.get_return_code() != ReturnCode.OK:
-                raise WireError(f"return code {result.get_return_code()}")
-            scores = wire.decode_validation(result, self._job.task.num_classes)
-        except WireError as e:
-            self.log_warning(fl_ctx, f"{site} did not score the final model: {e}", fire_event=False)
-            return
-        if scores is not None:
-            self._scores[site] = scores
+def _connected(fl_ctx: FLContext) -> list[str]:
+    """Return the names of the sites that FLARE is in touch with."""
+    return sorted(client.name for client in fl_ctx.get_engine().get_clients())

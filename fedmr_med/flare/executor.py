@@ -13,14 +13,13 @@ from nvflare.app_common.app_constant import AppConstants
 from fedmr_med import faults
 from fedmr_med.errors import FedMRError
 from fedmr_med.files import locked
-from fedmr_med.flare import context
+from fedmr_med.flare import context, messages
 from fedmr_med.flare.approval import require_approval
 from fedmr_med.models import parameter_names
 from fedmr_med.process import available_cores, kept_memory, set_threads
 from fedmr_med.refusals import code_of
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.training import Aborted
-from fedmr_med.wire import codec as wire
 
 DEMO_BANNER = "DEMO: no images were given, so generated pictures stand in for them. No figure here is a medical result."
 
@@ -69,18 +68,18 @@ class FedMRExecutor(Executor):
 
     def _train(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         hospital = self._open(fl_ctx)
-        task = wire.decode_task(shareable)
+        task = messages.decode_task(shareable)
         faults.reach(f"train-{task.round + 1}")
         reply = hospital.train(task, lambda: bool(abort_signal.triggered))
         halved = hospital.job.federation.halved(parameter_names(hospital.network))
-        return wire.encode_reply(reply, halved=halved)
+        return messages.encode_reply(reply, halved=halved)
 
     def _validate(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        task = wire.decode_task(shareable)
-        return wire.encode_validation(self._open(fl_ctx).validate(task))
+        task = messages.decode_task(shareable)
+        return messages.encode_validation(self._open(fl_ctx).validate(task))
 
     def _submit_model(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        return wire.encode_model(self._open(fl_ctx).trained_model())
+        return messages.encode_model(self._open(fl_ctx).trained_model())
 
     def _open(self, fl_ctx: FLContext) -> Hospital:
         if self.hospital is None:

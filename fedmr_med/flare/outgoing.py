@@ -5,7 +5,6 @@ no further key, header, array or class. Whatever cannot be read in full is refus
 """
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,16 +14,14 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
-from fedmr_med import methods, models, refusals
-from fedmr_med.arrays import Arrays
-from fedmr_med.config import JobConfig
+from fedmr_med import refusals
 from fedmr_med.errors import PolicyError, WireError
-from fedmr_med.flare import context
+from fedmr_med.flare import context, messages
 from fedmr_med.flare.approval import require_approval
-from fedmr_med.network import build_network
+from fedmr_med.network import reply_form
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.release import permitted, permitted_scores
-from fedmr_med.wire import codec as wire
+from fedmr_med.wire.form import ReplyForm
 
 # FLARE writes these on the way out: which task this answers, and the server's own cookies sent back.
 _FLARE_HEADERS = {
@@ -41,46 +38,6 @@ _IDENTIFIER = re.compile(r"[0-9a-fA-F-]{0,36}")
 _LONGEST = 10**12
 # The words a reply without content may consist of: FLARE's and ours.
 _CODES = {value for name, value in vars(ReturnCode).items() if name.isupper()} | refusals.WORDS.keys()
-
-
-@dataclass(frozen=True)
-class ReplyForm:
-    """Names, shapes and types of every array a reply of this job may hold.
-
-    Attributes:
-        class_names: the classes of the task.
-        feature_size: length of a prototype.
-        model, payload: shape and type by name.
-        halved: the parameters of the model that are sent as float16.
-    """
-
-    class_names: tuple[str, ...]
-    feature_size: int
-    model: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
-    payload: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
-    halved: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, job: JobConfig) -> "ReplyForm":
-        """Return the form of the job's replies."""
-        network = build_network(job)
-        arrays, names = models.state_arrays(network), models.parameter_names(network)
-        parameters = {name: array for name, array in arrays.items() if name in names}
-        spec = methods.build(job.method).server().payload_spec(parameters)
-        return cls(
-            class_names=job.task.class_names,
-            feature_size=network.feature_size,
-            model={name: (array.shape, array.dtype) for name, array in arrays.items()},
-            payload={name: (tuple(shape), np.dtype(np.float32)) for name, shape in spec.items()},
-            halved=job.federation.halved(names),
-        )
-
-    def check(self, what: str, arrays: Arrays, expected: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
-        """Raise WireError unless ``arrays`` have exactly the expected names, shapes and types."""
-        found = {name: (array.shape, array.dtype) for name, array in arrays.items()}
-        for name in sorted(found.keys() | expected.keys()):
-            if found.get(name) != expected.get(name):
-                raise WireError(f"{name!r} of the {what} is not what the job's {what} has")
 
 
 class ReleaseRule:
@@ -103,7 +60,7 @@ class ReleaseRule:
         site, _ = context.site_settings(fl_ctx)
         if self._form is None:
             job = context.client_job(fl_ctx)
-            self._form = ReplyForm.of(job.for_demo() if site.data.source == "demo" else job)
+            self._form = reply_form(job.for_demo() if site.data.source == "demo" else job)
         return released(str(fl_ctx.get_prop(FLContextKey.TASK_NAME)), reply, site.policy, self._form)
 
 
@@ -120,17 +77,17 @@ def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -
             raise WireError("the return code is not one of the known names")
         return make_reply(code)
     if task == AppConstants.TASK_TRAIN:
-        content = wire.decode_reply(reply, site="", num_classes=len(form.class_names), feature_size=form.feature_size)
-        form.check("model", content.model, form.model)
-        form.check("method", content.payload, form.payload)
-        return wire.encode_reply(permitted(content, policy, form.class_names), halved=form.halved)
+        classes, size = len(form.class_names), form.feature_size
+        content = messages.decode_reply(reply, site="", num_classes=classes, feature_size=size)
+        form.check(content)
+        return messages.encode_reply(permitted(content, policy, form.class_names), halved=form.halved)
     if task == AppConstants.TASK_VALIDATION:
-        scores = wire.decode_validation(reply, len(form.class_names))
-        return wire.encode_validation(permitted_scores(scores, policy))
+        scores = messages.decode_validation(reply, len(form.class_names))
+        return messages.encode_validation(permitted_scores(scores, policy))
     if task == AppConstants.TASK_SUBMIT_MODEL and policy.allow_submit_model:
-        model = wire.decode_model(reply)
-        form.check("model", model, form.model)
-        return wire.encode_model(model)
+        model = messages.decode_model(reply)
+        form.check_model(model)
+        return messages.encode_model(model)
     raise PolicyError(f"the policy does not allow an answer to the task {task!r}")
 
 

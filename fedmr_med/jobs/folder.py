@@ -52,11 +52,7 @@ def write_job(job: JobConfig, folder: Path, sites: Mapping[str, str]) -> None:
 _SERVER = {
     "format_version": 2,
     "workflows": [{"id": "controller", "path": "fedmr_med.flare.controller.FedMRController", "args": {}}],
-    "components": [
-        {"id": "persistor", "path": "fedmr_med.flare.persistor.ChainPersistor", "args": {}},
-        {"id": "shareable_generator", "path": "fedmr_med.flare.generator.FedMRShareableGenerator", "args": {}},
-        {"id": "aggregator", "path": "fedmr_med.flare.aggregator.PrototypeAggregator", "args": {}},
-    ],
+    "components": [],
 }
 _CLIENT = {
     "format_version": 2,

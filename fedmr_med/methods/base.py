@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from fedmr_med.arrays import Arrays
+from fedmr_med.arrays import Arrays, Forms
 from fedmr_med.config import MethodConfig
 from fedmr_med.methods.local import Batch, LocalResult, LocalRound
 from fedmr_med.methods.reshaping import ManifoldReshaping, ReshapingOptions
@@ -101,8 +101,8 @@ class ServerHalf:
         """Return the part of the state that the sites receive."""
         return state
 
-    def payload_spec(self, parameters: Arrays) -> Mapping[str, tuple[int, ...]]:
-        """Return name and shape of every array a reply's payload must hold."""
+    def payload_forms(self, parameters: Arrays) -> Forms:
+        """Return shape and type of every array a reply's payload must hold, by name."""
         return {}
 
     def check_payload(self, payload: Arrays) -> None:

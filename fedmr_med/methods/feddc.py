@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 from torch import Tensor
 
-from fedmr_med.arrays import Arrays
+from fedmr_med.arrays import Arrays, Forms, forms_of
 from fedmr_med.errors import ConfigError
 from fedmr_med.methods.base import Batch, ClientHalf, Contribution, LocalResult, LocalRound, Method, Sums, register
 from fedmr_med.methods.feddyn import DRIFT, FedDynOptions, FedDynServer, clip, relative_size
@@ -86,9 +86,9 @@ class FedDCServer(FedDynServer):
         """The mean number of images, if it is known, and c."""
         return super().client_view(state) | with_prefix(CONTROL, without_prefix(CONTROL, state))
 
-    def payload_spec(self, parameters: Arrays) -> Mapping[str, tuple[int, ...]]:
+    def payload_forms(self, parameters: Arrays) -> Forms:
         """The weighted change of c_k, by parameter."""
-        return {name: array.shape for name, array in parameters.items()}
+        return forms_of(parameters)
 
     def add(self, sums: Sums, contribution: Contribution, parameters: Arrays) -> None:
         """Add one participant and its change of control."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from torch import Tensor
 
-from fedmr_med.arrays import Arrays
+from fedmr_med.arrays import Arrays, Forms
 from fedmr_med.errors import WireError
 from fedmr_med.methods.base import ClientHalf, Contribution, LocalResult, Method, ServerHalf, Sums, register
 
@@ -27,9 +27,9 @@ class FedNovaClient(ClientHalf):
 class FedNovaServer(ServerHalf):
     """The normalised average."""
 
-    def payload_spec(self, parameters: Arrays) -> Mapping[str, tuple[int, ...]]:
+    def payload_forms(self, parameters: Arrays) -> Forms:
         """One number, a_k."""
-        return {STEPS: ()}
+        return {STEPS: ((), np.dtype(np.float32))}
 
     def check_payload(self, payload: Arrays) -> None:
         """Refuse fewer than one step: dividing by it would blow the update up."""

@@ -7,17 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedmr_med import methods
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
-from fedmr_med.flare.persistor import initial_state
 from fedmr_med.perf.measure import CPU, Figure, interleaved, ratios
-from fedmr_med.perf.stock import stock_mean
 from fedmr_med.process import give_back_memory
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.seeding import numpy_generator
-from fedmr_med.server.aggregation import RoundAggregation
-from fedmr_med.server.state import GlobalState
+from fedmr_med.server.aggregation import PrototypeAggregator
+from fedmr_med.server.state import GlobalState, initial_state
 from fedmr_med.wire.messages import SiteReply
 
 _HELD = 2 * 2**30  # bytes of distinct contributions; beyond that they take turns. Far more than any processor's cache.
@@ -30,6 +27,8 @@ def aggregation_figures(job: JobConfig, state: GlobalState, contributions: int, 
     """
     replies = _replies(state, contributions)
     samples = sum(reply.samples for reply in replies)
+    from fedmr_med.perf.stock import stock_mean  # nvflare, which nothing else here needs
+
     candidates = {
         "fedmr_med": lambda: _aggregate(job, state, replies),
         "numpy": lambda: _weighted_sum([(reply.model, reply.samples / samples) for reply in replies]),
@@ -65,7 +64,7 @@ def _peak_models(job: JobConfig, contributions: int) -> float:
     """Return the peak memory of an aggregation, in sizes of the model."""
     state = initial_state(job)
     size = sum(array.nbytes for array in state.model.values())
-    aggregation = RoundAggregation(job, methods.build(job.method), state)
+    aggregation = PrototypeAggregator(job, state)
     give_back_memory()
     before = _memory("VmRSS") - size
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far, see proc(5)
@@ -107,7 +106,7 @@ def _near(array: npt.NDArray[Any], generator: np.random.Generator) -> npt.NDArra
 
 
 def _aggregate(job: JobConfig, state: GlobalState, replies: list[SiteReply]) -> None:
-    aggregation = RoundAggregation(job, methods.build(job.method), state)
+    aggregation = PrototypeAggregator(job, state)
     for reply in replies:
         aggregation.check(reply)
     aggregation.add(*replies)

@@ -3,11 +3,9 @@
 import zlib
 from pathlib import Path
 
-from fedmr_med import methods
 from fedmr_med.config import JobConfig
 from fedmr_med.data.datasets import DATASETS
 from fedmr_med.data.synthetic import write_synthetic
-from fedmr_med.flare.persistor import initial_state
 from fedmr_med.jobs.benchmark import benchmark_sites
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.models import state_arrays
@@ -15,7 +13,8 @@ from fedmr_med.perf.measure import Figure
 from fedmr_med.perf.workload import Case, Client
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation
-from fedmr_med.wire import codec as wire
+from fedmr_med.server.state import initial_state, train_task
+from fedmr_med.wire.codec import encode_reply, encode_task
 from fedmr_med.wire.messages import SiteReply
 
 WIRES = ("float32", "float16")
@@ -54,15 +53,12 @@ def round_bytes(job: JobConfig) -> int:
     """Return the bytes of one task and of one reply that shares every prototype."""
     state = initial_state(job)
     halved = job.federation.halved(state.parameters)
-    server = methods.build(job.method).server()
-    view = server.client_view(state.method)
-    task = wire.decode_task(wire.encode_task(state, view, rounds=1, chain="perf", halved=halved))
+    task = encode_task(train_task(state, job, "perf"), halved=halved)
     classes, size = state.prototypes.means.shape
     shared = ClassSums.zeros(classes, size)
     shared.counts.fill_(1)
     reply = SiteReply("site", 0, classes, state.model, prototypes=shared)
-    sent = wire.decode_reply(wire.encode_reply(reply, halved=halved), "site", num_classes=classes, feature_size=size)
-    return task.bytes + sent.bytes_up
+    return task.size + encode_reply(reply, halved=halved).size
 
 
 def difference_bytes(job: JobConfig) -> tuple[int, int]:

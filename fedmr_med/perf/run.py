@@ -9,7 +9,6 @@ from typing import Any
 
 from fedmr_med import methods
 from fedmr_med.config import JobConfig
-from fedmr_med.flare.persistor import initial_state
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.perf.aggregation import aggregation_figures, memory_figure
 from fedmr_med.perf.federation import runner_figure, wire_figures
@@ -19,6 +18,7 @@ from fedmr_med.perf.startup import import_figures
 from fedmr_med.perf.steps import memory_ratios, prototype_pass_ratio, round_ratios, step_ratios
 from fedmr_med.perf.workload import Case
 from fedmr_med.process import kept_memory, set_threads
+from fedmr_med.server.state import initial_state
 
 BOTH = ("fedavg", "fedmr")
 _FEDMR_HEAD = {"head": "fedmr"}

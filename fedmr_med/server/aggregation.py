@@ -6,48 +6,48 @@ from typing import Any
 
 import numpy as np
 
-from fedmr_med.arrays import Arrays
+from fedmr_med import methods
+from fedmr_med.arrays import Arrays, forms_of
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
-from fedmr_med.methods import Method
 from fedmr_med.methods.base import Contribution
 from fedmr_med.metrics import Scores, pooled
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.results import Evaluation, RoundRecord, Score, SiteRound
 from fedmr_med.server.state import GlobalState
 from fedmr_med.sums import Sums, vectors
+from fedmr_med.wire.form import ReplyForm
 from fedmr_med.wire.messages import SiteReply
-
-Forms = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 _FLOAT32 = np.dtype(np.float32)
 _LARGE = 1e37  # a sum of squares in float32 can be trusted below it
 
 
-class RoundAggregation:
-    """Adds up the replies of one round.
+class PrototypeAggregator:
+    """Adds up the replies of one round: the models, and the class sums of the sites that share them.
 
-    A reply counts whole or not at all: :meth:`check` looks at everything before :meth:`add` uses any of it.
-    The caller adds replies in the order of the site names, so that the result does not depend on who answered
-    first.
+    A site that opted out of prototypes is absent from their mean and counts in the model like any other. A reply
+    counts whole or not at all: :meth:`check` looks at everything before :meth:`add` uses any of it. The caller adds
+    replies in the order of the site names, so that the result does not depend on who answered first.
 
     Attributes:
         state: the global state the round started from.
         sites: the sites whose reply was added.
     """
 
-    def __init__(self, job: JobConfig, method: Method, state: GlobalState):
+    def __init__(self, job: JobConfig, state: GlobalState):
+        method = methods.build(job.method)
         self.job = job
         self.state = state
         self.server = method.server()
         self.uses_prototypes = method.uses_prototypes
         self.parameters = {name: array for name, array in state.model.items() if name in state.parameters}
-        self._model_forms: Forms = {name: (array.shape, array.dtype) for name, array in state.model.items()}
-        payload = self.server.payload_spec(self.parameters)
-        self._payload_forms: Forms = {
-            name: (shape, state.model[name].dtype if name in state.model else _FLOAT32)
-            for name, shape in payload.items()
-        }
+        self._form = ReplyForm(
+            class_names=job.task.class_names,
+            feature_size=state.prototypes.means.shape[1],
+            model=forms_of(state.model),
+            payload=self.server.payload_forms(self.parameters),
+        )
         self._buffer_names = [name for name in state.model if name not in state.parameters]
         self._sums = Sums()
         self._counters: Arrays = {}
@@ -65,8 +65,9 @@ class RoundAggregation:
         """
         try:
             self._check_header(reply)
-            self._check_arrays("model", reply.model, self._model_forms)
-            self._check_arrays("method payload", reply.payload, self._payload_forms)
+            self._form.check(reply)
+            self._check_values("model", reply.model)
+            self._check_values("method payload", reply.payload)
             self.server.check_payload(reply.payload)
             self._check_prototypes(reply)
         except WireError as e:
@@ -133,10 +134,7 @@ class RoundAggregation:
         if reply.samples < 1:
             raise WireError(f"the number of training images is {reply.samples}")
 
-    def _check_arrays(self, what: str, arrays: Arrays, expected: Forms) -> None:
-        forms = {name: (array.shape, array.dtype) for name, array in arrays.items()}
-        if forms != expected:
-            raise WireError(_difference(f"the {what}", forms, expected))
+    def _check_values(self, what: str, arrays: Arrays) -> None:
         if not self._clearly_small(arrays.values()):
             for name, array in arrays.items():
                 self._check_size(f"the {what}'s {name!r}", array)
@@ -194,17 +192,6 @@ class RoundAggregation:
             return ()
         names = self.job.task.class_names
         return tuple(names[i] for i in reply.prototypes.counts.nonzero().flatten().tolist())
-
-
-def _difference(what: str, forms: Forms, expected: Forms) -> str:
-    """Say how the names, shapes and types of arrays differ from what they should be."""
-    for name in expected.keys() ^ forms.keys():
-        return f"{what} {'lacks' if name in expected else 'has an unexpected'} {name!r}"
-    name = next(name for name in expected if forms[name] != expected[name])
-    (shape, kind), (right_shape, right_kind) = forms[name], expected[name]
-    if shape != right_shape:
-        return f"{what}'s {name!r} has shape {shape}, not {right_shape}"
-    return f"{what}'s {name!r} has type {kind}, not {right_kind}"
 
 
 def evaluation(round_number: int, site_scores: Mapping[str, Scores]) -> Evaluation:

@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 
+from fedmr_med import methods, models
 from fedmr_med.arrays import Arrays
+from fedmr_med.config import JobConfig
+from fedmr_med.network import build_network
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.results import History
+from fedmr_med.wire.messages import TrainTask
 
 
 @dataclass(frozen=True)
@@ -32,3 +36,35 @@ class GlobalState:
     def scored(self, history: History) -> "GlobalState":
         """Return the same state with another history."""
         return replace(self, history=history)
+
+
+def initial_state(job: JobConfig) -> GlobalState:
+    """Return the global state before the first round: the seeded or pretrained model, no prototypes."""
+    network = build_network(job, pretrained=True)
+    model, parameters = models.state_arrays(network), models.parameter_names(network)
+    server = methods.build(job.method).server()
+    return GlobalState(
+        model=model,
+        parameters=parameters,
+        prototypes=Prototypes.none(job.task.num_classes, network.feature_size),
+        method=server.initial_state({name: array for name, array in model.items() if name in parameters}),
+    )
+
+
+def train_task(state: GlobalState, job: JobConfig, chain: str) -> TrainTask:
+    """Return what every site receives in the round that starts from ``state``.
+
+    Args:
+        state: the global state.
+        job: the job's settings.
+        chain: id of the chain, under which a site keeps its own state.
+    """
+    return TrainTask(
+        model=state.model,
+        prototypes=state.prototypes,
+        method=methods.build(job.method).server().client_view(state.method),
+        round=state.round,
+        rounds=job.federation.rounds,
+        chain=chain,
+        accepted=state.accepted,
+    )

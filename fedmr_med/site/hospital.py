@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from fedmr_med import data, methods, models
+from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
 from fedmr_med.data.base import class_counts
@@ -18,10 +19,10 @@ from fedmr_med.data.loading import Batches
 from fedmr_med.errors import DataError, PolicyError
 from fedmr_med.methods.base import LocalRound
 from fedmr_med.metrics import Scores, scores
+from fedmr_med.model_file import load_model, save_model
 from fedmr_med.network import build_network
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.seeding import derive_seed, torch_stream
-from fedmr_med.server.checkpoint import load_model, save_model
 from fedmr_med.site import criterion
 from fedmr_med.site.client_state import ClientStateStore
 from fedmr_med.site.training import class_sums, evaluate, local_steps, train
@@ -103,7 +104,7 @@ class Hospital:
             if trained.result.state:
                 store.save(task.round, trained.result.state, accepted)
         if self.policy.allow_submit_model:
-            save_model(self._model_file, models.state_arrays(self.network), {"round": task.round + 1})
+            save_model(self._model_file, models.state_arrays(self.network), self.job, round_number=task.round + 1)
         report: dict[str, object] = {}
         if self.policy.share_metrics != "none":
             report = {
@@ -132,7 +133,7 @@ class Hospital:
         models.load_arrays(self.network, task.model)
         return self.score()
 
-    def trained_model(self) -> methods.base.Arrays:
+    def trained_model(self) -> Arrays:
         """Return the local model of the last round.
 
         Raises:
@@ -141,7 +142,7 @@ class Hospital:
         """
         if not self.policy.allow_submit_model:
             raise PolicyError("submit_model was refused: policy.allow_submit_model is off.")
-        return load_model(self._model_file)
+        return load_model(self._model_file).model
 
     def score(self) -> Scores | None:
         """Score the network on the local test set, as far as the policy allows."""
@@ -168,7 +169,7 @@ class Hospital:
         sums = class_sums(self.network, self.prototype_batches, self.job.task.num_classes)
         return sums.only(torch.from_numpy(shared))
 
-    def _local_round(self, task: TrainTask, client_state: methods.base.Arrays) -> LocalRound:
+    def _local_round(self, task: TrainTask, client_state: Arrays) -> LocalRound:
         parameters = {name: p.detach().clone() for name, p in self.network.named_parameters()}
         generator = torch.Generator().manual_seed(derive_seed(self.job.seed, self.name, task.round, "method"))
         return LocalRound(

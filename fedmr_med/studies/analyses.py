@@ -9,20 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmr_med import models
 from fedmr_med.bench.runs import Run, checkpoint_of
 from fedmr_med.data import transforms
 from fedmr_med.data.benchmark import load_benchmark
 from fedmr_med.data.flamby_isic import CLASS_NAMES, HOSPITALS, TRAIN_COUNTS
 from fedmr_med.data.partition import draw_counts
-from fedmr_med.flare.persistor import initial_state
 from fedmr_med.jobs.catalog import job_for
-from fedmr_med.network import build_network
+from fedmr_med.model_file import load_model
 from fedmr_med.report.curves import as_svg, draw_curves
 from fedmr_med.report.html import Picture
 from fedmr_med.results import RunResult
 from fedmr_med.seeding import numpy_generator
-from fedmr_med.server.checkpoint import load_model
+from fedmr_med.server.state import initial_state
 from fedmr_med.studies.base import Cells, Outcome, Setting, StudyTable
 from fedmr_med.studies.tables import VARIANTS, curves, local_seconds, run_table
 
@@ -145,9 +143,7 @@ def _test_features(run: Run, out: Path) -> Tensor:
     """Return the final model's features of a batch of test images, the same ones for every run of a seed."""
     test = run.test()
     assert test is not None
-    network = build_network(run.job)
-    models.load_arrays(network, load_model(checkpoint_of(run, out / "runs")))
-    network.eval()
+    network = load_model(checkpoint_of(run, out / "runs")).network()
     drawn = numpy_generator(run.job.seed, "eigenvalues").permutation(len(test))[:BATCH]
     transform = transforms.build(run.job.task.transform, train=False, image_size=run.job.task.image_size)
     images = np.stack([transform(test[int(index)], 0) for index in drawn])

@@ -1,8 +1,7 @@
-"""The one wire format: COLLECTION DXOs of numpy arrays.
+"""The one wire format: named parts of numpy arrays, and plain values beside them.
 
-    task:   {model: WEIGHTS, prototypes: APP_DEFINED (means, available, age), method: APP_DEFINED}
-    reply:  {model: WEIGHTS, prototypes: APP_DEFINED (classes, sums, counts), method: APP_DEFINED}
-    scores: METRICS
+    task:   {model, prototypes (means, available, age), method}
+    reply:  {model, prototypes (classes, sums, counts), method}
 
 ``prototypes`` is absent from the reply of a site that shares none. Only the rows of shared classes are sent, so
 a class that is held back leaves neither sum nor count. Decoding checks the form of everything it touches and
@@ -13,19 +12,17 @@ With ``federation.wire: float16`` the model's parameters travel as :mod:`fedmr_m
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from nvflare.apis.dxo import DXO, DataKind, from_shareable
-from nvflare.apis.shareable import Shareable
 
 from fedmr_med.arrays import Arrays
-from fedmr_med.config import CHAIN_PATTERN
 from fedmr_med.errors import WireError
 from fedmr_med.metrics import Scores
 from fedmr_med.prototypes import ClassSums, Prototypes
-from fedmr_med.server.state import GlobalState
+from fedmr_med.schema import NAME_PATTERN
 from fedmr_med.wire.half import pack, unpack
 from fedmr_med.wire.messages import SiteReply, TrainTask
 
@@ -35,133 +32,110 @@ SAMPLES, SCORES, REPORT, BYTES_DOWN = "samples", "scores", "report", "bytes_down
 EXPONENTS = "exponents"
 
 
-def encode_task(
-    state: GlobalState, method_view: Arrays, *, rounds: int, chain: str, halved: Collection[str] = ()
-) -> Shareable:
+@dataclass(frozen=True)
+class Message:
+    """What goes on the wire, whatever carries it.
+
+    Attributes:
+        parts: arrays by name, by part.
+        meta: plain values by name.
+    """
+
+    parts: dict[str, Arrays]
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for arrays in self.parts.values() for array in arrays.values())
+
+
+def encode_task(task: TrainTask, *, halved: Collection[str] = ()) -> Message:
     """Encode what every site receives; the parameters in ``halved`` as float16."""
+    model, exponents = pack(task.model, halved)
     prototypes = {
-        "means": state.prototypes.means.numpy(),
-        "available": state.prototypes.available.numpy(),
-        "age": state.prototypes.age.numpy(),
+        "means": task.prototypes.means.numpy(),
+        "available": task.prototypes.available.numpy(),
+        "age": task.prototypes.age.numpy(),
     }
-    members = {
-        MODEL: _model_dxo(state.model, halved),
-        PROTOTYPES: DXO(DataKind.APP_DEFINED, data=prototypes),
-        METHOD: DXO(DataKind.APP_DEFINED, data=method_view),
+    meta = {
+        ROUND: task.round,
+        ROUNDS: task.rounds,
+        CHAIN: task.chain,
+        ACCEPTED: dict(task.accepted),
+        EXPONENTS: exponents,
     }
-    meta = {ROUND: state.round, ROUNDS: rounds, CHAIN: chain, ACCEPTED: dict(state.accepted)}
-    return DXO(DataKind.COLLECTION, data=members, meta=meta).to_shareable()
+    return Message({MODEL: model, PROTOTYPES: prototypes, METHOD: task.method}, meta)
 
 
-def decode_task(shareable: Shareable) -> TrainTask:
+def decode_task(message: Message) -> TrainTask:
     """Decode a task.
 
     Raises:
         WireError: it does not have the agreed form.
     """
-    dxo = _collection(shareable)
-    members = {name: _member(dxo, name, kind) for name, kind in _KINDS.items()}
-    prototypes = members[PROTOTYPES]
-    size = sum(_size(arrays) for arrays in members.values())
+    prototypes = _part(message, PROTOTYPES)
     return TrainTask(
-        model=_unpacked(dxo, members[MODEL]),
+        model=_unpacked(message),
         prototypes=Prototypes(
             _tensor(prototypes, "means"), _tensor(prototypes, "available"), _tensor(prototypes, "age")
         ),
-        method=members[METHOD],
-        round=_number(dxo.meta, ROUND),
-        rounds=_number(dxo.meta, ROUNDS),
-        chain=_chain(dxo.meta),
-        accepted=dict(dxo.meta.get(ACCEPTED) or {}),
-        bytes=size,
+        method=_part(message, METHOD),
+        round=_number(message.meta, ROUND),
+        rounds=_number(message.meta, ROUNDS),
+        chain=_chain(message.meta),
+        accepted=dict(message.meta.get(ACCEPTED) or {}),
+        bytes=message.size,
     )
 
 
-def encode_reply(reply: SiteReply, *, halved: Collection[str] = ()) -> Shareable:
+def encode_reply(reply: SiteReply, *, halved: Collection[str] = ()) -> Message:
     """Encode a site's reply, the parameters in ``halved`` as float16; what it does not share has no key in it."""
-    members = {
-        MODEL: _model_dxo(reply.model, halved),
-        METHOD: DXO(DataKind.APP_DEFINED, data=reply.payload),
-    }
+    model, exponents = pack(reply.model, halved)
+    parts = {MODEL: model, METHOD: reply.payload}
     if reply.prototypes is not None:
         classes = reply.prototypes.counts.nonzero().flatten()
-        rows = {
+        parts[PROTOTYPES] = {
             "classes": classes.numpy(),
             "sums": reply.prototypes.sums[classes].float().numpy(),
             "counts": reply.prototypes.counts[classes].numpy(),
         }
-        members[PROTOTYPES] = DXO(DataKind.APP_DEFINED, data=rows)
     meta = {
         ROUND: reply.round,
         SAMPLES: reply.samples,
         SCORES: encode_scores(reply.scores),
         REPORT: reply.report,
         BYTES_DOWN: reply.bytes_down,
+        EXPONENTS: exponents,
     }
-    return DXO(DataKind.COLLECTION, data=members, meta=meta).to_shareable()
+    return Message(parts, meta)
 
 
-def decode_reply(shareable: Shareable, site: str, *, num_classes: int, feature_size: int) -> SiteReply:
+def decode_reply(message: Message, site: str, *, num_classes: int, feature_size: int) -> SiteReply:
     """Decode a site's reply.
 
     Raises:
         WireError: it does not have the agreed form.
     """
-    dxo = _collection(shareable)
-    unexpected = dxo.data.keys() - _KINDS.keys()
+    unexpected = message.parts.keys() - {MODEL, PROTOTYPES, METHOD}
     if unexpected:
-        raise WireError(f"the reply has an unexpected part {sorted(unexpected)[0]!r}")
-    model = _member(dxo, MODEL, DataKind.WEIGHTS)
-    payload = _member(dxo, METHOD, DataKind.APP_DEFINED)
-    prototypes, size = None, _size(model) + _size(payload)
-    if PROTOTYPES in dxo.data:
-        rows = _member(dxo, PROTOTYPES, DataKind.APP_DEFINED)
-        prototypes = _class_sums(rows, num_classes, feature_size)
-        size += _size(rows)
-    report = dxo.meta.get(REPORT)
+        raise WireError(f"the reply has an unexpected part {min(unexpected)!r}")
+    prototypes = None
+    if PROTOTYPES in message.parts:
+        prototypes = _class_sums(message.parts[PROTOTYPES], num_classes, feature_size)
+    report = message.meta.get(REPORT)
     return SiteReply(
         site=site,
-        round=_number(dxo.meta, ROUND),
-        samples=_number(dxo.meta, SAMPLES),
-        model=_unpacked(dxo, model),
+        round=_number(message.meta, ROUND),
+        samples=_number(message.meta, SAMPLES),
+        model=_unpacked(message),
         prototypes=prototypes,
-        payload=payload,
-        scores=decode_scores(dxo.meta.get(SCORES), num_classes),
+        payload=_part(message, METHOD),
+        scores=decode_scores(message.meta.get(SCORES), num_classes),
         report=report if isinstance(report, dict) else {},
-        bytes_up=size,
-        bytes_down=_number(dxo.meta, BYTES_DOWN),
+        bytes_up=message.size,
+        bytes_down=_number(message.meta, BYTES_DOWN),
     )
-
-
-def encode_validation(scores: Scores | None) -> Shareable:
-    """Encode the answer to a validate task."""
-    return DXO(DataKind.METRICS, data={SCORES: encode_scores(scores)}).to_shareable()
-
-
-def decode_validation(shareable: Shareable, num_classes: int) -> Scores | None:
-    """Decode the answer to a validate task.
-
-    Raises:
-        WireError: it does not have the agreed form.
-    """
-    dxo = _dxo(shareable)
-    if dxo.data_kind != DataKind.METRICS:
-        raise WireError(f"a {dxo.data_kind} where METRICS were expected")
-    return decode_scores(dxo.data.get(SCORES), num_classes)
-
-
-def encode_model(model: Arrays) -> Shareable:
-    """Encode the answer to a submit_model task, in the form FLARE's cross-site evaluation takes."""
-    return DXO(DataKind.WEIGHTS, data=model).to_shareable()
-
-
-def decode_model(shareable: Shareable) -> Arrays:
-    """Decode the answer to a submit_model task.
-
-    Raises:
-        WireError: it does not have the agreed form.
-    """
-    return _member(DXO(DataKind.COLLECTION, data={MODEL: _dxo(shareable)}), MODEL, DataKind.WEIGHTS)
 
 
 def encode_scores(scores: Scores | None) -> dict[str, Any] | None:
@@ -203,47 +177,19 @@ def decode_scores(content: Any, num_classes: int) -> Scores | None:
     return scores
 
 
-_KINDS = {MODEL: DataKind.WEIGHTS, PROTOTYPES: DataKind.APP_DEFINED, METHOD: DataKind.APP_DEFINED}
+def _part(message: Message, name: str) -> Arrays:
+    if name not in message.parts:
+        raise WireError(f"no {name!r} part")
+    return message.parts[name]
 
 
-def _dxo(shareable: Shareable) -> DXO:
-    try:
-        return from_shareable(shareable)
-    except (ValueError, AttributeError) as e:
-        raise WireError(f"not a DXO ({e})") from e
-
-
-def _collection(shareable: Shareable) -> DXO:
-    dxo = _dxo(shareable)
-    if dxo.data_kind != DataKind.COLLECTION or not isinstance(dxo.data, dict):
-        raise WireError(f"a {dxo.data_kind} where a COLLECTION was expected")
-    return dxo
-
-
-def _member(dxo: DXO, name: str, kind: str) -> Arrays:
-    member = dxo.data.get(name)
-    if not isinstance(member, DXO) or member.data_kind != kind or not isinstance(member.data, dict):
-        raise WireError(f"no {name!r} part of kind {kind}")
-    for key, array in member.data.items():
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-            raise WireError(f"{key!r} in {name!r} is not a numeric array")
-    return dict(member.data)
-
-
-def _model_dxo(model: Arrays, halved: Collection[str]) -> DXO:
-    if not halved:
-        return DXO(DataKind.WEIGHTS, data=model)
-    packed, exponents = pack(model, halved)
-    return DXO(DataKind.WEIGHTS, data=packed, meta={EXPONENTS: exponents})
-
-
-def _unpacked(dxo: DXO, model: Arrays) -> Arrays:
-    """Return the model of a collection with all its parameters as float32."""
-    exponents = (dxo.data[MODEL].meta or {}).get(EXPONENTS, {})
+def _unpacked(message: Message) -> Arrays:
+    """Return the model with all its parameters as float32."""
+    exponents = message.meta.get(EXPONENTS, {})
     if not isinstance(exponents, dict):
         raise WireError(f"{EXPONENTS!r} of the model are not a mapping")
     try:
-        return unpack(model, exponents)
+        return unpack(_part(message, MODEL), exponents)
     except ValueError as e:
         raise WireError(f"the model cannot be unpacked: {e}") from e
 
@@ -283,10 +229,6 @@ def _number(meta: Mapping[str, Any] | None, name: str) -> int:
 def _chain(meta: Mapping[str, Any] | None) -> str:
     """Return the chain's id; a site makes a folder of that name, so it must not be a path."""
     value = (meta or {}).get(CHAIN)
-    if not isinstance(value, str) or not re.fullmatch(CHAIN_PATTERN, value):
+    if not isinstance(value, str) or not re.fullmatch(NAME_PATTERN, value):
         raise WireError(f"{CHAIN!r} is {value!r}, not a chain's id")
     return value
-
-
-def _size(arrays: Arrays) -> int:
-    return sum(array.nbytes for array in arrays.values())

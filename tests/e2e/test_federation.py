@@ -10,8 +10,8 @@ import torch
 
 from fedmr_med.config import JobConfig
 from fedmr_med.flare.audit import AUDIT_FILE
+from fedmr_med.model_file import load_model
 from fedmr_med.runner import Federation as InProcess
-from fedmr_med.server.checkpoint import load_model
 from fedmr_med.sites import load_site
 from tests.helpers.federation import Federation, wait_for
 from tests.helpers.small import small_job

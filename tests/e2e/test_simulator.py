@@ -18,7 +18,7 @@ from fedmr_med import models
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.server.state import GlobalState
 from fedmr_med.site.training import class_sums
-from fedmr_med.wire import codec as wire
+from fedmr_med.wire import codec
 from tests.helpers.simulator import Simulation, record_wire, simulate, write_test_job
 from tests.helpers.small import initial_state, small_hospital, small_job, task_for
 
@@ -94,7 +94,7 @@ def test_the_opted_out_site_is_absent_from_the_prototypes_and_still_trains_with_
     done, records = opted_out
     state = done.state(JOB)
     last = [from_shareable(fobs.loads((records / f"{site}-1").read_bytes())) for site in ("bcn", "vienna-dias")]
-    rows = [dxo.data[wire.PROTOTYPES].data for dxo in last]
+    rows = [dxo.data[codec.PROTOTYPES].data for dxo in last]
     for c in range(8):
         held = [(r["sums"][r["classes"] == c], r["counts"][r["classes"] == c]) for r in rows if c in r["classes"]]
         if held:

@@ -12,13 +12,13 @@ from nvflare.apis.signal import Signal
 
 from fedmr_med import refusals
 from fedmr_med.config import JobConfig
+from fedmr_med.flare import messages as wire
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.schema import dump_yaml
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook, Verdict
-from fedmr_med.wire import codec as wire
 from tests.helpers.contexts import JOB_ID, site_context
 from tests.helpers.federation import wait_for
-from tests.helpers.small import initial_state, small_job
+from tests.helpers.small import initial_state, small_job, task_for
 
 DEMO = "data: {source: demo, center: 5}\n"
 OPEN = DEMO + "policy: {share_prototypes: true, share_metrics: per_class}\n"
@@ -46,7 +46,7 @@ def deploy(root: Path, job: JobConfig, *, local: str | None = None, carried: str
 
 def ask(root: Path, task: str, *, simulated: bool = False, job: JobConfig | None = None) -> Shareable:
     job = job or small_job()
-    shareable = wire.encode_task(initial_state(job), {}, rounds=2, chain="chain")
+    shareable = wire.encode_task(task_for(initial_state(job), job))
     return FedMRExecutor().execute(task, shareable, site_context(root, "msk", simulated=simulated), Signal())
 
 
@@ -126,7 +126,7 @@ def test_an_abort_stops_training(tmp_path: Path) -> None:
     deploy(tmp_path, small_job(), local=OPEN)
     signal = Signal()
     signal.trigger("stop")
-    task = wire.encode_task(initial_state(small_job()), {}, rounds=2, chain="chain")
+    task = wire.encode_task(task_for(initial_state(small_job()), small_job()))
     reply = FedMRExecutor().execute("train", task, site_context(tmp_path, "msk", simulated=False), signal)
     assert reply.get_return_code() == ReturnCode.TASK_ABORTED
 

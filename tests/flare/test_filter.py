@@ -11,8 +11,9 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
+from fedmr_med.flare import messages as wire
 from fedmr_med.flare.filter import PrototypeFilter
-from fedmr_med.wire import codec as wire
+from fedmr_med.wire import codec
 from tests.helpers.site_at_work import SHARES_ALL, SHARES_NOTHING, SiteAtWork, TalkativeExecutor
 
 
@@ -23,37 +24,37 @@ def guarded(folder: Path, site_file: str | None, executor: Executor | None = Non
 def test_without_the_filter_a_talkative_executor_leaks(tmp_path: Path) -> None:
     site = SiteAtWork(tmp_path, SHARES_NOTHING, TalkativeExecutor())
     reply = from_shareable(site.answer())
-    assert reply.data[wire.PROTOTYPES].data["sums"].any()
-    assert reply.meta[wire.SCORES]["confusion"]
+    assert reply.data[codec.PROTOTYPES].data["sums"].any()
+    assert reply.meta[codec.SCORES]["confusion"]
 
 
 def test_the_filter_alone_keeps_prototypes_and_metrics_in(tmp_path: Path) -> None:
     site = guarded(tmp_path, SHARES_NOTHING)
     reply = from_shareable(site.answer())
-    assert set(reply.data) == {wire.MODEL, wire.METHOD}
-    assert reply.meta[wire.SCORES] is None
-    assert reply.meta[wire.REPORT] == {}
-    assert reply.meta[wire.SAMPLES] > 0, "the model update itself takes part"
-    assert from_shareable(site.answer("validate")).data == {wire.SCORES: None}
+    assert set(reply.data) == {codec.MODEL, codec.METHOD}
+    assert reply.meta[codec.SCORES] is None
+    assert reply.meta[codec.REPORT] == {}
+    assert reply.meta[codec.SAMPLES] > 0, "the model update itself takes part"
+    assert from_shareable(site.answer("validate")).data == {codec.SCORES: None}
 
 
 def test_per_class_sharing_and_scalar_metrics(tmp_path: Path) -> None:
     policy = "policy: {share_prototypes: [NV, DF], min_class_count: 10, share_metrics: scalar}"
     site = guarded(tmp_path, f"data: {{source: demo, center: 5}}\n{policy}\n")
     reply = from_shareable(site.answer())
-    names = [site.job.task.class_names[i] for i in reply.data[wire.PROTOTYPES].data["classes"]]
+    names = [site.job.task.class_names[i] for i in reply.data[codec.PROTOTYPES].data["classes"]]
     assert names == ["NV"], "the site holds fewer than ten DF"
-    assert reply.meta[wire.SCORES]["confusion"] is None
-    assert reply.meta[wire.SCORES]["accuracy"] >= 0
+    assert reply.meta[codec.SCORES]["confusion"] is None
+    assert reply.meta[codec.SCORES]["accuracy"] >= 0
 
 
 def test_what_is_allowed_passes_unchanged(tmp_path: Path) -> None:
     bare = from_shareable(SiteAtWork(tmp_path / "a", SHARES_ALL).answer())
     kept = from_shareable(SiteAtWork(tmp_path / "b", SHARES_ALL, site_filters=(PrototypeFilter(),)).answer())
-    for name in (wire.MODEL, wire.PROTOTYPES, wire.METHOD):
+    for name in (codec.MODEL, codec.PROTOTYPES, codec.METHOD):
         for key, array in bare.data[name].data.items():
             assert np.array_equal(array, kept.data[name].data[key])
-    assert bare.meta[wire.SCORES] == kept.meta[wire.SCORES]
+    assert bare.meta[codec.SCORES] == kept.meta[codec.SCORES]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ class Smuggler(TalkativeExecutor):
         secret = np.full((8, 4), 7.0, dtype=np.float32)
         dxo = from_shareable(reply)  # its dictionaries are the cached reply's: change copies
         dxo.data = {name: DXO(part.data_kind, dict(part.data)) for name, part in dxo.data.items()}
-        model, method = dxo.data[wire.MODEL].data, dxo.data[wire.METHOD].data
+        model, method = dxo.data[codec.MODEL].data, dxo.data[codec.METHOD].data
         if self.place == "model":
             model["secret"] = secret
         elif self.place == "shape":
@@ -103,7 +104,7 @@ class Smuggler(TalkativeExecutor):
         elif self.place == "part":
             dxo.data["secret"] = DXO(DataKind.APP_DEFINED, data={"x": secret})
         elif self.place == "report":
-            dxo.meta[wire.REPORT] = {"terms": {str(i): float(v) for i, v in enumerate(secret.flat)}}
+            dxo.meta[codec.REPORT] = {"terms": {str(i): float(v) for i, v in enumerate(secret.flat)}}
         elif self.place == "kind":
             return DXO(DataKind.WEIGHTS, data={"secret": secret}).to_shareable()
         elif self.place == "no dxo":
@@ -127,7 +128,7 @@ class Header(TalkativeExecutor):
         reply["secret"] = np.ones(4)
         reply.set_header("secret", [1.0, 2.0])
         reply["DXO"]["meta"]["secret"] = [1.0, 2.0]
-        reply["DXO"]["data"][wire.MODEL].meta["secret"] = [1.0, 2.0]
+        reply["DXO"]["data"][codec.MODEL].meta["secret"] = [1.0, 2.0]
         return reply
 
 

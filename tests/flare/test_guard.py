@@ -15,7 +15,7 @@ from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.flare.guard import PolicyGuard
-from fedmr_med.wire import codec as wire
+from fedmr_med.wire import codec
 from tests.helpers.site_at_work import SHARES_ALL, SHARES_NOTHING, SiteAtWork, TalkativeExecutor
 from tests.helpers.small import small_job
 
@@ -25,7 +25,7 @@ SECRET = np.full((1, 4), 7.0, dtype=np.float32)
 def put_back(reply: Shareable) -> None:
     """Put prototypes into a reply, in place."""
     rows = {"classes": np.array([1]), "sums": np.repeat(SECRET, 8, axis=1), "counts": np.array([40])}
-    reply["DXO"]["data"][wire.PROTOTYPES] = DXO(DataKind.APP_DEFINED, data=rows)
+    reply["DXO"]["data"][codec.PROTOTYPES] = DXO(DataKind.APP_DEFINED, data=rows)
 
 
 class PutBack(Filter):
@@ -67,7 +67,7 @@ def test_the_guard_alone_keeps_prototypes_in(tmp_path: Path) -> None:
 def test_a_hostile_filter_beats_the_site_filter_but_not_the_guard(tmp_path: Path) -> None:
     layers = {"site_filters": (PrototypeFilter(),), "job_filters": (PutBack(),)}
     leaking = SiteAtWork(tmp_path / "filter", SHARES_NOTHING, TalkativeExecutor(), **layers)
-    assert wire.PROTOTYPES in from_shareable(leaking.answer()).data, "this is why the guard exists"
+    assert codec.PROTOTYPES in from_shareable(leaking.answer()).data, "this is why the guard exists"
     site = SiteAtWork(tmp_path / "guard", SHARES_NOTHING, TalkativeExecutor(), components=(PolicyGuard(),), **layers)
     assert_nothing_left(site.answer())
 
@@ -84,15 +84,15 @@ def test_a_hostile_component_does_not_get_past_the_guard(tmp_path: Path, event: 
 def test_what_is_allowed_passes_untouched(tmp_path: Path) -> None:
     site = SiteAtWork(tmp_path, SHARES_ALL, TalkativeExecutor(), components=(PolicyGuard(),))
     reply = from_shareable(site.answer())
-    assert set(reply.data) == {wire.MODEL, wire.PROTOTYPES, wire.METHOD}
-    assert reply.meta[wire.SCORES]["confusion"]
+    assert set(reply.data) == {codec.MODEL, codec.PROTOTYPES, codec.METHOD}
+    assert reply.meta[codec.SCORES]["confusion"]
 
 
 def test_a_reply_without_anything_forbidden_passes_at_an_opted_out_site(tmp_path: Path) -> None:
     site = SiteAtWork(
         tmp_path, SHARES_NOTHING, TalkativeExecutor(), site_filters=(PrototypeFilter(),), components=(PolicyGuard(),)
     )
-    assert set(from_shareable(site.answer()).data) == {wire.MODEL, wire.METHOD}
+    assert set(from_shareable(site.answer()).data) == {codec.MODEL, codec.METHOD}
 
 
 @pytest.mark.parametrize("site_file", [None, "data: {source: demo, center: 5}\npolicy: {share_prototypes: ja}"])
@@ -107,8 +107,8 @@ def test_without_a_valid_policy_the_guard_lets_nothing_out(tmp_path: Path, site_
 
 def test_the_executor_itself_makes_no_prototypes_where_none_may_leave(tmp_path: Path) -> None:
     reply = from_shareable(SiteAtWork(tmp_path, SHARES_NOTHING).answer())
-    assert set(reply.data) == {wire.MODEL, wire.METHOD}
-    assert reply.meta[wire.SCORES] is None
+    assert set(reply.data) == {codec.MODEL, codec.METHOD}
+    assert reply.meta[codec.SCORES] is None
 
 
 def test_a_model_sent_as_float16_passes(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_model_sent_as_float16_passes(tmp_path: Path) -> None:
     layers = {"site_filters": (PrototypeFilter(),), "components": (PolicyGuard(),)}
     reply = SiteAtWork(tmp_path, SHARES_ALL, FedMRExecutor(), job=job, **layers).answer()
     assert reply.get_return_code() == ReturnCode.OK
-    assert from_shareable(reply).data[wire.MODEL].data["classifier.weight"].dtype == np.float16
+    assert from_shareable(reply).data[codec.MODEL].data["classifier.weight"].dtype == np.float16
 
 
 @pytest.mark.parametrize(

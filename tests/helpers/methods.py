@@ -15,8 +15,8 @@ from fedmr_med.data.base import ArrayFold, SiteData
 from fedmr_med.models import Network
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import Prototypes
-from fedmr_med.server.aggregation import RoundAggregation
-from fedmr_med.server.state import GlobalState
+from fedmr_med.server.aggregation import PrototypeAggregator
+from fedmr_med.server.state import GlobalState, train_task
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.sites import BenchmarkSource, SiteConfig
 from fedmr_med.wire.messages import SiteReply, TrainTask
@@ -128,16 +128,7 @@ class Federation:
             return Hospital(name, self.job, source, self.folder / name, network=self._network())
 
     def task(self) -> TrainTask:
-        state = self.state
-        return TrainTask(
-            model=state.model,
-            prototypes=state.prototypes,
-            method=self.method.server().client_view(state.method),
-            round=state.round,
-            rounds=self.job.federation.rounds,
-            chain="chain",
-            accepted=state.accepted,
-        )
+        return train_task(self.state, self.job, "chain")
 
     def round(self, participants: Iterable[str] | None = None) -> list[SiteReply]:
         """Run one round and return the replies."""
@@ -146,7 +137,7 @@ class Federation:
         return replies
 
     def close(self, replies: Iterable[SiteReply]) -> None:
-        aggregation = RoundAggregation(self.job, self.method, self.state)
+        aggregation = PrototypeAggregator(self.job, self.state)
         for reply in replies:
             aggregation.check(reply)
             aggregation.add(reply)

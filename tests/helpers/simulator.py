@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedmr_med.config import JobConfig, load_job
-from fedmr_med.flare.persistor import initial_state
 from fedmr_med.jobs.folder import write_job
 from fedmr_med.schema import dump_yaml
 from fedmr_med.server.checkpoint import load_checkpoint
-from fedmr_med.server.state import GlobalState
+from fedmr_med.server.state import GlobalState, initial_state
 
 RECORDER = Path(__file__).with_name("recorder.py")
 

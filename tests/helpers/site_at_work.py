@@ -21,11 +21,11 @@ from nvflare.private.privacy_manager import Scope
 
 from fedmr_med.config import JobConfig
 from fedmr_med.files import write_text
+from fedmr_med.flare import messages as wire
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.schema import dump_yaml
 from fedmr_med.server.state import GlobalState
-from fedmr_med.wire import codec as wire
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.small import initial_state, small_hospital, small_job, task_for
 
@@ -119,7 +119,7 @@ class SiteAtWork:
 
     def task(self) -> Shareable:
         """Return the first round's task."""
-        task = wire.encode_task(self.state(), {}, rounds=2, chain="chain")
+        task = wire.encode_task(task_for(self.state(), self.job))
         task.add_cookie("contribution_round", 0)
         return task
 

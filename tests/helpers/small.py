@@ -5,10 +5,9 @@ from typing import Any
 
 from fedmr_med.config import JobConfig
 from fedmr_med.data.flamby_isic import HOSPITALS
-from fedmr_med.flare.persistor import initial_state
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.server.state import GlobalState
+from fedmr_med.server.state import GlobalState, initial_state, train_task
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.messages import TrainTask
@@ -36,15 +35,7 @@ def small_hospital(name: str, job: JobConfig, folder: Path, policy: SitePolicy =
 
 def task_for(state: GlobalState, job: JobConfig) -> TrainTask:
     """Return what the server would send."""
-    return TrainTask(
-        model=state.model,
-        prototypes=state.prototypes,
-        method=state.method,
-        round=state.round,
-        rounds=job.federation.rounds,
-        chain="chain",
-        accepted=state.accepted,
-    )
+    return train_task(state, job, "chain")
 
 
 __all__ = ["CLOSED", "OPEN", "SMALL", "initial_state", "small_hospital", "small_job", "task_for"]

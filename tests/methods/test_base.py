@@ -9,8 +9,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from nvflare.apis.fl_constant import ReservedKey
-from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.decomposers import common_decomposers
 from nvflare.fuel.utils import fobs
 from torch.nn import functional as F
@@ -18,12 +16,12 @@ from torch.nn import functional as F
 from fedmr_med import methods
 from fedmr_med.config import MethodConfig
 from fedmr_med.errors import ConfigError, WireError
-from fedmr_med.flare.aggregator import PrototypeAggregator
-from fedmr_med.flare.generator import _STATE
+from fedmr_med.flare import messages as wire
 from fedmr_med.methods.local import LocalRound
 from fedmr_med.prototypes import Prototypes
+from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.state import GlobalState
-from fedmr_med.wire import codec as wire
+from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.methods import CLASSES, FEATURES, Federation, Tiny, WithBatchNorm, epochs, job, same_model
 from tests.helpers.reference import momentum_steps
@@ -155,13 +153,6 @@ def test_one_client_with_everything_is_plain_training(tmp_path: Path) -> None:
             np.testing.assert_allclose(federation.state.model[name], value.numpy(), rtol=0, atol=1e-12)
 
 
-def context(site: str) -> FLContext:
-    peer, fl_ctx = FLContext(), FLContext()
-    peer.set_prop(ReservedKey.IDENTITY_NAME, site, private=False)
-    fl_ctx.set_peer_context(peer)
-    return fl_ctx
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_order_of_arrival_changes_nothing(tmp_path: Path, name: str) -> None:
     federation = Federation(job(name), tmp_path, WithBatchNorm)
@@ -169,10 +160,10 @@ def test_the_order_of_arrival_changes_nothing(tmp_path: Path, name: str) -> None
     replies = {site: hospital.train(federation.task()) for site, hospital in federation.sites.items()}
     results = []
     for order in itertools.permutations(replies):
-        aggregator = PrototypeAggregator(federation.job)
-        aggregator.open_round(federation.state, num_sites=3)
-        assert all(aggregator.accept(wire.encode_reply(replies[site]), context(site)) for site in order)
-        results.append(aggregator.aggregate(FLContext())[_STATE])
+        collector = ReplyCollector(federation.job, federation.state, num_sites=3)
+        for site in order:
+            collector.offer(site, encode_reply(replies[site]))
+        results.append(collector.close())
     for state in results[1:]:
         assert same_model(state, results[0])
         assert state.method.keys() == results[0].method.keys()
@@ -184,8 +175,7 @@ def test_tasks_and_replies_survive_the_wire(tmp_path: Path, name: str) -> None:
     common_decomposers.register()
     federation = Federation(job(name), tmp_path, WithBatchNorm)
     federation.round()
-    view = federation.method.server().client_view(federation.state.method)
-    task = wire.decode_task(fobs.loads(fobs.dumps(wire.encode_task(federation.state, view, rounds=3, chain="chain"))))
+    task = wire.decode_task(fobs.loads(fobs.dumps(wire.encode_task(federation.task()))))
     direct, through = federation.sites["b"].train(federation.task()), federation.sites["b"].train(task)
     sent = fobs.loads(fobs.dumps(wire.encode_reply(through)))
     received = wire.decode_reply(sent, "b", num_classes=CLASSES, feature_size=8)

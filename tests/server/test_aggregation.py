@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedmr_med import methods
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
-from fedmr_med.server.aggregation import RoundAggregation
+from fedmr_med.server.aggregation import PrototypeAggregator
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.small import CLOSED, initial_state, small_hospital, small_job, task_for
@@ -37,7 +36,7 @@ def replies(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPat
 
 
 def combined(job: JobConfig, state: GlobalState, replies: list[SiteReply]) -> GlobalState:
-    round_ = RoundAggregation(job, methods.build(job.method), state)
+    round_ = PrototypeAggregator(job, state)
     for reply in replies:
         round_.check(reply)
         round_.add(reply)
@@ -88,7 +87,7 @@ def test_prototypes_are_the_weighted_mean_of_those_who_share(
 
 
 def test_the_records_of_a_round(job: JobConfig, state: GlobalState, replies: list[SiteReply]) -> None:
-    round_ = RoundAggregation(job, methods.build(job.method), state)
+    round_ = PrototypeAggregator(job, state)
     for reply in replies[:2]:
         round_.add(reply)
     new = round_.finish(3, {"vienna-dias": "NaN"}, seconds=2.0)

@@ -8,15 +8,14 @@ from nvflare.apis.dxo import from_shareable
 from nvflare.apis.fl_constant import ReturnCode
 
 from fedmr_med.config import JobConfig
-from fedmr_med.flare.aggregator import PrototypeAggregator
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.flare.guard import PolicyGuard
-from fedmr_med.flare.in_process import close_round, offer
 from fedmr_med.jobs.benchmark import benchmark_sites
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.runner import Federation
+from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.state import GlobalState
-from fedmr_med.wire import codec as wire
+from fedmr_med.wire import codec
 from tests.helpers.archives import write_mini
 from tests.helpers.site_at_work import SHARES_ALL, SiteAtWork
 from tests.helpers.small import initial_state, small_hospital, small_job, task_for
@@ -39,10 +38,10 @@ def test_the_same_replies_give_the_same_model_to_a_thousandth(tmp_path: Path) ->
     replies = [small_hospital(site, job, tmp_path).train(task_for(state, job)) for site in SITES]
     after = []
     for halved in (frozenset(), state.parameters):
-        aggregator = PrototypeAggregator(job)
-        aggregator.open_round(state, num_sites=len(SITES))
-        assert all(offer(aggregator, wire.encode_reply(reply, halved=halved), reply.site) for reply in replies)
-        after.append(close_round(aggregator, state))
+        collector = ReplyCollector(job, state, num_sites=len(SITES))
+        for reply in replies:
+            collector.offer(reply.site, codec.encode_reply(reply, halved=halved))
+        after.append(collector.close())
     full, half = after
     assert 0 < worst_error(half, full) <= 1e-3
     buffers = full.model.keys() - state.parameters
@@ -84,5 +83,5 @@ def test_filter_and_guard_let_a_halved_reply_pass(layers: str, tmp_path: Path) -
     )
     reply = site.answer()
     assert reply.get_return_code() == ReturnCode.OK
-    model = from_shareable(reply).data[wire.MODEL].data
+    model = from_shareable(reply).data[codec.MODEL].data
     assert {array.dtype for name, array in model.items() if name in site.state().parameters} == {np.dtype(np.float16)}

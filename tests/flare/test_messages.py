@@ -1,5 +1,6 @@
 """The wire format: what comes back, and that nothing malformed passes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,12 @@ from nvflare.apis.shareable import Shareable
 from nvflare.fuel.utils import fobs
 
 from fedmr_med.errors import WireError
+from fedmr_med.flare import messages as wire
 from fedmr_med.flare.outgoing import same_message
 from fedmr_med.metrics import Scores
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.wire import codec as wire
 from fedmr_med.wire.messages import SiteReply
-from tests.helpers.small import initial_state, small_job
+from tests.helpers.small import initial_state, small_job, task_for
 
 CLASSES, SIZE = 4, 3
 
@@ -53,10 +54,10 @@ def decomposers() -> None:
 def test_a_task_comes_back() -> None:
     job = small_job()
     state = initial_state(job)
-    task = wire.decode_task(through_fobs(wire.encode_task(state, {"c": np.ones(2)}, rounds=9, chain="chain-1")))
+    task = wire.decode_task(through_fobs(wire.encode_task(replace(task_for(state, job), method={"c": np.ones(2)}))))
     assert all(np.array_equal(task.model[name], state.model[name]) for name in state.model)
     assert torch.equal(task.prototypes.available, state.prototypes.available)
-    assert (task.round, task.rounds, task.chain) == (0, 9, "chain-1")
+    assert (task.round, task.rounds, task.chain) == (0, 2, "chain")
     assert task.method["c"].tolist() == [1, 1]
     assert task.bytes > sum(array.nbytes for array in state.model.values())
 
@@ -172,7 +173,7 @@ def test_half_of_the_bytes_with_float16_and_the_same_message_when_sent_on() -> N
     state = initial_state(job)
     halved = job.federation.halved(state.parameters)
     plain, half = (
-        wire.decode_task(through_fobs(wire.encode_task(state, {}, rounds=9, chain="c", halved=names)))
+        wire.decode_task(through_fobs(wire.encode_task(task_for(state, job), halved=names)))
         for names in (frozenset(), halved)
     )
     parameters = sum(state.model[name].nbytes for name in halved)
@@ -190,6 +191,6 @@ def test_half_of_the_bytes_with_float16_and_the_same_message_when_sent_on() -> N
 @pytest.mark.parametrize("exponents", [{}, {"w": 1.5}, {"w": 1, "n": 1}, [1]])
 def test_float16_without_its_exponents_is_refused(exponents: object) -> None:
     dxo = from_shareable(wire.encode_reply(a_reply(), halved={"w"}))
-    dxo.data["model"].meta["exponents"] = exponents
+    dxo.meta["exponents"] = exponents
     with pytest.raises(WireError):
         wire.decode_reply(dxo.to_shareable(), "bcn", num_classes=CLASSES, feature_size=SIZE)

@@ -1,0 +1,99 @@
+"""The wire format in FLARE's containers.
+
+A task or reply is a COLLECTION DXO: the model a WEIGHTS member, everything else APP_DEFINED, so that FLARE's own
+weight filters leave prototypes alone. An answer to ``validate`` is a METRICS DXO, one to ``submit_model`` a WEIGHTS
+DXO, as FLARE's cross-site evaluation takes it.
+"""
+
+from collections.abc import Collection
+
+import numpy as np
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.shareable import Shareable
+
+from fedmr_med.arrays import Arrays
+from fedmr_med.errors import WireError
+from fedmr_med.metrics import Scores
+from fedmr_med.wire import codec
+from fedmr_med.wire.codec import MODEL, SCORES, Message
+from fedmr_med.wire.messages import SiteReply, TrainTask
+
+
+def to_shareable(message: Message) -> Shareable:
+    """Put a message into a COLLECTION."""
+    members = {name: DXO(_kind(name), data=arrays) for name, arrays in message.parts.items()}
+    return DXO(DataKind.COLLECTION, data=members, meta=message.meta).to_shareable()
+
+
+def to_message(shareable: Shareable) -> Message:
+    """Take a message out of a COLLECTION.
+
+    Raises:
+        WireError: it is something else, or holds something else than named numeric arrays.
+    """
+    dxo = _dxo(shareable, DataKind.COLLECTION)
+    parts = {name: _arrays(name, member, _kind(name)) for name, member in dxo.data.items()}
+    return Message(parts, dict(dxo.meta or {}))
+
+
+def encode_task(task: TrainTask, *, halved: Collection[str] = ()) -> Shareable:
+    """Encode what every site receives; the parameters in ``halved`` as float16."""
+    return to_shareable(codec.encode_task(task, halved=halved))
+
+
+def decode_task(shareable: Shareable) -> TrainTask:
+    """Decode a task; raise WireError if it does not have the agreed form."""
+    return codec.decode_task(to_message(shareable))
+
+
+def encode_reply(reply: SiteReply, *, halved: Collection[str] = ()) -> Shareable:
+    """Encode a site's reply, the parameters in ``halved`` as float16."""
+    return to_shareable(codec.encode_reply(reply, halved=halved))
+
+
+def decode_reply(shareable: Shareable, site: str, *, num_classes: int, feature_size: int) -> SiteReply:
+    """Decode a site's reply; raise WireError if it does not have the agreed form."""
+    return codec.decode_reply(to_message(shareable), site, num_classes=num_classes, feature_size=feature_size)
+
+
+def encode_validation(scores: Scores | None) -> Shareable:
+    """Encode the answer to a validate task."""
+    return DXO(DataKind.METRICS, data={SCORES: codec.encode_scores(scores)}).to_shareable()
+
+
+def decode_validation(shareable: Shareable, num_classes: int) -> Scores | None:
+    """Decode the answer to a validate task; raise WireError if it does not have the agreed form."""
+    return codec.decode_scores(_dxo(shareable, DataKind.METRICS).data.get(SCORES), num_classes)
+
+
+def encode_model(model: Arrays) -> Shareable:
+    """Encode the answer to a submit_model task."""
+    return DXO(DataKind.WEIGHTS, data=model).to_shareable()
+
+
+def decode_model(shareable: Shareable) -> Arrays:
+    """Decode the answer to a submit_model task; raise WireError if it does not have the agreed form."""
+    return _arrays(MODEL, _dxo(shareable, DataKind.WEIGHTS), DataKind.WEIGHTS)
+
+
+def _kind(part: str) -> DataKind:
+    return DataKind.WEIGHTS if part == MODEL else DataKind.APP_DEFINED
+
+
+def _dxo(shareable: Shareable, kind: DataKind) -> DXO:
+    try:
+        dxo = from_shareable(shareable)
+    except (ValueError, AttributeError) as e:
+        raise WireError(f"not a DXO ({e})") from e
+    if dxo.data_kind != kind or not isinstance(dxo.data, dict):
+        raise WireError(f"a {dxo.data_kind} where a {kind} was expected")
+    return dxo
+
+
+def _arrays(name: str, member: object, kind: DataKind) -> Arrays:
+    if not isinstance(member, DXO) or member.data_kind != kind or not isinstance(member.data, dict):
+        raise WireError(f"no {name!r} part of kind {kind}")
+    for key, array in member.data.items():
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+            raise WireError(f"{key!r} in {name!r} is not a numeric array")
+    return dict(member.data)

@@ -1,0 +1,99 @@
+"""A chain on the server's disk: a run and its resumptions in one folder."""
+
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+
+from fedmr_med.config import JobConfig
+from fedmr_med.errors import CheckpointError
+from fedmr_med.files import locked
+from fedmr_med.model_file import save_model
+from fedmr_med.results import RunResult, RunResults, RunSetup, write_result
+from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint
+from fedmr_med.server.state import GlobalState, initial_state
+
+CHECKPOINT, BEST_MODEL, RESULTS = "checkpoint.pt", "best_model.pt", "results.json"
+
+
+class Chain:
+    """The files of a chain, for one job at a time.
+
+    The process of a job that was given up can outlive it, and must not write into the chain that its successor has
+    taken over.
+
+    Attributes:
+        folder: holds checkpoint, best model and results.
+
+    Args:
+        folder: where the chain is or will be.
+        job: the settings of the job that works on it.
+    """
+
+    def __init__(self, folder: Path, job: JobConfig):
+        self.folder = folder
+        self._job = job
+        self._lock = ExitStack()
+        self._previous: GlobalState | None = None
+
+    @property
+    def checkpoint(self) -> Path:
+        """The file to resume from."""
+        return self.folder / CHECKPOINT
+
+    def open(self, patience: float = 30) -> GlobalState:
+        """Take the chain over and return its state: the checkpoint's if there is one, else the initial one.
+
+        Args:
+            patience: seconds to wait for another job that is about to let go of the chain.
+
+        Raises:
+            CheckpointError: another job is at work on the chain, or its checkpoint does not fit the job.
+        """
+        try:
+            self._lock.enter_context(locked(self.folder / "lock", patience=patience))
+        except TimeoutError as e:
+            raise CheckpointError(f"Another job is at work on the chain {self.folder.name}; stop it first.") from e
+        state = initial_state(self._job)
+        if self.checkpoint.exists():
+            state = load_checkpoint(self.checkpoint, self._job, state)
+        self._previous = state
+        return state
+
+    def save(self, state: GlobalState) -> None:
+        """Write the best model if it is a new one, then the checkpoint.
+
+        Raises:
+            CheckpointError: a file could not be written; what was there before stays.
+        """
+        best = state.history.best
+        # A model is scored in the round after the one that made it, so the best may be the previous one.
+        for candidate in (self._previous, state):
+            if best and candidate and candidate.round == best.round:
+                save_model(
+                    self.folder / BEST_MODEL,
+                    candidate.model,
+                    self._job,
+                    round_number=best.round,
+                    balanced_accuracy=best.balanced_accuracy,
+                )
+        save_checkpoint(self.checkpoint, state, self._job)
+        self._previous = state
+
+    def write_results(self, state: GlobalState) -> None:
+        """Write scores and byte counts of all rounds."""
+        job = self._job
+        setup = RunSetup(
+            name=job.name, dataset=job.task.dataset, split=job.task.split, method=job.method.name, seed=job.seed
+        )
+        run = RunResult.of(setup, state.history, whole=True)
+        write_result(self.folder / RESULTS, RunResults(runs=(run,)))
+
+    def copy_to(self, folder: Path) -> None:
+        """Copy the files that are there."""
+        for name in (CHECKPOINT, BEST_MODEL, RESULTS):
+            if (self.folder / name).exists():
+                shutil.copy2(self.folder / name, folder / name)
+
+    def close(self) -> None:
+        """Let go of the chain."""
+        self._lock.close()

@@ -1,0 +1,44 @@
+"""Names, shapes and types of every array that a reply of a job may hold."""
+
+from dataclasses import dataclass
+
+from fedmr_med.arrays import Arrays, Forms, difference
+from fedmr_med.errors import WireError
+from fedmr_med.wire.messages import SiteReply
+
+
+@dataclass(frozen=True)
+class ReplyForm:
+    """The form of a job's replies, once they are decoded.
+
+    Attributes:
+        class_names: the classes of the task.
+        feature_size: length of a prototype.
+        model, payload: shape and type of each array by name.
+        halved: the parameters of the model that are sent as float16.
+    """
+
+    class_names: tuple[str, ...]
+    feature_size: int
+    model: Forms
+    payload: Forms
+    halved: frozenset[str] = frozenset()
+
+    def check(self, reply: SiteReply) -> None:
+        """Compare a reply's arrays with the form.
+
+        Raises:
+            WireError: names, shapes or types differ.
+        """
+        self.check_model(reply.model)
+        if found := difference(reply.payload, self.payload):
+            raise WireError(f"the method payload {found}")
+
+    def check_model(self, model: Arrays) -> None:
+        """Compare a model with the form.
+
+        Raises:
+            WireError: names, shapes or types differ.
+        """
+        if found := difference(model, self.model):
+            raise WireError(f"the model {found}")

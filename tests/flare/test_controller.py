@@ -1,0 +1,131 @@
+"""The controller over FLARE's own bookkeeping of tasks: quorum, refusals, late replies, resumption."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.shareable import Shareable, make_reply
+
+from fedmr_med.flare.messages import encode_reply, encode_validation
+from fedmr_med.server.chain import BEST_MODEL, CHECKPOINT, RESULTS, Chain
+from tests.helpers.controller import JOB_ID, ControllerAtWork
+from tests.helpers.site_at_work import full_reply
+from tests.helpers.small import small_job
+
+SITES = ("bcn", "msk", "vienna-dias")
+JOB = small_job(federation={"min_sites": 2, "rounds": 1, "grace_seconds": 0})
+
+
+@pytest.fixture
+def at_work(tmp_path: Path) -> Iterator[ControllerAtWork]:
+    with ControllerAtWork(tmp_path, JOB, SITES).running() as running:
+        yield running
+
+
+def good() -> Shareable:
+    return encode_reply(full_reply())
+
+
+def with_nan() -> Shareable:
+    model = {**full_reply().model, "classifier.bias": np.full(8, np.nan, np.float32)}
+    return encode_reply(replace(full_reply(), model=model))
+
+
+def failed() -> Shareable:
+    return make_reply(ReturnCode.EXECUTION_EXCEPTION)
+
+
+def test_two_good_replies_close_the_round(at_work: ControllerAtWork) -> None:
+    tasks = {site: at_work.receive(site) for site in SITES}
+    at_work.answer("bcn", tasks["bcn"], good())
+    time.sleep(0.5)
+    assert at_work.progress()["answered"] == ["bcn"], "one usable reply of the two that are needed"
+    at_work.answer("msk", tasks["msk"], good())
+    name, *_ = at_work.receive("bcn")
+    assert name == "validate"
+    assert at_work.progress()["round"] == 1
+
+
+@pytest.mark.parametrize(("bad", "reason"), [(with_nan, "NaN"), (failed, "it answered EXECUTION_EXCEPTION")])
+def test_a_reply_of_no_use_does_not_count_towards_the_quorum(at_work: ControllerAtWork, bad, reason: str) -> None:
+    tasks = {site: at_work.receive(site) for site in SITES}
+    at_work.answer("bcn", tasks["bcn"], bad())
+    at_work.answer("msk", tasks["msk"], good())
+    time.sleep(0.5)
+    progress = at_work.progress()
+    assert progress["round"] == 0
+    assert progress["waiting"] == ["vienna-dias"]
+    assert reason in progress["refused"]["bcn"]
+    at_work.answer("vienna-dias", tasks["vienna-dias"], good())
+    assert at_work.receive("bcn")[0] == "validate"
+
+
+def test_a_round_nobody_is_left_to_save_ends_the_job_with_the_reasons(at_work: ControllerAtWork) -> None:
+    for site in SITES:
+        at_work.answer(site, at_work.receive(site), with_nan())
+    at_work.thread.join(30)
+    (reason,) = at_work.panics.reasons
+    assert "0 usable replies" in reason
+    assert all(f"{site}: " in reason for site in SITES)
+
+
+def test_a_reply_in_another_sites_name_is_refused(at_work: ControllerAtWork) -> None:
+    tasks = {site: at_work.receive(site) for site in SITES}
+    at_work.answer("bcn", tasks["bcn"], good(), named="msk")
+    assert at_work.progress()["refused"] == {"bcn": "it calls itself 'msk'"}
+    at_work.answer("msk", tasks["msk"], good())
+    assert at_work.progress()["answered"] == ["msk"]
+
+
+def test_what_is_no_message_at_all_is_refused(at_work: ControllerAtWork) -> None:
+    tasks = {site: at_work.receive(site) for site in SITES}
+    at_work.answer("bcn", tasks["bcn"], Shareable())
+    assert "not a DXO" in at_work.progress()["refused"]["bcn"]
+
+
+def test_a_late_reply_is_named_in_the_log(at_work: ControllerAtWork, caplog: pytest.LogCaptureFixture) -> None:
+    tasks = {site: at_work.receive(site) for site in SITES}
+    for site in ("bcn", "msk"):
+        at_work.answer(site, tasks[site], good())
+    at_work.receive("bcn")
+    time.sleep(0.5)
+    at_work.answer("vienna-dias", tasks["vienna-dias"], good())
+    assert any("vienna-dias" in line and "after the round was closed" in line for line in caplog.messages)
+
+
+def test_a_finished_job_leaves_its_files_and_lets_go_of_the_chain(at_work: ControllerAtWork, tmp_path: Path) -> None:
+    for site in SITES[:2]:
+        at_work.answer(site, at_work.receive(site), good())
+    for site in SITES[:2]:
+        at_work.answer(site, at_work.receive(site), encode_validation(full_reply().scores))
+    at_work.thread.join(30)
+    assert not at_work.panics.reasons
+    chain = tmp_path / "chains" / JOB_ID
+    for name in (CHECKPOINT, BEST_MODEL, RESULTS):
+        assert (chain / name).read_bytes() == (tmp_path / JOB_ID / name).read_bytes()
+    resumed = Chain(chain, JOB)
+    assert resumed.open(patience=0).round == 1
+    resumed.close()
+
+
+def test_feddyn_counts_a_site_that_died_among_all_sites(tmp_path: Path) -> None:
+    """It divides by the number of all sites; FLARE names only those that are connected."""
+    job = small_job("feddyn", chain="shared", federation={"min_sites": 2, "rounds": 1, "grace_seconds": 0})
+    models = []
+    for known, connected in (({"vienna-dias": 0}, SITES[:2]), ({}, SITES)):
+        folder = tmp_path / str(len(connected))
+        chain = Chain(folder / "chains" / "shared", job)
+        chain.save(replace(chain.open(), accepted=known))
+        chain.close()
+        with ControllerAtWork(folder, job, connected).running() as at_work:
+            tasks = {site: at_work.receive(site) for site in connected}
+            for site in SITES[:2]:
+                reply = replace(full_reply(), prototypes=None, payload={})
+                at_work.answer(site, tasks[site], encode_reply(reply))
+            at_work.receive("bcn")
+            models.append(at_work.controller._state.model)
+    assert all(np.array_equal(models[0][name], models[1][name]) for name in models[0])

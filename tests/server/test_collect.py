@@ -1,0 +1,116 @@
+"""Collecting replies: opt-out, order of arrival, quorum, late replies."""
+
+import itertools
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedmr_med.config import JobConfig
+from fedmr_med.errors import FedMRError, WireError
+from fedmr_med.server.collect import ReplyCollector
+from fedmr_med.server.state import GlobalState
+from fedmr_med.wire.codec import Message, encode_reply
+from tests.helpers.small import CLOSED, OPEN, initial_state, small_hospital, small_job, task_for
+
+SITES = {"bcn": OPEN, "msk": CLOSED, "vienna-dias": OPEN}
+
+
+@pytest.fixture(scope="module")
+def job() -> JobConfig:
+    return small_job(federation={"min_sites": 2})
+
+
+@pytest.fixture(scope="module")
+def state(job: JobConfig) -> GlobalState:
+    return initial_state(job)
+
+
+@pytest.fixture(scope="module")
+def replies(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Message]:
+    folder: Path = tmp_path_factory.mktemp("sites")
+    task = task_for(state, job)
+    return {site: encode_reply(small_hospital(site, job, folder, policy).train(task)) for site, policy in SITES.items()}
+
+
+@pytest.fixture
+def collector(job: JobConfig, state: GlobalState) -> ReplyCollector:
+    return ReplyCollector(job, state, num_sites=3)
+
+
+def test_the_order_of_arrival_changes_nothing(job: JobConfig, state: GlobalState, replies: dict[str, Message]) -> None:
+    results = []
+    for order in itertools.permutations(replies):
+        collector = ReplyCollector(job, state, num_sites=3)
+        for site in order:
+            collector.offer(site, replies[site])
+        results.append(collector.close())
+    for other in results[1:]:
+        assert all(np.array_equal(other.model[name], results[0].model[name]) for name in other.model)
+        assert torch.equal(other.prototypes.means, results[0].prototypes.means)
+        assert other.history.rounds[0].sites.keys() == results[0].history.rounds[0].sites.keys()
+
+
+def test_in_order_gives_the_same_and_refuses_another_order(
+    job: JobConfig, state: GlobalState, replies: dict[str, Message], collector: ReplyCollector
+) -> None:
+    in_order = ReplyCollector(job, state, num_sites=3, in_order=True)
+    for site in sorted(replies):
+        collector.offer(site, replies[site])
+        in_order.offer(site, replies[site])
+    held, streamed = collector.close(), in_order.close()
+    assert all(np.array_equal(held.model[name], streamed.model[name]) for name in held.model)
+    in_order = ReplyCollector(job, state, num_sites=3, in_order=True)
+    in_order.offer("msk", replies["msk"])
+    with pytest.raises(WireError, match="out of the order"):
+        in_order.offer("bcn", replies["bcn"])
+
+
+def test_a_site_that_opted_out_counts_in_the_model_and_not_in_the_prototypes(
+    job: JobConfig, state: GlobalState, replies: dict[str, Message], collector: ReplyCollector
+) -> None:
+    without = ReplyCollector(job, state, num_sites=3)
+    for site, reply in replies.items():
+        collector.offer(site, reply)
+        if site != "msk":
+            without.offer(site, reply)
+    full, partial = collector.close(), without.close()
+    assert torch.equal(full.prototypes.means, partial.prototypes.means)
+    assert not np.array_equal(full.model["classifier.weight"], partial.model["classifier.weight"])
+
+
+def test_too_few_usable_replies_end_the_round_with_the_reasons(
+    replies: dict[str, Message], collector: ReplyCollector
+) -> None:
+    collector.offer("bcn", replies["bcn"])
+    collector.refuse("msk", "it answered EXECUTION_EXCEPTION")
+    assert not collector.has_quorum
+    with pytest.raises(FedMRError, match=r"1 usable replies, .* asks for 2\. Refused: msk: it answered EXEC"):
+        collector.close()
+
+
+def test_a_late_reply_does_not_count(replies: dict[str, Message], collector: ReplyCollector) -> None:
+    for site in ("bcn", "msk"):
+        collector.offer(site, replies[site])
+    after = collector.close()
+    with pytest.raises(WireError, match="after the round was closed"):
+        collector.offer("vienna-dias", replies["vienna-dias"])
+    assert set(after.history.rounds[0].sites) == {"bcn", "msk"}
+
+
+def test_replies_from_many_threads_are_all_taken(
+    job: JobConfig, state: GlobalState, replies: dict[str, Message]
+) -> None:
+    collector = ReplyCollector(job, state, num_sites=30)
+    names = [f"site-{number:02}" for number in range(30)]
+    offers = [threading.Thread(target=collector.offer, args=(name, replies["bcn"])) for name in names]
+    refusals = [threading.Thread(target=collector.refuse, args=(f"bad-{number}", "why")) for number in range(30)]
+    for thread in (*offers, *refusals):
+        thread.start()
+    for thread in (*offers, *refusals):
+        thread.join()
+    counted, refused = collector.standing()
+    assert counted == names
+    assert len(refused) == 30
