@@ -2,9 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from fedmr_med.studies.catalog import StudyResult
 
 
 def paper(
@@ -31,9 +34,10 @@ def paper(
     """Reproduce a table or figure of the FedMR paper, with the published numbers beside the measured ones."""
     from fedmr_med.cli.bench import numbers
     from fedmr_med.jobs.changes import parse_settings
+    from fedmr_med.results import versioned
     from fedmr_med.studies import catalog
 
-    where = catalog.setting(
+    setting = catalog.make_setting(
         study,
         budget,
         out or Path("runs", "paper", f"{study}-{budget}"),
@@ -44,29 +48,22 @@ def paper(
         split=split,
         settings=parse_settings(settings or []),
     )
-    content = catalog.run_study(where)
+    result = catalog.run_study(setting)
     if as_json:
-        typer.echo(json.dumps(content))
+        typer.echo(json.dumps(versioned(result)))
     else:
-        _show(content, where.out)
+        _show(result, setting.out)
 
 
-def _show(content: dict[str, Any], out: Path) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
+def _show(result: "StudyResult", out: Path) -> None:
+    from fedmr_med.report.console import text_table, wide_console
     from fedmr_med.studies.catalog import as_text
 
-    console = Console(width=None if Console().is_terminal else 140)
-    for found in content["tables"]:
-        columns, rows = as_text(found["rows"])
-        table = Table(title=found["title"])
-        for column in columns:
-            table.add_column(column)
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
+    console = wide_console(140)
+    for table in result.tables:
+        columns, rows = as_text(table.rows)
+        console.print(text_table(table.title, columns, rows, names=len(columns)))
     console.print("What differs from the paper's set-up:", style="bold")
-    for line in [*content["differs"], *content["notes"]]:
+    for line in [*result.differs, *result.notes]:
         console.print(f"- {line}", highlight=False)
     console.print(f"report: {out / 'report.html'}", highlight=False)

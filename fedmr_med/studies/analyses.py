@@ -22,7 +22,8 @@ from fedmr_med.results import RunResult
 from fedmr_med.seeding import numpy_generator
 from fedmr_med.server.state import initial_state
 from fedmr_med.studies.base import Cells, Outcome, Setting, StudyTable
-from fedmr_med.studies.tables import VARIANTS, curves, local_seconds, run_table
+from fedmr_med.studies.paper import PaperRow
+from fedmr_med.studies.tables import VARIANTS, curves, entry_key, local_seconds, run_table
 
 BATCH, TOP = 128, 50
 
@@ -30,7 +31,7 @@ BATCH, TOP = 128, 50
 def communication(setting: Setting) -> Outcome:
     """Count the numbers on the wire of the paper's networks, and the rounds to FedAvg's best accuracy."""
     wire: list[Cells] = []
-    for dataset, (without, with_prototypes) in setting.paper["wire"].items():
+    for dataset, (without, with_prototypes) in setting.paper.wire.items():
         state = initial_state(job_for(dataset, "fedmr"))
         model = sum(array.size for array in state.model.values()) / 1e6
         prototypes = state.prototypes.means.numel() / 1e6
@@ -48,15 +49,13 @@ def communication(setting: Setting) -> Outcome:
     rounds: list[Cells] = []
     for row in setting.rows():
         for label in VARIANTS[setting.study]:
-            dataset, split = row["dataset"], row["split"]
-            base, found = entries[dataset, split, "fedavg"], entries[dataset, split, label]
+            base, found = (entries[entry_key(row, row.split, name)] for name in ("fedavg", label))
             reached = [rounds_to(a.best_accuracy or 0.0, b) for a, b in zip(base, found, strict=True)]
             rounds.append(
                 {
-                    "dataset": dataset,
-                    "split": split,
+                    **_place(row),
                     "method": label,
-                    "rounds, paper": row["values"][label],
+                    "rounds, paper": row.values[label],
                     "of": 400,
                     "rounds, measured": ", ".join(str(number or "not reached") for number in reached),
                     "of ": len(base[0].rounds),
@@ -81,23 +80,21 @@ def burden(setting: Setting) -> Outcome:
     entries = run_table(setting)
     rows: list[Cells] = []
     for row in setting.rows():
-        key = (row["dataset"], row["split"])
-        base = local_seconds(entries[*key, "fedavg"])
+        base = local_seconds(entries[entry_key(row, row.split, "fedavg")])
         for label, variant in VARIANTS[setting.study].items():
-            found = entries[*key, label]
-            run = setting.run(label, *key[:1], variant.method, split=row["split"], options=variant.options)
+            found = entries[entry_key(row, row.split, label)]
+            run = setting.run(label, row.dataset, variant.method, split=row.split, options=variant.options)
             state = initial_state(run.job)
             model = sum(array.nbytes for array in state.model.values())
             prototypes = state.prototypes.means.nbytes if variant.method in ("fedmr", "fedproc") else 0
             stored = (model + prototypes + max(entry.kept_bytes or 0 for entry in found)) / model
             rows.append(
                 {
-                    "dataset": row["dataset"],
-                    "split": row["split"],
+                    **_place(row),
                     "method": label,
-                    "stored, paper": setting.paper["stored"].get(variant.method, "not given"),
+                    "stored, paper": setting.paper.stored.get(variant.method, "not given"),
                     "stored, measured": f"{stored:.2f} x the model",
-                    "time, paper": row["values"].get(label, "not given"),
+                    "time, paper": row.values.get(label, "not given"),
                     "time, measured": round(local_seconds(found) / base, 3),
                 }
             )
@@ -105,7 +102,7 @@ def burden(setting: Setting) -> Outcome:
         "Stored: the model, the prototypes received, and what the method keeps from round to round.",
         "Time: a client's part of a round, against FedAvg's in the same study; runs side by side disturb each other.",
     ]
-    return Outcome([StudyTable(setting.paper["title"], rows)], curves(entries), notes)
+    return Outcome([StudyTable(setting.paper.title, rows)], curves(entries), notes)
 
 
 def eigenvalues(setting: Setting) -> Outcome:
@@ -116,17 +113,16 @@ def eigenvalues(setting: Setting) -> Outcome:
         for label, variant in VARIANTS[setting.study].items():
             values = []
             for seed in setting.seeds:
-                options = variant.options_for(row["dataset"], row["split"])
-                run = setting.run(label, row["dataset"], variant.method, split=row["split"], options=options, seed=seed)
+                options = variant.options_for(row.dataset, row.split)
+                run = setting.run(label, row.dataset, variant.method, split=row.split, options=options, seed=seed)
                 values.append(eigenvalue_variance(_test_features(run, setting.out)))
             measured = round(fmean(values), 2)
-            place: Cells = {"dataset": row["dataset"], "split": row["split"]}
-            rows.append(place | {"variant": label, "paper": row["values"][label], "measured": measured})
+            rows.append({**_place(row), "variant": label, "paper": row.values[label], "measured": measured})
     notes = [
         f"Features of {BATCH} test images, standardised over the batch; the {TOP} largest eigenvalues of their "
         "covariance, or all of them where the features have fewer dimensions."
     ]
-    return Outcome([StudyTable(setting.paper["title"], rows)], curves(entries), notes)
+    return Outcome([StudyTable(setting.paper.title, rows)], curves(entries), notes)
 
 
 def eigenvalue_variance(features: Tensor) -> float:
@@ -172,7 +168,7 @@ def intra_curve(setting: Setting) -> Outcome:
     ]
     figure = draw_curves({"fedmr": losses}, ylabel="intra-class loss")
     picture = Picture("Intra-class loss by round, mean over clients and steps", as_svg(figure))
-    return Outcome([StudyTable(setting.paper["title"], rows)], [picture])
+    return Outcome([StudyTable(setting.paper.title, rows)], [picture])
 
 
 def heatmap(setting: Setting) -> Outcome:
@@ -209,7 +205,12 @@ def heatmap(setting: Setting) -> Outcome:
             }
         )
     notes = ["The counts of ISIC2019 are those of FLamby's training fold."]
-    return Outcome([StudyTable(setting.paper["title"], rows)], pictures, notes)
+    return Outcome([StudyTable(setting.paper.title, rows)], pictures, notes)
+
+
+def _place(row: PaperRow) -> Cells:
+    dataset, split, _ = entry_key(row, row.split, "")
+    return {"dataset": dataset, "split": split}
 
 
 def _embedded(path: Path) -> str:

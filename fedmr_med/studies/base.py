@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
+
+from pydantic import JsonValue
 
 from fedmr_med.bench.compare import complete
 from fedmr_med.bench.outputs import RESULTS
@@ -16,9 +16,7 @@ from fedmr_med.jobs.benchmark import clients_of
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.report.html import Picture
 from fedmr_med.results import RunResult, RunResults, write_result
-from fedmr_med.schema import read_yaml
-
-PAPER = Path(__file__).with_name("paper.yaml")
+from fedmr_med.studies.paper import PaperRow, PaperStudy, paper_figures
 
 Cells = dict[str, str | int | float]
 
@@ -48,22 +46,22 @@ class Budget:
             return None
         return "small_cnn" if self.name == "smoke" or record.channels == 1 else "narrow_resnet"
 
-    def changes(self, dataset: str) -> dict[str, Any]:
+    def changes(self, dataset: str) -> dict[str, JsonValue]:
         """Return the settings that are not the paper's, by dotted key."""
         if self.name == "full":
             return {}
         record = DATASETS.get(dataset)
         texts, photographs = record.kind == "texts", record.kind == "photographs"
         if self.name == "cpu":
-            budget: dict[str, Any] = {"federation.rounds": 20, "train.epochs": 1 if texts else 3}
+            budget: dict[str, JsonValue] = {"federation.rounds": 20, "train.epochs": 1 if texts else 3}
             if record.sites:
                 budget = {"federation.rounds": 9, "train.updates": 20}
             return budget | ({"task.image_size": 64} if photographs else {})
-        small = {"hidden": 8, "layers": 1} if texts else {"width": 4, "feature_size": 16}
+        small: dict[str, JsonValue] = {"hidden": 8, "layers": 1} if texts else {"width": 4, "feature_size": 16}
         budget = {"federation.rounds": 2, "train.updates": 2, "train.batch_size": 8}
         if photographs:
             budget |= {"task.image_size": 20, "task.transform": "plain", "loss.name": "cross_entropy"}
-        return {"model.options": small} | budget
+        return {"model.options": small, **budget}
 
 
 BUDGETS = {
@@ -125,26 +123,25 @@ class Setting:
     workers: int | None = None
     dataset: str | None = None
     split: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, JsonValue] = field(default_factory=dict)
 
     @property
-    def paper(self) -> dict[str, Any]:
+    def paper(self) -> PaperStudy:
         """The paper's figures for this study."""
-        figures: dict[str, Any] = paper_figures()[self.study]
-        return figures
+        return paper_figures()[self.study]
 
     @property
     def stand_ins(self) -> bool:
         """Whether generated data stands in for the datasets."""
         return self.budget.name == "smoke" and self.data is None
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[PaperRow]:
         """Return the rows of the paper's table that this setting runs."""
-        rows = [row for row in self.paper["rows"] if self.dataset in (None, row["dataset"])]
-        rows = [row for row in rows if self.split in (None, row.get("split"))]
+        rows = [row for row in self.paper.rows if self.dataset in (None, row.dataset)]
+        rows = [row for row in rows if self.split in (None, row.split)]
         if self.budget.every_row or self.split:
             return rows
-        return list({row["dataset"]: row for row in reversed(rows)}.values())[::-1]
+        return list({row.dataset: row for row in reversed(rows)}.values())[::-1]
 
     def root(self, dataset: str) -> Path | None:
         """Return the folder of a dataset; None where the environment has to name it."""
@@ -163,7 +160,7 @@ class Setting:
         *,
         split: str | None = None,
         clients: int | None = None,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, JsonValue] | None = None,
         share: float = 1.0,
         seed: int = 0,
     ) -> Run:
@@ -210,9 +207,3 @@ class Setting:
             lines.append("CIFAR images are cropped and flipped; the paper does not mention augmentation.")
         lines.append(f"Seeds {', '.join(map(str, self.seeds))}; the paper does not say how many it used.")
         return lines
-
-
-@lru_cache(maxsize=1)
-def paper_figures() -> dict[str, Any]:
-    """Return the paper's figures by study."""
-    return read_yaml(PAPER)

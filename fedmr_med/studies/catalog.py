@@ -1,6 +1,5 @@
 """All studies by name, and how one is run and written down."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,10 @@ from typing import Any
 from fedmr_med.errors import ConfigError
 from fedmr_med.files import write_text
 from fedmr_med.report.html import Page, PageTable, render
+from fedmr_med.results import write_result
+from fedmr_med.schema import Strict
 from fedmr_med.studies.analyses import burden, communication, eigenvalues, heatmap, intra_curve
-from fedmr_med.studies.base import BUDGETS, Cells, Outcome, Setting
+from fedmr_med.studies.base import BUDGETS, Cells, Outcome, Setting, StudyTable
 from fedmr_med.studies.tables import accuracy_table
 from fedmr_med.studies.toy import motivation, toy
 
@@ -33,7 +34,27 @@ STUDIES: dict[str, Callable[[Setting], Outcome]] = {
 }
 
 
-def setting(study: str, budget: str, out: Path, *, seeds: Sequence[int] = (), **other: Any) -> Setting:
+class StudyResult(Strict):
+    """The content of ``study.json``.
+
+    Attributes:
+        study, title, budget: what was run.
+        stand_ins: whether generated data stood in for datasets.
+        tables: the paper's figures beside the measured ones.
+        differs: what differs from the paper's set-up, a sentence each.
+        notes: what the tables alone do not say.
+    """
+
+    study: str
+    title: str
+    budget: str
+    stand_ins: bool
+    tables: tuple[StudyTable, ...]
+    differs: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def make_setting(study: str, budget: str, out: Path, *, seeds: Sequence[int] = (), **other: Any) -> Setting:
     """Return the setting of a study.
 
     Args:
@@ -50,14 +71,14 @@ def setting(study: str, budget: str, out: Path, *, seeds: Sequence[int] = (), **
         raise ConfigError(f"{study!r} is not a study ({', '.join(STUDIES)}).")
     if budget not in BUDGETS:
         raise ConfigError(f"--budget: {budget!r} is not one of {', '.join(BUDGETS)}.")
-    made = Setting(study, BUDGETS[budget], out, seeds=tuple(seeds) or BUDGETS[budget].seeds, **other)
-    if "rows" in made.paper and not made.rows():
-        places = ", ".join(f"{row['dataset']} {row.get('split') or ''}".strip() for row in made.paper["rows"])
-        raise ConfigError(f"{study} has no row {made.dataset or ''} {made.split or ''}; it has {places}.")
-    return made
+    setting = Setting(study, BUDGETS[budget], out, seeds=tuple(seeds) or BUDGETS[budget].seeds, **other)
+    if setting.paper.rows and not setting.rows():
+        places = ", ".join(f"{row.dataset} {row.split or ''}".strip() for row in setting.paper.rows)
+        raise ConfigError(f"{study} has no row {setting.dataset or ''} {setting.split or ''}; it has {places}.")
+    return setting
 
 
-def run_study(where: Setting) -> dict[str, Any]:
+def run_study(setting: Setting) -> StudyResult:
     """Run a study, write ``study.json`` and ``report.html``, and return the former's content.
 
     Raises:
@@ -65,27 +86,26 @@ def run_study(where: Setting) -> dict[str, Any]:
         DataError: data is missing or damaged.
         FedMRError: a run failed.
     """
-    outcome = STUDIES[where.study](where)
-    datasets, remarks = _datasets(where), where.paper.get("remarks", [])
-    differs = where.differences(datasets)
-    content = {
-        "study": where.study,
-        "title": where.paper["title"],
-        "budget": where.budget.name,
-        "stand_ins": where.stand_ins and bool(datasets),
-        "tables": [{"title": table.title, "rows": list(table.rows)} for table in outcome.tables],
-        "differs": differs,
-        "notes": [*outcome.notes, *remarks],
-    }
-    write_text(where.out / "study.json", json.dumps(content, indent=1))
+    outcome = STUDIES[setting.study](setting)
+    datasets = _datasets(setting)
+    result = StudyResult(
+        study=setting.study,
+        title=setting.paper.title,
+        budget=setting.budget.name,
+        stand_ins=setting.stand_ins and bool(datasets),
+        tables=tuple(outcome.tables),
+        differs=tuple(setting.differences(datasets)),
+        notes=(*outcome.notes, *setting.paper.remarks),
+    )
+    write_result(setting.out / "study.json", result)
     page = Page(
-        title=f"{where.paper['title']} ({where.budget.name} budget)",
-        notes=[*differs, *content["notes"]],
-        tables=[PageTable(table.title, *as_text(table.rows)) for table in outcome.tables],
+        title=f"{result.title} ({result.budget} budget)",
+        notes=[*result.differs, *result.notes],
+        tables=[PageTable(table.title, *as_text(table.rows)) for table in result.tables],
         pictures=outcome.pictures,
     )
-    write_text(where.out / "report.html", render(page))
-    return content
+    write_text(setting.out / "report.html", render(page))
+    return result
 
 
 def as_text(rows: Sequence[Cells]) -> tuple[list[str], list[list[str]]]:
@@ -93,9 +113,9 @@ def as_text(rows: Sequence[Cells]) -> tuple[list[str], list[list[str]]]:
     return list(rows[0]), [[str(value) for value in row.values()] for row in rows]
 
 
-def _datasets(where: Setting) -> list[str]:
+def _datasets(setting: Setting) -> list[str]:
     """Return the datasets a study is about; the small examples have none."""
     fixed: dict[str, list[str]] = {"toy": [], "motivation": [], "intra-curve": ["cifar10"], "heatmap": ["cifar10"]}
-    if where.study in fixed:
-        return fixed[where.study]
-    return list(dict.fromkeys(row["dataset"] for row in where.rows()))
+    if setting.study in fixed:
+        return fixed[setting.study]
+    return list(dict.fromkeys(row.dataset for row in setting.rows()))

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+
+from pydantic import JsonValue
 
 from fedmr_med.bench.runs import Run
 from fedmr_med.comparison.spread import Spread
@@ -14,6 +15,7 @@ from fedmr_med.report.curves import accuracy_series, as_svg, draw_curves
 from fedmr_med.report.html import Picture
 from fedmr_med.results import RunResult
 from fedmr_med.studies.base import Cells, Outcome, Setting, StudyTable
+from fedmr_med.studies.paper import PaperRow
 
 BEST_BASELINE = "best baseline"
 BASELINES = tuple(name for name in PAPER_METHODS if name not in ("fedavg", "fedmr"))
@@ -31,11 +33,11 @@ class Variant:
     """
 
     method: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, JsonValue] = field(default_factory=dict)
     share: float = 1.0
     with_prototypes: bool = False
 
-    def options_for(self, dataset: str, split: str | None) -> dict[str, Any]:
+    def options_for(self, dataset: str, split: str | None) -> dict[str, JsonValue]:
         """Return the options that are not the paper's coefficients of the method itself."""
         if not self.with_prototypes:
             return dict(self.options)
@@ -75,12 +77,12 @@ def accuracy_table(setting: Setting) -> Outcome:
             found = _measured(setting, row, label, entries)
             cells = _place(setting, row) | {"variant": label, "paper": paper}
             cells |= {"measured": found.percent(), "difference": _difference(paper, found)}
-            if "seconds" in row:
-                runs = [entry for part in splits(setting, row) for entry in entries[_key(row, part, label)]]
-                cells |= {"paper, s": row["seconds"][label], "measured, s": round(local_seconds(runs), 3)}
+            if row.seconds:
+                runs = [entry for part in splits(setting, row) for entry in entries[entry_key(row, part, label)]]
+                cells |= {"paper, s": row.seconds[label], "measured, s": round(local_seconds(runs), 3)}
             rows.append(cells)
     notes = ["Accuracy of the best round in percent, mean over the seeds; the paper does not say which round it takes."]
-    return Outcome([StudyTable(setting.paper["title"], rows)], curves(entries), notes)
+    return Outcome([StudyTable(setting.paper.title, rows)], curves(entries), notes)
 
 
 def run_table(setting: Setting) -> dict[Key, list[RunResult]]:
@@ -100,16 +102,16 @@ def run_table(setting: Setting) -> dict[Key, list[RunResult]]:
                 for seed in setting.seeds:
                     run = setting.run(
                         label,
-                        row["dataset"],
+                        row.dataset,
                         variant.method,
                         split=part,
-                        clients=row.get("clients"),
-                        options=variant.options_for(row["dataset"], part),
+                        clients=row.clients,
+                        options=variant.options_for(row.dataset, part),
                         share=variant.share,
                         seed=seed,
                     )
                     runs.append(run)
-                    keys.append(_key(row, part, label))
+                    keys.append(entry_key(row, part, label))
     entries: dict[Key, list[RunResult]] = {}
     for key, run, entry in zip(keys, runs, setting.results(runs), strict=True):
         if entry.error is not None:
@@ -118,12 +120,11 @@ def run_table(setting: Setting) -> dict[Key, list[RunResult]]:
     return entries
 
 
-def splits(setting: Setting, row: Mapping[str, Any]) -> Sequence[str | None]:
+def splits(setting: Setting, row: PaperRow) -> Sequence[str | None]:
     """Return the splits a row is the average of: one, for most."""
-    several: Sequence[str] = row.get("splits", [])
-    if several:
-        return several if setting.budget.every_row else several[:1]
-    return [row["split"]]
+    if row.splits:
+        return row.splits if setting.budget.every_row else row.splits[:1]
+    return [row.split]
 
 
 def local_seconds(entries: Sequence[RunResult]) -> float:
@@ -141,34 +142,33 @@ def curves(entries: Mapping[Key, Sequence[RunResult]]) -> list[Picture]:
     return pictures
 
 
-def _columns(setting: Setting, row: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _columns(setting: Setting, row: PaperRow) -> list[tuple[str, int | float | str]]:
     """Return the variants of a row with the paper's figures; where it has none, it says so."""
-    labels = [*VARIANTS[setting.study], *([BEST_BASELINE] if BEST_BASELINE in row["values"] else [])]
-    return [(label, row["values"].get(label, "not given")) for label in labels]
+    labels = [*VARIANTS[setting.study], *([BEST_BASELINE] if BEST_BASELINE in row.values else [])]
+    return [(label, row.values.get(label, "not given")) for label in labels]
 
 
-def _measured(
-    setting: Setting, row: Mapping[str, Any], label: str, entries: Mapping[Key, Sequence[RunResult]]
-) -> Spread:
+def _measured(setting: Setting, row: PaperRow, label: str, entries: Mapping[Key, Sequence[RunResult]]) -> Spread:
     if label == BEST_BASELINE:
         return max((_measured(setting, row, name, entries) for name in BASELINES), key=lambda spread: spread.mean)
-    parts = [entries[_key(row, part, label)] for part in splits(setting, row)]
+    parts = [entries[entry_key(row, part, label)] for part in splits(setting, row)]
     # The average over the splits of a row first, then the spread over the seeds.
     return Spread.of(fmean(entry.best_accuracy or 0.0 for entry in seed) for seed in zip(*parts, strict=True))
 
 
-def _difference(paper: Any, found: Spread) -> str:
+def _difference(paper: int | float | str, found: Spread) -> str:
     return f"{100 * found.mean - paper:+.2f}" if isinstance(paper, int | float) else "no figure in the paper"
 
 
-def _place(setting: Setting, row: Mapping[str, Any]) -> Cells:
-    if "splits" in row:
+def _place(setting: Setting, row: PaperRow) -> Cells:
+    if row.splits:
         split = f"mean of {', '.join(map(str, splits(setting, row)))}"
-        missing = len(row["splits"]) - len(splits(setting, row))
-        return {"dataset": row["dataset"], "split": f"{split}; paper: and {missing} more" if missing else split}
-    return {"dataset": row["dataset"], "split": _key(row, row["split"], "")[1]}
+        missing = len(row.splits) - len(splits(setting, row))
+        return {"dataset": row.dataset, "split": f"{split}; paper: and {missing} more" if missing else split}
+    return {"dataset": row.dataset, "split": entry_key(row, row.split, "")[1]}
 
 
-def _key(row: Mapping[str, Any], split: str | None, label: str) -> Key:
-    place = f"{split or 'as it comes'}{', ' + str(row['clients']) + ' clients' if 'clients' in row else ''}"
-    return row["dataset"], place, label
+def entry_key(row: PaperRow, split: str | None, label: str) -> Key:
+    """Return where :func:`run_table` has the runs of a variant on a row and split."""
+    place = f"{split or 'as it comes'}{f', {row.clients} clients' if row.clients else ''}"
+    return row.dataset, place, label

@@ -38,7 +38,7 @@ def motivation(setting: Setting) -> Outcome:
     of the two are opposite.
     """
     rows: list[Cells] = []
-    optimal = np.array(setting.paper["optimal"])
+    optimal = np.array(setting.paper.optimal)
     for seed in setting.seeds:
         generator = torch.Generator().manual_seed(derive_seed(seed, "motivation"))
         points, labels = discs(_CIRCLES, _SAMPLES, generator)
@@ -53,14 +53,14 @@ def motivation(setting: Setting) -> Outcome:
                 {
                     "seed": seed,
                     "class": number + 1,
-                    "weight, paper": _vector(setting.paper["averaged"][number]),
+                    "weight, paper": _vector(setting.paper.averaged[number]),
                     "weight, measured": _vector(averaged[number]),
-                    "shift, paper": f"{setting.paper['degrees']:.1f} degrees",
+                    "shift, paper": f"{setting.paper.degrees:.1f} degrees",
                     "shift, measured": f"{angle(averaged[number], optimal[number]):.1f} degrees",
                 }
             )
     notes = [f"Class means of {_SAMPLES} samples per class; the optimal directions are the paper's."]
-    return Outcome([StudyTable(setting.paper["title"], rows)], notes=notes)
+    return Outcome([StudyTable(setting.paper.title, rows)], notes=notes)
 
 
 def angle(a: np.ndarray, b: np.ndarray) -> float:
@@ -121,9 +121,7 @@ def toy(setting: Setting) -> Outcome:
         f"this example; mu1 = {_MU1:g}, mu2 = {_MU2:g}. Its 50 iterations are read as passes over the data: "
         f"{epochs} of them here.",
     ]
-    return Outcome(
-        [StudyTable(setting.paper["title"], rows)], [Picture("Unit sphere", _spheres(spheres, labels))], notes
-    )
+    return Outcome([StudyTable(setting.paper.title, rows)], [Picture("Unit sphere", _spheres(spheres, labels))], notes)
 
 
 _MU1, _MU2 = 0.1, 0.1

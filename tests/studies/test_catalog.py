@@ -1,9 +1,7 @@
 """Every study at the smoke budget, and the paper's figures they quote."""
 
-import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,8 +9,10 @@ from fedmr_med.comparison.run import result_of
 from fedmr_med.data.partition import parse_split
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.methods import PAPER_METHODS
-from fedmr_med.studies.base import BUDGETS, Setting, paper_figures
-from fedmr_med.studies.catalog import STUDIES, run_study, setting
+from fedmr_med.results import read_result
+from fedmr_med.studies.base import BUDGETS, Setting
+from fedmr_med.studies.catalog import STUDIES, StudyResult, make_setting, run_study
+from fedmr_med.studies.paper import PaperRow, paper_figures
 from fedmr_med.studies.tables import BEST_BASELINE, VARIANTS
 
 # fmt: off
@@ -38,32 +38,32 @@ def test_the_studies_are_those_of_the_paper() -> None:
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in NAMES])
 def test_a_study_runs_at_the_smoke_budget_with_no_empty_field(name: str, tmp_path: Path) -> None:
-    content = run_study(setting(name, "smoke", tmp_path, workers=0, dataset=ONE_DATASET.get(name)))
-    assert content == json.loads((tmp_path / "study.json").read_text())
+    result = run_study(make_setting(name, "smoke", tmp_path, workers=0, dataset=ONE_DATASET.get(name)))
+    assert read_result(tmp_path / "study.json", StudyResult) == result
     page = (tmp_path / "report.html").read_text()
-    for table in content["tables"]:
-        assert table["rows"]
-        for row in table["rows"]:
-            assert row.keys() == table["rows"][0].keys()
+    for table in result.tables:
+        assert table.rows
+        for row in table.rows:
+            assert row.keys() == table.rows[0].keys()
             for value in row.values():
                 assert value not in (None, "", "nan")
                 assert not (isinstance(value, float) and not math.isfinite(value))
-        assert any("paper" in column for column in table["rows"][0])
-        assert table["title"] in page.replace("&#39;", "'")
-    assert all(content["differs"])
-    assert content["stand_ins"] == any("stands in" in line for line in content["differs"])
+        assert any("paper" in column for column in table.rows[0])
+        assert table.title in page.replace("&#39;", "'")
+    assert all(result.differs)
+    assert result.stand_ins == any("stands in" in line for line in result.differs)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "rows" in paper_figures()[name]])
+@pytest.mark.parametrize("name", [name for name in NAMES if paper_figures()[name].rows])
 def test_the_papers_rows_fit_the_variants_that_are_run(name: str) -> None:
-    for row in paper_figures()[name]["rows"]:
-        assert set(row["values"]) <= {*VARIANTS[name], BEST_BASELINE}
-        for split in row.get("splits", [row.get("split")]):
+    for row in paper_figures()[name].rows:
+        assert set(row.values) <= {*VARIANTS[name], BEST_BASELINE}
+        for split in row.splits or [row.split]:
             assert split is None or parse_split(split)
 
 
 def test_the_papers_headline_is_copied_right() -> None:
-    acc = {(row["dataset"], row["split"]): row["values"] for row in paper_figures()["acc"]["rows"]}
+    acc = {(row.dataset, row.split): row.values for row in paper_figures()["acc"].rows}
     assert (acc["cifar10", "P5C2"]["fedavg"], acc["cifar10", "P5C2"]["fedmr"]) == (67.68, 74.19)
     assert (acc["cifar100", "P10C10"]["fedavg"], acc["cifar100", "P10C10"]["fedmr"]) == (54.31, 57.27)
     assert len(acc) == 20
@@ -82,29 +82,28 @@ def test_the_papers_headline_is_copied_right() -> None:
 
 
 def test_the_full_budget_is_the_papers_set_up(tmp_path: Path) -> None:
-    where = Setting("acc", BUDGETS["full"], tmp_path, data=tmp_path)
-    assert len(where.rows()) == 20
-    job = where.run("fedmr", "cifar10", "fedmr", split="P5C2").job
+    setting = Setting("acc", BUDGETS["full"], tmp_path, data=tmp_path)
+    assert len(setting.rows()) == 20
+    job = setting.run("fedmr", "cifar10", "fedmr", split="P5C2").job
     assert (job.model.name, job.federation.rounds, job.train.epochs, job.train.batch_size) == ("resnet18", 100, 10, 128)
     assert job.method.options == {"mu1": 0.1, "mu2": 0.001}
 
 
 def test_variants_change_what_they_say(tmp_path: Path) -> None:
-    where = Setting("prototype", BUDGETS["smoke"], tmp_path)
+    setting = Setting("prototype", BUDGETS["smoke"], tmp_path)
     assert VARIANTS["prototype"]["moon + prototypes"].options_for("fmnist", "P5C2") == {
         "reshaping": {"terms": "inter", "mu2": 0.0001}
     }
-    run = where.run("x", "fmnist", "moon", split="P5C2", options={"reshaping": {"terms": "inter", "mu2": 0.0001}})
+    run = setting.run("x", "fmnist", "moon", split="P5C2", options={"reshaping": {"terms": "inter", "mu2": 0.0001}})
     assert run.job.method.options == {"mu": 0.001, "reshaping": {"terms": "inter", "mu2": 0.0001}}
     assert {VARIANTS["optout"][f"{p} %"].share for p in (50, 80, 100)} == {0.5, 0.8, 1.0}
     assert VARIANTS["lite"]["n=10"].options == {"lite": 10}
 
 
 def test_real_data_takes_the_place_of_generated_data(tmp_path: Path, shared_data: Path) -> None:
-    where = setting("intra-curve", "smoke", tmp_path, workers=0, data=shared_data)
-    content = run_study(where)
-    assert not content["stand_ins"]
-    run = where.run("fedmr", "cifar10", "fedmr", split="P5C2")
+    setting = make_setting("intra-curve", "smoke", tmp_path, workers=0, data=shared_data)
+    assert not run_study(setting).stand_ins
+    run = setting.run("fedmr", "cifar10", "fedmr", split="P5C2")
     assert run.root == shared_data / "cifar10"
     assert result_of(run, tmp_path / "runs") is not None
 
@@ -115,23 +114,19 @@ def test_studies_that_cannot_run_are_refused(tmp_path: Path, monkeypatch: pytest
         (("acc", "tiny"), "'tiny' is not one of smoke, cpu, full"),
     ):
         with pytest.raises(ConfigError, match=message):
-            setting(*arguments, tmp_path)
+            make_setting(*arguments, tmp_path)
     with pytest.raises(ConfigError, match=r"acc has no row isic2019.*fmnist P5C2"):
-        setting("acc", "smoke", tmp_path, dataset="isic2019")
+        make_setting("acc", "smoke", tmp_path, dataset="isic2019")
     monkeypatch.delenv("FEDMR_MED_DATA", raising=False)
     with pytest.raises(DataError, match="fedmr-med data download cifar10"):
-        run_study(setting("mu1", "cpu", tmp_path, workers=0))
-
-
-def as_set(rows: list[dict[str, Any]], key: str) -> set[Any]:
-    return {row[key] for row in rows}
+        run_study(make_setting("mu1", "cpu", tmp_path, workers=0))
 
 
 def test_the_smoke_budget_runs_the_first_split_of_each_dataset(tmp_path: Path) -> None:
-    rows = setting("larger", "smoke", tmp_path).rows()
-    assert [(row["dataset"], row["split"]) for row in rows] == [
+    rows: list[PaperRow] = make_setting("larger", "smoke", tmp_path).rows()
+    assert [(row.dataset, row.split) for row in rows] == [
         ("cifar10", "P10C3"),
         ("cifar100", "P10C10"),
         ("isic2019", None),
     ]
-    assert as_set(setting("larger", "smoke", tmp_path, split="P100C3").rows(), "split") == {"P100C3"}
+    assert {row.split for row in make_setting("larger", "smoke", tmp_path, split="P100C3").rows()} == {"P100C3"}
