@@ -1,9 +1,8 @@
 """What ``fedmr-med bench`` is asked for, and the runs that come of it."""
 
 from pathlib import Path
-from typing import Any
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from fedmr_med import methods
 from fedmr_med.bench.runs import Run
@@ -45,7 +44,7 @@ class BenchRequest(Strict):
     clients_per_round: int | None = Field(None, ge=1)
     fraction: float = Field(1.0, gt=0, le=1)
     share: float = Field(1.0, ge=0, le=1)
-    settings: dict[str, Any] = {}
+    settings: dict[str, JsonValue] = {}
     absent: tuple[str, ...] = ()
 
     def runs(self) -> list[Run]:
@@ -80,7 +79,7 @@ class BenchRequest(Strict):
         return len(dataset.sites) - len(set(self.absent))
 
     def _run(self, method: str, seed: int, split: str | None, clients: int) -> Run:
-        changes: dict[str, Any] = {}
+        changes: dict[str, JsonValue] = {}
         if self.rounds:
             changes["federation.rounds"] = self.rounds
         if self.epochs:

@@ -36,7 +36,7 @@ def bench(
     workers: Annotated[int | None, typer.Option(help="Runs in parallel; default: the number of cores.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
-    """Compare methods on a benchmark dataset, over seeds. The same command resumes after Ctrl-C or a crash."""
+    """Compare methods on a benchmark dataset over several seeds. The same command resumes after Ctrl-C or a crash."""
     from fedmr_med.bench import compare
     from fedmr_med.bench.request import BenchRequest
     from fedmr_med.jobs.changes import parse_settings

@@ -25,19 +25,21 @@ def compare(
     ] = "local,pooled,fedavg,fedmr",
     strategies: Annotated[
         str | None,
-        typer.Option(help="FLamby's strategies, comma-separated, if FLamby is installed; default six, '' for none."),
+        typer.Option(help="FLamby's strategies, comma-separated, if FLamby is installed; default: six, '' for none."),
     ] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds; default FLamby's 9, on the demo 3.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds; default: FLamby's 9, on the demo 3.")] = None,
     updates: Annotated[
-        int | None, typer.Option(help="Local updates of a round; default FLamby's 100, on the demo 10.")
+        int | None, typer.Option(help="Local updates per round; default: FLamby's 100, on the demo 10.")
     ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, comma-separated.")] = "0",
-    flamby: Annotated[Path | None, typer.Option(help="A FLamby checkout; default what can be imported.")] = None,
-    image_size: Annotated[int | None, typer.Option(help="Pixels; default FLamby's 200, on the demo 32.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Images of a batch; default FLamby's 64, on the demo 16.")] = None,
-    max_test: Annotated[int | None, typer.Option(help="Test images of a centre at most; default all.")] = None,
+    flamby: Annotated[Path | None, typer.Option(help="A FLamby checkout; default: the installed package.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Pixels; default: FLamby's 200, on the demo 32.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images per batch; default: FLamby's 64, on the demo 16.")] = None,
+    max_test: Annotated[
+        int | None, typer.Option(help="Maximum number of test images per centre; default: all.")
+    ] = None,
     centers: Annotated[
-        str | None, typer.Option(help="Centres 0 to 5, comma-separated; default all that have images.")
+        str | None, typer.Option(help="Centres 0 to 5, comma-separated; default: all that have images.")
     ] = None,
     bn: Annotated[
         str, typer.Option(help="BatchNorm statistics: average, first (FLamby's: the first centre's) or both.")
@@ -46,10 +48,10 @@ def compare(
         bool, typer.Option("--without-leaked", help="Leave out test images of lesions that are in a train fold.")
     ] = False,
     pretrained: Annotated[
-        Path | None, typer.Option(help="ImageNet weights of EfficientNet-b0 (a torch file); default random weights.")
+        Path | None, typer.Option(help="ImageNet weights of EfficientNet-b0 (a torch file); default: random weights.")
     ] = None,
     workers: Annotated[
-        int, typer.Option(min=0, help="Runs side by side, which share the cores; 0 is one run at a time on all cores.")
+        int, typer.Option(min=0, help="Runs in parallel, which share the cores; 0: one run at a time on all cores.")
     ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:

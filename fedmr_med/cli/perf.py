@@ -15,20 +15,20 @@ def perf(
     """Measure what FedMR, the data path, aggregation and the wire cost, each measured beside what it replaces."""
     from fedmr_med.perf.run import FULL, QUICK, as_object, measure
 
-    def say(text: str) -> None:
+    def announce(text: str) -> None:
         typer.echo(f"measuring {text}", err=True)
 
-    figures = measure(QUICK if quick else FULL, say, flamby=flamby)
+    figures = measure(QUICK if quick else FULL, announce, flamby=flamby)
     if as_json:
         typer.echo(json.dumps(as_object(figures)))
         return
 
-    from rich.console import Console
     from rich.table import Table
 
     from fedmr_med.perf.measure import round_to
+    from fedmr_med.report.console import wide_console
 
-    console = Console(width=None if Console().is_terminal else 160)
+    console = wide_console(160)
     for compared in dict.fromkeys(figure.compared for figure in figures):
         table = Table("figure", "", "sizes", "median", "quartiles", "n", title=compared, title_justify="left")
         for figure in figures:

@@ -95,62 +95,64 @@ FULL = Plan(
 )
 
 
-def measure(plan: Plan, say: Callable[[str], None] = lambda text: None, *, flamby: Path | None = None) -> list[Figure]:
+def measure(
+    plan: Plan, on_start: Callable[[str], None] = lambda text: None, *, flamby: Path | None = None
+) -> list[Figure]:
     """Run all measurements in one thread.
 
     Args:
         plan: what to measure.
-        say: told what is measured next.
+        on_start: called with what is measured next.
         flamby: a checkout of FLamby, whose loader is then measured too.
     """
     set_threads(1)
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder, kept_memory():
-        figures += _training(plan, say)
-        figures += _data(plan, Path(folder), say, flamby)
-        figures += _server(plan, Path(folder), say)
+        figures += _training(plan, on_start)
+        figures += _data(plan, Path(folder), on_start, flamby)
+        figures += _server(plan, Path(folder), on_start)
     return figures
 
 
-def _training(plan: Plan, say: Callable[[str], None]) -> list[Figure]:
+def _training(plan: Plan, on_start: Callable[[str], None]) -> list[Figure]:
     """Measure what the methods cost a client."""
     figures: list[Figure] = []
     every = methods.PAPER_METHODS
     cases = [*((*entry, every) for entry in plan.steps), *((*entry, BOTH) for entry in plan.pairs)]
     for case, repetitions, names in cases:
-        say(f"steps: {case}")
+        on_start(f"steps: {case}")
         figures += step_ratios(case, names, repetitions)
     for case in plan.memory:
-        say(f"memory: {case}")
+        on_start(f"memory: {case}")
         figures += memory_ratios(case, every)
     for number, (case, repetitions) in enumerate(plan.rounds):
-        say(f"rounds: {case}")
+        on_start(f"rounds: {case}")
         figures += round_ratios(case, BOTH if number else every, repetitions, epochs=plan.epochs)
-    say("prototype pass")
+    on_start("prototype pass")
     return [*figures, prototype_pass_ratio(*plan.prototype_pass)]
 
 
-def _data(plan: Plan, folder: Path, say: Callable[[str], None], flamby: Path | None) -> list[Figure]:
+def _data(plan: Plan, folder: Path, on_start: Callable[[str], None], flamby: Path | None) -> list[Figure]:
     """Measure the data path."""
-    say("data path")
-    figures = loader_speedups(_made(folder / "images"), **plan.loader, flamby=flamby)
+    on_start("data path")
+    figures = loader_speedups(_new_folder(folder / "images"), **plan.loader, flamby=flamby)
     if plan.wait is not None:
         case, images = plan.wait
-        say("waiting for data")
-        figures.append(data_wait(_made(folder / "wait"), case, images=images))
+        on_start("waiting for data")
+        figures.append(data_wait(_new_folder(folder / "wait"), case, images=images))
     return figures
 
 
-def _server(plan: Plan, folder: Path, say: Callable[[str], None]) -> list[Figure]:
+def _server(plan: Plan, folder: Path, on_start: Callable[[str], None]) -> list[Figure]:
     """Measure aggregation, runner, wire and imports."""
     figures: list[Figure] = []
     for model, contributions, repetitions in plan.aggregation:
-        say(f"aggregation: {contributions} x {model}")
+        on_start(f"aggregation: {contributions} x {model}")
         job = _job(model, plan.model)
         figures += aggregation_figures(job, initial_state(job), contributions, repetitions)
     if sys.platform == "linux":
         figures.append(memory_figure(_job("wide_resnet28_10", plan.model), plan.aggregation[-1][1]))
-    say("runner, wire, imports")
+    on_start("runner, wire, imports")
     clients, rounds = plan.runner
     figures.append(runner_figure(folder / "runner", clients=clients, rounds=rounds))
     return [*figures, *wire_figures(_job("efficientnet_b0", plan.model)), *import_figures(plan.imports)]
@@ -162,7 +164,7 @@ def _job(model: str, options: dict[str, Any]) -> JobConfig:
     return isic_job("fedmr").override({"model": chosen})
 
 
-def _made(folder: Path) -> Path:
+def _new_folder(folder: Path) -> Path:
     folder.mkdir()
     return folder
 

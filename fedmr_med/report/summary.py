@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from fedmr_med.config import JobConfig
+from fedmr_med.report.console import wide_console
 from fedmr_med.report.lines import megabytes
 from fedmr_med.results import History, SiteRound
 from fedmr_med.server.state import GlobalState
@@ -16,9 +17,7 @@ DEMO_NOTE = "This was the DEMO on generated pictures. No figure here is a medica
 
 def print_summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool) -> None:
     """Print what came out of a run to standard output."""
-    # A log file or pipe has no width of its own; the tables need about this much.
-    console = Console(width=None if Console().is_terminal else 120)
-    console.print(summary(state, job, checkpoint, demo=demo))
+    wide_console(120).print(summary(state, job, checkpoint, demo=demo))
 
 
 def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool) -> Group:

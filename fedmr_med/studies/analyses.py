@@ -49,8 +49,8 @@ def communication(setting: Setting) -> Outcome:
     rounds: list[Cells] = []
     for row in setting.rows():
         for label in VARIANTS[setting.study]:
-            base, found = (entries[entry_key(row, row.split, name)] for name in ("fedavg", label))
-            reached = [rounds_to(a.best_accuracy or 0.0, b) for a, b in zip(base, found, strict=True)]
+            base, runs = (entries[entry_key(row, row.split, name)] for name in ("fedavg", label))
+            reached = [rounds_to(a.best_accuracy or 0.0, b) for a, b in zip(base, runs, strict=True)]
             rounds.append(
                 {
                     **_place(row),
@@ -82,12 +82,12 @@ def burden(setting: Setting) -> Outcome:
     for row in setting.rows():
         base = local_seconds(entries[entry_key(row, row.split, "fedavg")])
         for label, variant in VARIANTS[setting.study].items():
-            found = entries[entry_key(row, row.split, label)]
+            runs = entries[entry_key(row, row.split, label)]
             run = setting.run(label, row.dataset, variant.method, split=row.split, options=variant.options)
             state = initial_state(run.job)
             model = sum(array.nbytes for array in state.model.values())
             prototypes = state.prototypes.means.nbytes if variant.method in ("fedmr", "fedproc") else 0
-            stored = (model + prototypes + max(entry.kept_bytes or 0 for entry in found)) / model
+            stored = (model + prototypes + max(entry.kept_bytes or 0 for entry in runs)) / model
             rows.append(
                 {
                     **_place(row),
@@ -95,7 +95,7 @@ def burden(setting: Setting) -> Outcome:
                     "stored, paper": setting.paper.stored.get(variant.method, "not given"),
                     "stored, measured": f"{stored:.2f} x the model",
                     "time, paper": row.values.get(label, "not given"),
-                    "time, measured": round(local_seconds(found) / base, 3),
+                    "time, measured": round(local_seconds(runs) / base, 3),
                 }
             )
     notes = [

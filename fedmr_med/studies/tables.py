@@ -74,9 +74,9 @@ def accuracy_table(setting: Setting) -> Outcome:
     rows: list[Cells] = []
     for row in setting.rows():
         for label, paper in _columns(setting, row):
-            found = _measured(setting, row, label, entries)
+            measured = _measured(setting, row, label, entries)
             cells = _place(setting, row) | {"variant": label, "paper": paper}
-            cells |= {"measured": found.percent(), "difference": _difference(paper, found)}
+            cells |= {"measured": measured.percent(), "difference": _difference(paper, measured)}
             if row.seconds:
                 runs = [entry for part in splits(setting, row) for entry in entries[entry_key(row, part, label)]]
                 cells |= {"paper, s": row.seconds[label], "measured, s": round(local_seconds(runs), 3)}
@@ -136,7 +136,7 @@ def curves(entries: Mapping[Key, Sequence[RunResult]]) -> list[Picture]:
     """Return a picture of the accuracy by round for each dataset and split."""
     pictures = []
     for place in dict.fromkeys(key[:2] for key in entries):
-        runs = [entry for key, found in entries.items() if key[:2] == place for entry in found]
+        runs = [entry for key, of_key in entries.items() if key[:2] == place for entry in of_key]
         figure = draw_curves(accuracy_series(runs), ylabel="accuracy, %")
         pictures.append(Picture(" ".join(place), as_svg(figure)))
     return pictures
@@ -156,8 +156,8 @@ def _measured(setting: Setting, row: PaperRow, label: str, entries: Mapping[Key,
     return Spread.of(fmean(entry.best_accuracy or 0.0 for entry in seed) for seed in zip(*parts, strict=True))
 
 
-def _difference(paper: int | float | str, found: Spread) -> str:
-    return f"{100 * found.mean - paper:+.2f}" if isinstance(paper, int | float) else "no figure in the paper"
+def _difference(paper: int | float | str, measured: Spread) -> str:
+    return f"{100 * measured.mean - paper:+.2f}" if isinstance(paper, int | float) else "no figure in the paper"
 
 
 def _place(setting: Setting, row: PaperRow) -> Cells:
