@@ -51,7 +51,7 @@ def renew(
     sites: Sites = Path("sites"),
     host: Host = None,
     port: Port = None,
-    within: Annotated[int, typer.Option(help="Renew what expires within so many days.")] = 60,
+    within: Annotated[int, typer.Option(help="Renew what expires within this many days.")] = 60,
     as_json: Json = False,
 ) -> None:
     """Make kits with new certificates; nobody's policy is touched, the hospital takes it over (site adopt)."""
@@ -72,7 +72,7 @@ def renew(
 def submit(
     job: Annotated[Path, typer.Argument(help="A job folder, as `jobs write` makes it.")],
     kit: Kit,
-    site: Annotated[list[str] | None, typer.Option(help="Take this hospital only; can be given several times.")] = None,
+    site: Annotated[list[str] | None, typer.Option(help="Run at this hospital only; repeat for more.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="A setting, such as federation.rounds=3.")] = None,
     demo: Annotated[bool, typer.Option(help="Use the job's settings for generated pictures.")] = False,
     watch_it: Annotated[bool, typer.Option("--watch", help="Watch and resume until the last round.")] = False,
@@ -107,7 +107,7 @@ def watch(
 
 @app.command()
 def resume(chain: Chain, kit: Kit, as_json: Json = False) -> None:
-    """Submit a follow-up that goes on after the chain's last complete round."""
+    """Submit a follow-up that resumes after the chain's last complete round."""
     from fedmr_med.deploy import chain as chains
     from fedmr_med.deploy.session import Session
 

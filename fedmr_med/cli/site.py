@@ -17,7 +17,7 @@ policy_app = typer.Typer(no_args_is_help=True)
 app.add_typer(policy_app, name="policy", help="Show, change and explain what this hospital shares.")
 
 Kit = Annotated[Path, typer.Option(envvar=KIT_VARIABLE, help="The hospital's startup kit.")]
-Job = Annotated[Path | None, typer.Option(help="Job folder to prepare for; default Fed-ISIC2019 with FedMR.")]
+Job = Annotated[Path | None, typer.Option(help="Job folder to prepare for; default: Fed-ISIC2019 with FedMR.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 _MARKS = {"pass": "ok  ", "note": "note", "fix": "FIX "}
@@ -65,8 +65,8 @@ def show(kit: Kit = Path(), as_json: Json = False) -> None:
 @policy_app.command("set")
 def set_policy(
     kit: Kit = Path(),
-    share_prototypes: Annotated[str | None, typer.Option(help="on, off, or class names with commas.")] = None,
-    min_class_count: Annotated[int | None, typer.Option(help="Fewest training images of a shared class.")] = None,
+    share_prototypes: Annotated[str | None, typer.Option(help="on, off, or class names, comma-separated.")] = None,
+    min_class_count: Annotated[int | None, typer.Option(help="Classes with fewer training images stay here.")] = None,
     share_metrics: Annotated[str | None, typer.Option(help="none, scalar or per_class.")] = None,
     allow_submit_model: Annotated[bool | None, typer.Option(help="Hand out local models on request.")] = None,
     approve: Annotated[str | None, typer.Option(help="Jobs that start unasked: always, new_settings, each.")] = None,
