@@ -26,7 +26,7 @@ def write_images(folder: Path, count: int, edge: int) -> list[str]:
     """Write photographs of lesions, drawn as for the demo, as JPEG files of 4:3 with a shorter edge of ``edge``."""
     from PIL import Image
 
-    from fedmr_med.data.lesions import draw
+    from fedmr_med.data.demo.pictures import draw
     from fedmr_med.seeding import numpy_generator
 
     names = [f"{number}.jpg" for number in range(count)]

@@ -1,24 +1,19 @@
-"""The built-in demo: generated pictures, so that a federation runs on a machine without any data.
-
-Which classes a centre holds in number, rarely or not at all follows Fed-ISIC2019.
-"""
+"""The pictures of one centre: how many of which class, drawn once per process."""
 
 import math
-from pathlib import Path
+from functools import lru_cache
 
 import numpy as np
 
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import ArrayFold, SiteData
-from fedmr_med.data.flamby_isic import CLASS_NAMES, TEST_COUNTS, TRAIN_COUNTS
-from fedmr_med.data.lesions import draw
+from fedmr_med.data.demo.pictures import draw
+from fedmr_med.data.flamby_isic import CLASS_NAMES, HOSPITALS, TEST_COUNTS, TRAIN_COUNTS
+from fedmr_med.data.folds import FoldName
 from fedmr_med.data.transforms import edge_for
 from fedmr_med.errors import DataError
 from fedmr_med.seeding import numpy_generator
 from fedmr_med.sites import DemoSource
-
-DEMO = Path("demo")
-"""What stands for the demo where a folder with data could be named."""
 
 RARE = 10
 """A class with fewer training images at a centre is rare there: the default policy does not share its prototype."""
@@ -48,17 +43,22 @@ def load_demo(source: DemoSource, task: TaskConfig) -> SiteData:
             f"The demo has the classes {', '.join(CLASS_NAMES)}; task.class_names has {', '.join(task.class_names)}."
         )
     edge = edge_for(task.image_size)
-    train, test = class_counts_of(source.center)
     return SiteData(
-        train=_fold(source.center, "train", train, edge),
-        test=_fold(source.center, "test", test, edge),
+        train=_fold(source.center, "train", edge),
+        test=_fold(source.center, "test", edge),
         class_names=CLASS_NAMES,
         is_demo=True,
     )
 
 
-def _fold(center: int, fold: str, counts: list[int], edge: int) -> ArrayFold:
-    """Draw the pictures of one fold; picture ``index`` depends on centre, fold and index alone."""
+@lru_cache(maxsize=2 * len(HOSPITALS))
+def _fold(center: int, fold: FoldName, edge: int) -> ArrayFold:
+    """Draw the pictures of one fold; picture ``index`` depends on centre, fold and index alone.
+
+    They are kept, read-only: a process that works for several sites and rounds draws the pictures of each site once.
+    """
+    train, test = class_counts_of(center)
+    counts = train if fold == "train" else test
     labels = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     labels = numpy_generator("demo", center, fold).permutation(labels)
     items = np.empty((len(labels), edge, edge, 3), dtype=np.uint8)
@@ -66,4 +66,5 @@ def _fold(center: int, fold: str, counts: list[int], edge: int) -> ArrayFold:
         indices = np.flatnonzero(labels == label)
         generators = [numpy_generator("demo", center, fold, int(index)) for index in indices]
         items[indices] = draw(int(label), center, generators, edge)
+    items.flags.writeable = labels.flags.writeable = False
     return ArrayFold(items, labels)

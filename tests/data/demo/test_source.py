@@ -7,7 +7,7 @@ from PIL import Image
 
 from fedmr_med import data
 from fedmr_med.data.base import ArrayFold, SiteData, class_counts
-from fedmr_med.data.demo import RARE, class_counts_of
+from fedmr_med.data.demo import RARE, class_counts_of, source
 from fedmr_med.data.flamby_isic import CLASS_NAMES, TEST_COUNTS, TRAIN_COUNTS
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import build
@@ -49,7 +49,9 @@ def test_the_demo_is_small(sites: list[SiteData]) -> None:
 
 
 def test_pictures_are_the_same_in_every_process_and_for_every_seed(sites: list[SiteData]) -> None:
+    source._fold.cache_clear()
     again = demo(5, seed=7)
+    assert again.train is not sites[5].train
     np.testing.assert_array_equal(again.train.items, sites[5].train.items)  # type: ignore[attr-defined]
     np.testing.assert_array_equal(again.test.items, sites[5].test.items)  # type: ignore[attr-defined]
 
@@ -120,3 +122,10 @@ def test_a_small_network_learns_the_classes_from_scratch(sites: list[SiteData]) 
         outputs = [(network(images).argmax(1), labels) for images, labels in test.epoch("test", shuffle=False)]
     predicted, labels = (torch.cat(parts).numpy() for parts in zip(*outputs, strict=True))
     assert balanced_accuracy_score(labels, predicted) > 0.5
+
+
+def test_a_process_draws_a_site_once_and_nobody_can_paint_over_it() -> None:
+    first, second = demo(5, seed=0), demo(5, seed=1)
+    assert first.train is second.train
+    with pytest.raises(ValueError, match="read-only"):
+        first.train[0][0, 0] = 0
