@@ -112,7 +112,7 @@ class FederationConfig(Strict):
         rounds: rounds of the whole chain (a run and its resumptions).
         min_sites: replies that make a round count (the quorum).
         sites_per_round: how many sites are drawn each round; None asks all of them.
-        timeout_seconds: how long a round may take; 0 waits for ever.
+        timeout_seconds: how long a round may take; 0 waits forever.
         grace_seconds: how long to wait for the others once the quorum is there.
         buffers: what becomes of BatchNorm statistics: ``average`` like weights, or ``first``: those of the
             first site, as FLamby scores its models.

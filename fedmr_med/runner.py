@@ -65,7 +65,7 @@ class Federation:
     Args:
         job: the job's settings.
         sites: settings of each site by name.
-        folder: holds the checkpoint and what the sites keep. A run that was stopped goes on from there.
+        folder: holds the checkpoint and what the sites keep. A run that was stopped resumes from there.
         test: a test set at the server, on which each round's model is scored. None lets the sites score what
             they receive, as in a FLARE job.
 

@@ -56,3 +56,11 @@ def test_links_between_documents_lead_somewhere() -> None:
         if "://" not in target and not (document.parent / target).exists()
     ]
     assert not broken
+
+
+def test_files_that_documents_name_exist() -> None:
+    for document in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "provisioning/README.md"):
+        named = re.findall(r"`([\w./]+/\w+\.(?:py|yml|md))`", (REPOSITORY / document).read_text())
+        places = (REPOSITORY, REPOSITORY / "fedmr_med")
+        missing = [name for name in named if not any((place / name).exists() for place in places)]
+        assert not missing, document

@@ -14,7 +14,7 @@ _POLL_SECONDS = 2.0
 
 
 def require_approval(fl_ctx: FLContext, abort_signal: Signal | None = None) -> None:
-    """Return once the job may go on at this site.
+    """Return once the job may continue at this site.
 
     Args:
         fl_ctx: of the task at hand.

@@ -1,4 +1,4 @@
-"""The filter: the second of three layers that keep in the house what the site's policy does not let out."""
+"""The filter: the second of three layers that keep on site what its policy does not let out."""
 
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_context import FLContext

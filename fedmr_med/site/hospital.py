@@ -137,7 +137,7 @@ class Hospital:
         """Return the local model of the last round.
 
         Raises:
-            PolicyError: the policy keeps local models in the house.
+            PolicyError: the policy keeps local models on site.
             CheckpointError: this site has not trained yet.
         """
         if not self.policy.allow_submit_model:
