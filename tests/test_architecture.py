@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import warnings
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
@@ -15,21 +14,13 @@ FLARE_EXCEPTIONS = {"fedmr_med.perf.stock"}  # what FLARE's own aggregation cost
 QUIET_ROOMS = {"data", "server", "site", "wire", "methods", "models"}
 PRESENTATION = {"rich", "matplotlib", "typer", "jinja2", "tqdm"}
 
-# Imports that break a rule and are to go: (importing module, imported package).
-STILL_OPEN: set[tuple[str, str]] = {
-    ("fedmr_med.data.describe", "matplotlib"),
-    ("fedmr_med.data.describe", "rich"),
-    ("fedmr_med.data.download", "rich"),
-    ("fedmr_med.data.partition", "matplotlib"),
-}
-
 
 def graph() -> dict[str, dict[str, set[str]]]:
     """Return per room the rooms it imports, each with the modules that do so."""
     rooms: dict[str, dict[str, set[str]]] = {room(module): {} for module in sources()}
     for module in sources():
         for name in imports(module):
-            if name.split(".")[0] == PACKAGE and room(name) != room(module) and (module, room(name)) not in STILL_OPEN:
+            if name.split(".")[0] == PACKAGE and room(name) != room(module):
                 rooms[room(module)].setdefault(room(name), set()).add(module)
     return rooms
 
@@ -52,7 +43,7 @@ def test_imports_between_packages_point_one_way() -> None:
 
 def test_flare_is_imported_by_its_adapters_only() -> None:
     users = {user for user in users_of({"nvflare"}) if room(user[0]) not in FLARE_ROOMS}
-    assert {module for module, _ in users - STILL_OPEN} <= FLARE_EXCEPTIONS
+    assert {module for module, _ in users} <= FLARE_EXCEPTIONS
 
 
 def test_comparisons_and_studies_run_without_loading_flare() -> None:
@@ -63,16 +54,7 @@ def test_comparisons_and_studies_run_without_loading_flare() -> None:
 
 
 def test_presentation_stays_out_of_the_rooms_that_do_the_work() -> None:
-    assert {user for user in users_of(PRESENTATION) if room(user[0]) in QUIET_ROOMS} <= STILL_OPEN
-
-
-def test_what_is_still_open_is_said() -> None:
-    found = {(module, room(name)) for module in sources() for name in imports(module) if name.startswith(PACKAGE)}
-    found |= users_of(PRESENTATION | {"nvflare"})
-    for module, name in sorted(STILL_OPEN):
-        warnings.warn(
-            f"{module} {'still imports' if (module, name) in found else 'no longer imports'} {name}", stacklevel=1
-        )
+    assert {user for user in users_of(PRESENTATION) if room(user[0]) in QUIET_ROOMS} == set()
 
 
 def test_the_readme_draws_the_tree_as_it_is() -> None:

@@ -94,15 +94,15 @@ def describe(
     from rich.console import Console
 
     from fedmr_med.data.describe import describe as count
-    from fedmr_med.data.describe import draw
     from fedmr_med.data.flamby_isic import CLASS_NAMES
+    from fedmr_med.report.class_counts import draw_sites, site_tables
 
     names = tuple(name.strip() for name in classes.split(",")) if classes else CLASS_NAMES
     description = count(place, class_names=names, split_file=split_file, flamby=flamby)
     if png:
-        draw(description, png)
+        draw_sites(description, png)
         typer.echo(f"Drawn to {png}.", err=True)
     if as_json:
         typer.echo(json.dumps(description.as_json()))
     else:
-        Console().print(description.as_tables())
+        Console().print(site_tables(description))

@@ -1,14 +1,14 @@
-"""Which site holds how many images of which class: as a table and as a picture."""
+"""Which site holds how many images of which class."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedmr_med.data.demo import RARE, class_counts_of
+from fedmr_med.data.demo import DEMO, class_counts_of
 from fedmr_med.data.flamby_isic import (
     CLASS_NAMES,
     HOSPITALS,
@@ -23,14 +23,7 @@ from fedmr_med.data.flamby_isic import (
 from fedmr_med.data.folds import FoldName, Row, shared_groups
 from fedmr_med.data.manifest import read_manifest
 from fedmr_med.errors import DataError
-from fedmr_med.files import atomic_writer
 from fedmr_med.sites import SITE_FILE, DemoSource, FlambyIsicSource, ManifestSource, load_site
-
-if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.table import Table
-
-DEMO = "demo"
 
 Counts = npt.NDArray[np.int64]
 
@@ -85,33 +78,6 @@ class Description:
             ],
         }
 
-    def as_tables(self) -> "Group":
-        """Return the table for the terminal, one part per fold, rare classes marked."""
-        from rich.console import Group
-
-        return Group(self._table("train"), self._table("test"))
-
-    def _table(self, fold: FoldName) -> "Table":
-        from rich.table import Table
-
-        counts = np.stack([site.counts(fold) for site in self.sites])
-        demo = any(site.is_demo for site in self.sites)
-        table = Table(title=f"{fold}: {counts.sum()} {'generated pictures (demo)' if demo else 'images'}")
-        table.add_column("site", no_wrap=True)
-        for name in (*self.class_names, "all"):
-            table.add_column(name, justify="right")
-        if fold == "train":
-            table.caption = f"yellow: fewer than {RARE} images"
-        else:
-            table.add_column("leaked", justify="right")
-            table.caption = "leaked: images of a patient or lesion that is in the train fold too"
-        for site, row in zip(self.sites, counts, strict=True):
-            leaked = [] if fold == "train" else ["?" if site.leaked is None else str(site.leaked)]
-            table.add_row(site.name, *(_cell(count, fold) for count in row), str(row.sum()), *leaked)
-        table.add_section()
-        table.add_row("all", *(str(count) for count in counts.sum(axis=0)), str(counts.sum()))
-        return table
-
 
 def describe(
     place: str | Path,
@@ -130,7 +96,7 @@ def describe(
     Raises:
         DataError: there is nothing to describe, or a table is not valid.
     """
-    if str(place) == DEMO:
+    if Path(place) == DEMO:
         return Description(CLASS_NAMES, tuple(_demo(name, center) for center, name in enumerate(HOSPITALS)))
     folder = Path(place)
     site_files = sorted(folder.glob(f"*/{SITE_FILE}"))
@@ -141,30 +107,6 @@ def describe(
         centers = _centers(folder, split_file, flamby)
         return Description(CLASS_NAMES, tuple(map(_summary, HOSPITALS, centers, [len(CLASS_NAMES)] * len(centers))))
     raise DataError(f"{folder} holds neither Fed-ISIC2019 ({PREPARED_FOLDER}) nor sites (<site>/{SITE_FILE}).")
-
-
-def draw(description: Description, path: Path) -> None:
-    """Write the table as a heat map, one panel per fold, to a PNG file."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure
-
-    names, sites = description.class_names, description.sites
-    figure = Figure(figsize=(3 + 1.2 * len(names), 1.6 + 0.4 * len(sites)), layout="constrained")
-    folds: tuple[FoldName, ...] = ("train", "test")
-    for axes, fold in zip(figure.subplots(1, 2, sharey=True), folds, strict=True):
-        counts = np.stack([site.counts(fold) for site in sites])
-        axes.imshow(np.ma.masked_equal(counts, 0), cmap="viridis", norm=LogNorm(1, max(2, counts.max())), aspect="auto")
-        for (row, column), count in np.ndenumerate(counts):
-            dark = 0 < count < np.sqrt(max(2, counts.max()))
-            axes.text(column, row, f"{count}", ha="center", va="center", fontsize=8, color="w" if dark else "k")
-        axes.set_xticks(range(len(names)), names, rotation=45)
-        axes.set_yticks(range(len(sites)), [site.name for site in sites])
-        axes.set_title(f"{fold}: {counts.sum()} images")
-    if any(site.is_demo for site in sites):
-        figure.suptitle("generated demo")
-    with atomic_writer(path) as stream:
-        FigureCanvasAgg(figure).print_png(stream)
 
 
 def _site(path: Path, class_names: tuple[str, ...]) -> SiteSummary:
@@ -202,10 +144,3 @@ def _summary(name: str, rows: Sequence[Row], num_classes: int) -> SiteSummary:
 def _demo(name: str, center: int) -> SiteSummary:
     train, test = (np.array(counts, dtype=np.int64) for counts in class_counts_of(center))
     return SiteSummary(name, train, test, leaked=0, is_demo=True)
-
-
-def _cell(count: int, fold: FoldName) -> str:
-    """Return the text of one cell: a dot for none, yellow for few training images."""
-    if not count:
-        return "·"
-    return f"[yellow]{count}[/yellow]" if fold == "train" and count < RARE else str(count)

@@ -1,17 +1,37 @@
 """Getting the datasets from their official places, checked against their published checksums."""
 
-from collections.abc import Sequence
+import typing
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedmr_med.data.datasets import DATASETS, RemoteFile
 from fedmr_med.errors import ConfigError, DataError
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
+
+class ProgressBar(typing.Protocol):
+    """Told of the bytes of one file as they come: the part of tqdm's interface that pooch uses.
+
+    Attributes:
+        total: bytes of the file, set once they are known.
+    """
+
+    total: int | None
+
+    def update(self, size: int) -> None:
+        """Count ``size`` more bytes."""
+
+    def reset(self) -> None:
+        """Start again from 0."""
+
+    def close(self) -> None:
+        """The file is complete."""
 
 
-def download_dataset(name: str, root: Path) -> list[Path]:
+NewBar = Callable[[str], ProgressBar]
+"""Makes the bar of a file, given its name."""
+
+
+def download_dataset(name: str, root: Path, progress: NewBar | None = None) -> list[Path]:
     """Download a dataset's official files into ``root/<name>`` and return their paths.
 
     Raises:
@@ -21,53 +41,35 @@ def download_dataset(name: str, root: Path) -> list[Path]:
     dataset = DATASETS.get(name)
     if not dataset.files:
         raise ConfigError(f"{name!r} cannot be downloaded. {dataset.about or dataset.how_to_get}")
-    return download_files(dataset.files, root / name)
+    return download_files(dataset.files, root / name, progress)
 
 
-def download_files(files: Sequence[RemoteFile], folder: Path) -> list[Path]:
-    """Download files with a progress bar on stderr; a file that is there with the right checksum is kept.
+def download_files(files: Sequence[RemoteFile], folder: Path, progress: NewBar | None = None) -> list[Path]:
+    """Download files; one that is there with the right checksum is kept.
 
     Each file is written under another name and gets its own once its checksum is right, so an interrupted
     download leaves nothing behind.
+
+    Args:
+        files: what to get.
+        folder: where to put it.
+        progress: makes the bar that each download reports to; None reports nothing.
 
     Raises:
         DataError: the server cannot be reached, a checksum is wrong, or the folder cannot be written to.
     """
     import pooch
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     pooch.get_logger().setLevel("WARNING")
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     paths = []
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        for file in files:
-            downloader = pooch.HTTPDownloader(progressbar=_Bar(progress, file.name), chunk_size=1 << 16)
-            try:
-                path = pooch.retrieve(file.url, f"md5:{file.md5}", file.name, folder, downloader=downloader)
-            except ValueError as e:
-                raise DataError(
-                    f"{file.url} does not have the published checksum md5 {file.md5}; nothing is kept."
-                ) from e
-            except OSError as e:
-                raise DataError(f"{file.url} cannot be downloaded to {folder}: {e}.") from e
-            paths.append(Path(path))
+    for file in files:
+        bar = progress(file.name) if progress else False
+        downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16)
+        try:
+            path = pooch.retrieve(file.url, f"md5:{file.md5}", file.name, folder, downloader=downloader)
+        except ValueError as e:
+            raise DataError(f"{file.url} does not have the published checksum md5 {file.md5}; nothing is kept.") from e
+        except OSError as e:
+            raise DataError(f"{file.url} cannot be downloaded to {folder}: {e}.") from e
+        paths.append(Path(path))
     return paths
-
-
-class _Bar:
-    """The part of tqdm's interface that pooch uses, on a rich progress bar."""
-
-    def __init__(self, progress: "Progress", description: str) -> None:
-        self._progress = progress
-        self._task = progress.add_task(description, total=None)
-        self.total: int | None = None
-
-    def update(self, size: int) -> None:
-        self._progress.update(self._task, total=self.total, advance=size)
-
-    def reset(self) -> None:
-        self._progress.reset(self._task, total=self.total)
-
-    def close(self) -> None:
-        self._progress.stop_task(self._task)

@@ -6,14 +6,12 @@ Every function returns one sorted int64 array of row numbers per client; no row 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fedmr_med.errors import ConfigError
-from fedmr_med.files import atomic_writer
 from fedmr_med.seeding import numpy_generator
 
 Labels = npt.NDArray[np.integer]
@@ -183,39 +181,6 @@ def thin(labels: Labels, fraction: float, seed: int) -> Rows:
 def counts_table(parts: Sequence[Rows], labels: Labels, num_classes: int) -> npt.NDArray[np.int64]:
     """Return how many samples of each class each client holds, (clients, num_classes)."""
     return np.stack([np.bincount(labels[part], minlength=num_classes) for part in parts]).astype(np.int64)
-
-
-def draw_counts(
-    table: npt.NDArray[np.int64], path: Path, *, clients: Sequence[str], classes: Sequence[str], title: str = ""
-) -> None:
-    """Write a heat map of a (clients, classes) table of counts as a PNG; small tables show the numbers too.
-
-    Args:
-        table: (clients, classes) counts.
-        path: the PNG, replaced atomically.
-        clients, classes: names for the two axes.
-        title: one line above the picture.
-    """
-    from matplotlib.figure import Figure
-
-    rows, columns = table.shape[1], table.shape[0]
-    width, height = np.clip(2.5 + 0.45 * columns, 5, 24), np.clip(1.8 + 0.3 * rows, 3, 18)
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(table.T, aspect="auto", cmap="viridis", vmin=0)
-    figure.colorbar(image, ax=axes, label="samples")
-    axes.set(xlabel="client", ylabel="class", title=title)
-    # At most about 50 names fit on an axis.
-    for axis, names in ((axes.xaxis, clients), (axes.yaxis, classes)):
-        step = -(-len(names) // 50)
-        axis.set_ticks(range(0, len(names), step), list(names)[::step])
-    axes.tick_params(axis="x", rotation=90 if max(map(len, clients)) > 3 else 0)
-    if columns <= 20 and rows <= 20:
-        for (client, c), count in np.ndenumerate(table):
-            color = "black" if count > table.max() / 2 else "white"
-            axes.text(client, c, str(count), ha="center", va="center", color=color, fontsize=7)
-    with atomic_writer(path) as stream:
-        figure.savefig(stream, format="png", dpi=120)
 
 
 def _check_request(labels: Labels, clients: int) -> None:

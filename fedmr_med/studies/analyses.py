@@ -13,9 +13,9 @@ from fedmr_med.bench.runs import Run, checkpoint_of
 from fedmr_med.data import transforms
 from fedmr_med.data.benchmark import load_benchmark
 from fedmr_med.data.flamby_isic import CLASS_NAMES, HOSPITALS, TRAIN_COUNTS
-from fedmr_med.data.partition import draw_counts
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.model_file import load_model
+from fedmr_med.report.class_counts import draw_counts
 from fedmr_med.report.curves import as_svg, draw_curves
 from fedmr_med.report.html import Picture
 from fedmr_med.results import RunResult

@@ -1,7 +1,5 @@
 """Properties of the partitions."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +9,6 @@ from fedmr_med.data.partition import (
     Split,
     counts_table,
     dirichlet,
-    draw_counts,
     iid,
     parse_split,
     partition,
@@ -178,17 +175,3 @@ def test_thin_keeps_the_same_share_of_every_class(fraction, seed):
     rows = thin(labels, fraction, seed)
     assert len(np.unique(rows)) == len(rows)
     assert set(np.bincount(labels[rows])) == {max(1, round(50 * fraction))}
-
-
-@pytest.mark.parametrize("clients", [5, 120])
-def test_the_picture_of_the_counts_is_a_png(clients, tmp_path: Path):
-    from PIL import Image
-
-    labels = labels_of(10, 200)
-    table = counts_table(pcdd(labels, clients, 2, 0), labels, 10)
-    names = [str(client) for client in range(clients)]
-    draw_counts(table, tmp_path / "counts.png", clients=names, classes=[str(c) for c in range(10)], title="P5C2")
-    with Image.open(tmp_path / "counts.png") as image:
-        assert image.format == "PNG"
-        assert min(image.size) > 200
-        assert len(image.convert("RGB").getcolors(1 << 24)) > 20
