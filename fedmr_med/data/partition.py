@@ -79,9 +79,9 @@ def partition(labels: Labels, split: str, clients: int, seed: int) -> list[Rows]
 def pcdd(
     labels: Labels, clients: int, classes_per_client: int, seed: int, *, allow_missing_classes: bool = False
 ) -> list[Rows]:
-    """Deal partially class-disjoint data: P<clients>C<classes_per_client> in the paper.
+    """Partition into partially class-disjoint data: P<clients>C<classes_per_client> in the paper.
 
-    The classes are dealt in order, sigma = ``classes_per_client`` to each client, until all are dealt; the slots that
+    The classes are given out in order, sigma = ``classes_per_client`` to each client, until all are; the slots that
     remain are filled at random, with no class twice in a client. The samples of a class are split equally (to
     one sample) and at random among the clients that hold it.
 
