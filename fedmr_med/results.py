@@ -22,6 +22,12 @@ SCHEMA_VERSION = 1
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
+# The largest figures of a reply that make sense. Sums of them stay finite, whatever the sites tell.
+MAX_IMAGES = 10**7
+MAX_SECONDS = 1e9
+MAX_TERM = 1e12
+TERM_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,31}$"
+
 Omitted = Annotated[T | None, Field(exclude_if=lambda value: value is None)]
 """A field that is left out of the file where there is nothing to say."""
 
@@ -63,10 +69,13 @@ class SiteReport(Strict):
         images_total, images_skipped: images found, and those of them that could not be read.
     """
 
-    seconds: float | None = Field(None, strict=True)
-    terms: dict[str, Annotated[float, Field(strict=True)]] = Field(default={}, max_length=8)
-    images_total: int | None = Field(None, strict=True)
-    images_skipped: int | None = Field(None, strict=True)
+    seconds: float | None = Field(None, strict=True, ge=0, le=MAX_SECONDS)
+    terms: dict[
+        Annotated[str, Field(strict=True, pattern=TERM_PATTERN)],
+        Annotated[float, Field(strict=True, ge=-MAX_TERM, le=MAX_TERM)],
+    ] = Field(default={}, max_length=8)
+    images_total: int | None = Field(None, strict=True, ge=0, le=MAX_IMAGES)
+    images_skipped: int | None = Field(None, strict=True, ge=0, le=MAX_IMAGES)
 
 
 class SiteRound(SiteReport):
@@ -297,5 +306,4 @@ def read_result(path: Path, model: type[M]) -> M:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Return the mean. What sites tell may be infinite: ``statistics.fmean`` would raise on two signs of that."""
     return sum(values) / len(values)

@@ -15,9 +15,9 @@ NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 class Strict(BaseModel):
-    """A frozen configuration section that refuses unknown keys."""
+    """A frozen section that refuses unknown keys, and numbers that are not finite."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def dump_yaml(config: BaseModel) -> str:

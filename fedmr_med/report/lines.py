@@ -9,9 +9,8 @@ def site_line(reply: SiteReply, job: JobConfig) -> str:
     parts = [f"{reply.samples} images"]
     if reply.scores is not None:
         parts.append(f"received model scores {reply.scores.balanced_accuracy:.3f} balanced accuracy")
-    terms = reply.report.get("terms")
-    if isinstance(terms, dict):
-        parts.append("loss " + " + ".join(f"{value:.3g} {name}" for name, value in terms.items()))
+    if reply.report is not None and reply.report.terms:
+        parts.append("loss " + " + ".join(f"{value:.3g} {name}" for name, value in reply.report.terms.items()))
     names = job.task.class_names
     shared = [] if reply.prototypes is None else [names[i] for i in reply.prototypes.counts.nonzero().flatten()]
     parts.append(f"prototypes of {' '.join(shared)}" if shared else "no prototypes")

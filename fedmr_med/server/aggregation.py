@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -93,7 +92,7 @@ class PrototypeAggregator:
             shared_classes=self._shared_names(reply),
             bytes_up=reply.bytes_up,
             bytes_down=reply.bytes_down,
-            **_report(reply.report),
+            **({} if reply.report is None else reply.report.model_dump(exclude_unset=True)),
         )
 
     def finish(self, num_sites: int, refused: Mapping[str, str], seconds: float = 0.0) -> GlobalState:
@@ -203,8 +202,3 @@ def evaluation(round_number: int, site_scores: Mapping[str, Scores]) -> Evaluati
         pooled=Score.of(pool) if pool else None,
         pooled_sites=sites,
     )
-
-
-def _report(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep the fields of a site's report that the results schema knows."""
-    return {name: report[name] for name in ("seconds", "terms", "images_total", "images_skipped") if name in report}

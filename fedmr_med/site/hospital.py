@@ -1,7 +1,7 @@
 """A site at work: its data, its policy, its network. Knows nothing of FLARE."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -22,6 +22,8 @@ from fedmr_med.metrics import Scores, scores
 from fedmr_med.model_file import load_model, save_model
 from fedmr_med.network import build_network
 from fedmr_med.prototypes import ClassSums
+from fedmr_med.results import MAX_TERM, SiteReport
+from fedmr_med.schema import validated
 from fedmr_med.seeding import derive_seed, torch_stream
 from fedmr_med.site import criterion
 from fedmr_med.site.client_state import ClientStateStore
@@ -105,13 +107,6 @@ class Hospital:
                 store.save(task.round, trained.result.state, accepted)
         if self.policy.allow_submit_model:
             save_model(self._model_file, models.state_arrays(self.network), self.job, round_number=task.round + 1)
-        report: dict[str, object] = {}
-        if self.policy.share_metrics != "none":
-            report = {
-                "terms": trained.terms,
-                "images_total": len(self.data.train) + len(self.data.test) + len(self.data.skipped),
-                "images_skipped": len(self.data.skipped),
-            }
         with self._timed("prototypes"):
             prototypes = self._shared_sums()
         reply = SiteReply(
@@ -124,9 +119,7 @@ class Hospital:
             scores=received_scores,
             bytes_down=task.bytes,
         )
-        if report:
-            report["seconds"] = time.monotonic() - started
-        return replace(reply, report=report)
+        return replace(reply, report=self._report(trained.terms, time.monotonic() - started))
 
     def validate(self, task: TrainTask) -> Scores | None:
         """Score the received model; None where the policy shares no metrics."""
@@ -150,6 +143,18 @@ class Hospital:
             return None
         result = scores(evaluate(self.network, self.test_batches, self.job.task.num_classes))
         return result if self.policy.share_metrics == "per_class" else replace(result, confusion=None)
+
+    def _report(self, terms: Mapping[str, float], seconds: float) -> SiteReport | None:
+        """Make the figures for the summary; a term that diverged is left out, as no number stands for it."""
+        if self.policy.share_metrics == "none":
+            return None
+        figures = {
+            "seconds": seconds,
+            "terms": {name: value for name, value in terms.items() if abs(value) <= MAX_TERM},
+            "images_total": len(self.data.train) + len(self.data.test) + len(self.data.skipped),
+            "images_skipped": len(self.data.skipped),
+        }
+        return validated(SiteReport, figures, f"the report of {self.method.name}")
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

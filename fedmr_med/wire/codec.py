@@ -20,9 +20,10 @@ import torch
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.errors import WireError
-from fedmr_med.metrics import Scores
+from fedmr_med.metrics import IntArray, Scores
 from fedmr_med.prototypes import ClassSums, Prototypes
-from fedmr_med.schema import NAME_PATTERN
+from fedmr_med.results import MAX_IMAGES, SiteReport
+from fedmr_med.schema import NAME_PATTERN, validated
 from fedmr_med.wire.half import pack, unpack
 from fedmr_med.wire.messages import SiteReply, TrainTask
 
@@ -30,6 +31,7 @@ MODEL, PROTOTYPES, METHOD = "model", "prototypes", "method"
 ROUND, ROUNDS, CHAIN, ACCEPTED = "round", "rounds", "chain", "accepted"
 SAMPLES, SCORES, REPORT, BYTES_DOWN = "samples", "scores", "report", "bytes_down"
 EXPONENTS = "exponents"
+_MOST = 10**12
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def encode_reply(reply: SiteReply, *, halved: Collection[str] = ()) -> Message:
         ROUND: reply.round,
         SAMPLES: reply.samples,
         SCORES: encode_scores(reply.scores),
-        REPORT: reply.report,
+        REPORT: None if reply.report is None else reply.report.model_dump(exclude_none=True, exclude_unset=True),
         BYTES_DOWN: reply.bytes_down,
         EXPONENTS: exponents,
     }
@@ -123,16 +125,15 @@ def decode_reply(message: Message, site: str, *, num_classes: int, feature_size:
     prototypes = None
     if PROTOTYPES in message.parts:
         prototypes = _class_sums(message.parts[PROTOTYPES], num_classes, feature_size)
-    report = message.meta.get(REPORT)
     return SiteReply(
         site=site,
         round=_number(message.meta, ROUND),
-        samples=_number(message.meta, SAMPLES),
+        samples=_number(message.meta, SAMPLES, most=MAX_IMAGES),
         model=_unpacked(message),
         prototypes=prototypes,
         payload=_part(message, METHOD),
         scores=decode_scores(message.meta.get(SCORES), num_classes),
-        report=report if isinstance(report, dict) else {},
+        report=_report(message.meta.get(REPORT)),
         bytes_up=message.size,
         bytes_down=_number(message.meta, BYTES_DOWN),
     )
@@ -159,22 +160,35 @@ def decode_scores(content: Any, num_classes: int) -> Scores | None:
     """
     if content is None:
         return None
-    try:
-        confusion = content["confusion"]
-        matrix = None if confusion is None else np.array(confusion, dtype=np.int64)
-        scores = Scores(
-            accuracy=float(content["accuracy"]),
-            balanced_accuracy=float(content["balanced_accuracy"]),
-            samples=int(content["samples"]),
-            confusion=matrix,
-        )
-    except (KeyError, TypeError, ValueError, OverflowError) as e:
-        raise WireError(f"the scores are not well formed ({e})") from e
-    if not (0 <= scores.accuracy <= 1 and 0 <= scores.balanced_accuracy <= 1 and scores.samples >= 0):
+    if not isinstance(content, dict) or content.keys() != {"accuracy", "balanced_accuracy", "samples", "confusion"}:
+        raise WireError("the scores do not have the agreed keys")
+    shares = content["accuracy"], content["balanced_accuracy"]
+    if not all(type(share) is float and 0 <= share <= 1 for share in shares):
         raise WireError("the scores are out of range")
-    if matrix is not None and (matrix.shape != (num_classes, num_classes) or (matrix < 0).any()):
+    samples = _number(content, SAMPLES, most=MAX_IMAGES)
+    matrix = None if content["confusion"] is None else _confusion(content["confusion"], num_classes)
+    if matrix is not None and matrix.sum() != samples:
+        raise WireError(f"the confusion matrix counts {matrix.sum()} images, the scores {samples}")
+    return Scores(*shares, samples, matrix)
+
+
+def _confusion(rows: Any, num_classes: int) -> IntArray:
+    """Return the counts of a confusion matrix given as lists."""
+    lists = isinstance(rows, list) and all(isinstance(row, list) and len(row) == num_classes for row in rows)
+    if not lists or len(rows) != num_classes:
         raise WireError(f"the confusion matrix is not {num_classes} x {num_classes} counts")
-    return scores
+    if not all(type(count) is int and 0 <= count <= MAX_IMAGES for row in rows for count in row):
+        raise WireError(f"the confusion matrix has an entry that is no count up to {MAX_IMAGES}")
+    return np.array(rows, dtype=np.int64)
+
+
+def _report(content: Any) -> SiteReport | None:
+    """Read a site's report; its keys, names, types and sizes are those of the results schema."""
+    if content is None:
+        return None
+    if not isinstance(content, dict):
+        raise WireError("the report is not a mapping")
+    return validated(SiteReport, content, "the report", WireError)
 
 
 def _part(message: Message, name: str) -> Arrays:
@@ -219,10 +233,13 @@ def _tensor(arrays: Arrays, name: str) -> torch.Tensor:
     return torch.from_numpy(arrays[name])
 
 
-def _number(meta: Mapping[str, Any] | None, name: str) -> int:
+def _number(meta: Mapping[str, Any] | None, name: str, *, most: int = _MOST) -> int:
+    """Return a whole number from 0 to ``most``; a bool or a text is none."""
     value = (meta or {}).get(name)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise WireError(f"{name!r} is {value!r}, not a whole number")
+    if type(value) is not int:
+        raise WireError(f"{name!r} is a {type(value).__name__}, not a whole number")
+    if not 0 <= value <= most:
+        raise WireError(f"{name!r} is not between 0 and {most}")
     return value
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from fedmr_med.arrays import Arrays
 from fedmr_med.metrics import Scores
 from fedmr_med.prototypes import ClassSums, Prototypes
+from fedmr_med.results import SiteReport
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class SiteReply:
         prototypes: class sums of the classes it shares, zero elsewhere; None if it shares none.
         payload: what the method's client half adds.
         scores: how the *received* global model did on its test set, as far as the policy allows.
-        report: local facts for the summary, as far as the policy allows.
+        report: local facts for the summary; None where the policy allows none.
         bytes_up, bytes_down: size of the arrays sent and received.
     """
 
@@ -55,6 +56,6 @@ class SiteReply:
     prototypes: ClassSums | None = None
     payload: Arrays = field(default_factory=dict)
     scores: Scores | None = None
-    report: dict[str, object] = field(default_factory=dict)
+    report: SiteReport | None = None
     bytes_up: int = 0
     bytes_down: int = 0

@@ -15,6 +15,7 @@ from fedmr_med.flare import messages as wire
 from fedmr_med.flare.outgoing import same_message
 from fedmr_med.metrics import Scores
 from fedmr_med.prototypes import ClassSums
+from fedmr_med.results import SiteReport
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.small import initial_state, small_job, task_for
 
@@ -30,7 +31,7 @@ def a_reply(prototypes: ClassSums | None = None) -> SiteReply:
         prototypes=prototypes,
         payload={"steps": np.array([3.0], dtype=np.float32)},
         scores=Scores(0.5, 0.25, 8, np.eye(CLASSES, dtype=np.int64) * 2),
-        report={"seconds": 1.5},
+        report=SiteReport(seconds=1.5),
         bytes_down=10,
     )
 
@@ -72,7 +73,7 @@ def test_a_reply_comes_back() -> None:
     assert (reply.site, reply.round, reply.samples) == ("bcn", 2, 40)
     assert reply.scores.confusion.tolist() == (np.eye(CLASSES) * 2).tolist()
     assert reply.payload["steps"].tolist() == [3]
-    assert reply.report == {"seconds": 1.5}
+    assert reply.report == SiteReport(seconds=1.5)
     assert reply.bytes_up == 24 + 8 + 4 + 2 * 8 + 2 * SIZE * 4 + 2 * 8
 
 

@@ -14,12 +14,12 @@ def test_the_term_is_zero_until_a_site_has_a_previous_model(tmp_path: Path) -> N
     plain = Federation(job("fedavg"), tmp_path / "plain", WithBatchNorm)
     first = moon.round("ac")
     plain.round("ac")
-    assert [reply.report["terms"]["contrast"] for reply in first] == [0.0, 0.0]
+    assert [reply.report.terms["contrast"] for reply in first] == [0.0, 0.0]
     assert same_model(moon.state, plain.state)
     a, b, c = moon.round("abc")
-    assert a.report["terms"]["contrast"] > 0
-    assert c.report["terms"]["contrast"] > 0
-    assert b.report["terms"]["contrast"] == 0
+    assert a.report.terms["contrast"] > 0
+    assert c.report.terms["contrast"] > 0
+    assert b.report.terms["contrast"] == 0
 
 
 def test_the_whole_local_model_is_kept_and_none_of_it_is_sent(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from fedmr_med.metrics import Scores
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.report.lines import refused_line, site_line
 from fedmr_med.report.summary import summary
-from fedmr_med.results import Evaluation, History, RoundRecord, Score, SiteRound
+from fedmr_med.results import Evaluation, History, RoundRecord, Score, SiteReport, SiteRound
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.small import initial_state, small_job
 
@@ -67,7 +67,7 @@ def test_one_line_per_hospital_and_round() -> None:
         model={},
         prototypes=ClassSums(torch.zeros(8, 2), counts),
         scores=Scores(0.5, 0.333, 9, np.zeros((8, 8), dtype=np.int64)),
-        report={"terms": {"classification": 1.5, "inter": 0.25}},
+        report=SiteReport(terms={"classification": 1.5, "inter": 0.25}),
         bytes_up=2_000_000,
     )
     line = site_line(reply, small_job())

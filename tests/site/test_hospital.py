@@ -70,7 +70,7 @@ def test_opting_out_changes_the_prototypes_and_nothing_else(tmp_path: Path) -> N
     assert silent.prototypes is None
     assert sharing.prototypes is not None
     assert equal_models(sharing, silent)
-    assert silent.report["terms"]["inter"] > 0
+    assert silent.report.terms["inter"] > 0
 
 
 def test_opting_out_class_by_class(tmp_path: Path) -> None:
@@ -94,11 +94,11 @@ def test_metrics_are_a_separate_choice(tmp_path: Path, level: str) -> None:
     answer = reply(tmp_path, policy=SitePolicy(share_prototypes=True, share_metrics=level))
     if level == "none":
         assert answer.scores is None
-        assert answer.report == {}
+        assert answer.report is None
     else:
         assert answer.scores.samples > 0
         assert (answer.scores.confusion is not None) == (level == "per_class")
-        assert set(answer.report) == {"terms", "images_total", "images_skipped", "seconds"}
+        assert answer.report.model_fields_set == {"terms", "images_total", "images_skipped", "seconds"}
 
 
 def test_a_job_can_ask_for_less_but_not_for_more(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_fedavg_asks_for_no_prototypes(tmp_path: Path) -> None:
 def test_intra_alone_asks_for_no_prototypes(tmp_path: Path) -> None:
     answer = reply(tmp_path, method={"options": {"terms": "intra"}})
     assert answer.prototypes is None
-    assert set(answer.report["terms"]) == {"classification", "intra"}
+    assert set(answer.report.terms) == {"classification", "intra"}
 
 
 def test_learning_rate_zero_changes_no_parameter(tmp_path: Path) -> None:

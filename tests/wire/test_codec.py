@@ -1,0 +1,94 @@
+"""A reply is read strictly: what is not of the agreed type and size is refused by name."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedmr_med.errors import WireError
+from fedmr_med.metrics import Scores
+from fedmr_med.results import SiteReport
+from fedmr_med.wire.codec import Message, decode_reply, encode_reply
+from fedmr_med.wire.messages import SiteReply
+
+CLASSES, SIZE = 2, 3
+REPLY = SiteReply(
+    site="bcn",
+    round=2,
+    samples=40,
+    model={"w": np.ones(2, dtype=np.float32)},
+    scores=Scores(0.5, 0.25, 8, np.array([[1, 2], [3, 2]])),
+    report=SiteReport(seconds=1.5, terms={"classification": 0.5}),
+    bytes_down=10,
+)
+
+
+def decoded(**changes: Any) -> SiteReply:
+    message = encode_reply(REPLY)
+    return decode_reply(Message(message.parts, message.meta | changes), "bcn", num_classes=CLASSES, feature_size=SIZE)
+
+
+def scores(**changes: Any) -> dict[str, Any]:
+    return encode_reply(REPLY).meta["scores"] | changes
+
+
+def test_the_reply_itself_is_read() -> None:
+    reply = decoded()
+    assert reply.report == REPLY.report
+    assert reply.scores.confusion.tolist() == [[1, 2], [3, 2]]
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1", None, -1, 10**400, np.int64(3)])
+@pytest.mark.parametrize("name", ["round", "samples", "bytes_down"])
+def test_whole_numbers_are_whole_numbers(name: str, value: object) -> None:
+    with pytest.raises(WireError, match=name):
+        decoded(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        [],
+        "text",
+        {"secret": 1},
+        {"seconds": "1"},
+        {"seconds": [1.0, 2.0]},
+        {"seconds": math.nan},
+        {"terms": {"a": math.nan}},
+        {"terms": {"a": -math.inf}},
+        {"terms": {"a": "text"}},
+        {"terms": {"a": 10**400}},
+        {"terms": {"a": 1e13}},
+        {"terms": {"a": True}},
+        {"terms": {1: 1.0}},
+        {"terms": dict.fromkeys("abcdefghi", 0.1)},
+        {"images_total": np.ones(4)},
+        {"images_total": 10**19},
+    ],
+)
+def test_a_report_with_anything_else_is_refused(report: object) -> None:
+    with pytest.raises(WireError, match="report"):
+        decoded(report=report)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"accuracy": math.nan}, "out of range"),
+        ({"accuracy": "0.5"}, "out of range"),
+        ({"balanced_accuracy": 1.5}, "out of range"),
+        ({"samples": 9}, "counts 8 images, the scores 9"),
+        ({"samples": 10**15, "confusion": None}, "samples"),
+        ({"confusion": [[10**15, 0], [0, 0]], "samples": 8}, "no count"),
+        ({"confusion": [[True, 2], [3, 2]]}, "no count"),
+        ({"confusion": [[-1, 4], [3, 2]]}, "no count"),
+        ({"confusion": [[1.0, 2], [3, 2]]}, "no count"),
+        ({"confusion": [[1, 2, 3], [3, 2]]}, "2 x 2"),
+        ({"confusion": "text"}, "2 x 2"),
+        ({"more": 1}, "keys"),
+    ],
+)
+def test_scores_are_scores(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(WireError, match=reason):
+        decoded(scores=scores(**change))
