@@ -7,7 +7,7 @@ is not here but in :mod:`fedmr_med.sites`.
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,8 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.schema import NAME_PATTERN, Strict, read_yaml, validated
 
 JOB_FILE = "fedmr.yaml"
+
+Name = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class TaskConfig(Strict):
@@ -31,12 +33,12 @@ class TaskConfig(Strict):
             the hospitals hold their own data.
     """
 
-    dataset: str
-    class_names: tuple[str, ...] = Field(min_length=2)
-    image_size: int = Field(gt=0)
-    channels: int = Field(3, ge=1)
-    transform: str
-    split: str | None = None
+    dataset: Name
+    class_names: tuple[Name, ...] = Field(min_length=2, max_length=1000)
+    image_size: int = Field(gt=0, le=4096)
+    channels: int = Field(3, ge=1, le=64)
+    transform: Name
+    split: Name | None = None
 
     @property
     def num_classes(self) -> int:
@@ -47,14 +49,14 @@ class TaskConfig(Strict):
 class ModelConfig(Strict):
     """A network by name, with the options its builder in :mod:`fedmr_med.models` takes."""
 
-    name: str
+    name: Name
     options: dict[str, Any] = {}
 
 
 class MethodConfig(Strict):
     """A federated method by name, with the options its file in :mod:`fedmr_med.methods` declares."""
 
-    name: str
+    name: Name
     options: dict[str, Any] = {}
 
 
@@ -68,8 +70,8 @@ class LossConfig(Strict):
             for ISIC2019, made from the class counts of all centres.
     """
 
-    name: str = "cross_entropy"
-    gamma: float = Field(2.0, ge=0)
+    name: Name = "cross_entropy"
+    gamma: float = Field(2.0, ge=0, le=100)
     class_weights: Literal["none", "local", "flamby"] = "none"
 
 
@@ -86,15 +88,15 @@ class TrainConfig(Strict):
             process, faster steps afterwards. Worth it for long rounds on a GPU; it needs a C++ compiler at the site.
     """
 
-    optimizer: str = "sgd"
-    lr: float = Field(0.01, ge=0)
+    optimizer: Name = "sgd"
+    lr: float = Field(0.01, ge=0, le=100)
     momentum: float = Field(0.9, ge=0, lt=1)
-    weight_decay: float = Field(1e-5, ge=0)
-    batch_size: int = Field(128, ge=2)
-    epochs: int | None = Field(None, ge=1)
-    updates: int | None = Field(None, ge=1)
+    weight_decay: float = Field(1e-5, ge=0, le=100)
+    batch_size: int = Field(128, ge=2, le=100_000)
+    epochs: int | None = Field(None, ge=1, le=10_000)
+    updates: int | None = Field(None, ge=1, le=10_000_000)
     augment: bool = True
-    workers: int = Field(0, ge=0)
+    workers: int = Field(0, ge=0, le=64)
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: bool = False
 
@@ -121,13 +123,13 @@ class FederationConfig(Strict):
             (buffers, prototypes, what a method adds) stays as it is.
     """
 
-    rounds: int = Field(ge=1)
-    min_sites: int = Field(1, ge=1)
-    sites_per_round: int | None = Field(None, ge=1)
-    timeout_seconds: int = Field(0, ge=0)
-    grace_seconds: int = Field(10, ge=0)
+    rounds: int = Field(ge=1, le=100_000)
+    min_sites: int = Field(1, ge=1, le=100_000)
+    sites_per_round: int | None = Field(None, ge=1, le=100_000)
+    timeout_seconds: int = Field(0, ge=0, le=31_536_000)
+    grace_seconds: int = Field(10, ge=0, le=31_536_000)
     buffers: Literal["average", "first"] = "average"
-    max_norm: float = Field(1e9, gt=0)
+    max_norm: float = Field(1e9, gt=0, le=1e12)
     wire: Literal["float32", "float16"] = "float32"
 
     def halved(self, parameters: frozenset[str]) -> frozenset[str]:
@@ -145,16 +147,16 @@ class JobConfig(Strict):
         demo: overrides of any section, applied where the built-in demo stands in for data.
     """
 
-    name: str
+    name: Name
     task: TaskConfig
     model: ModelConfig
     method: MethodConfig
     loss: LossConfig = LossConfig()
     train: TrainConfig
     federation: FederationConfig
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     policy: SitePolicy = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="per_class")
-    chain: str | None = Field(None, pattern=f"^{NAME_PATTERN}$")
+    chain: str | None = Field(None, pattern=f"^{NAME_PATTERN}$", max_length=100)
     demo: dict[str, Any] = {}
 
     @model_validator(mode="after")

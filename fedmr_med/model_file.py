@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from fedmr_med import faults, models
 from fedmr_med.arrays import Arrays
@@ -17,7 +16,7 @@ from fedmr_med.data.transforms import normalisation
 from fedmr_med.errors import CheckpointError
 from fedmr_med.files import atomic_writer
 from fedmr_med.network import build_network
-from fedmr_med.schema import dump_yaml, validated
+from fedmr_med.schema import dump_yaml, parse_yaml, validated
 
 FORMAT = 2
 
@@ -79,11 +78,11 @@ def load_model(path: Path) -> SavedModel:
     content = read_tensors(path)
     known = ("format", "job", "class_names", "normalisation", "model", "round")
     try:
-        job = validated(JobConfig, yaml.safe_load(content["job"]), f"the job in {path}", CheckpointError)
+        job = validated(JobConfig, parse_yaml(content["job"]), f"the job in {path}", CheckpointError)
         model = as_arrays(content["model"])
         about = {key: value for key, value in content.items() if key not in known}
         return SavedModel(model, job, int(content["round"]), about)
-    except (KeyError, TypeError, ValueError, AttributeError, yaml.YAMLError) as e:
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise CheckpointError(f"{path} holds no model with its job ({e!r}).") from e
 
 

@@ -293,7 +293,7 @@ def read_result(path: Path, model: type[M]) -> M:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise ResultsError(f"{path} cannot be read: {str(e).splitlines()[0]}.") from e
     version = content.pop("schema_version", None) if isinstance(content, dict) else None
     if version != SCHEMA_VERSION:

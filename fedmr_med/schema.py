@@ -10,6 +10,10 @@ from fedmr_med.errors import ConfigError, FedMRError
 
 T = TypeVar("T", bound=BaseModel)
 
+MAX_BYTES = 10**6
+MAX_DEPTH = 20
+"""What a settings file may be at most, in bytes and in levels of nesting."""
+
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 """A name that becomes a folder, such as a chain's id: it must not be a path."""
 
@@ -25,13 +29,46 @@ def dump_yaml(config: BaseModel) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
 
 
+class _PlainLoader(yaml.SafeLoader):
+    """YAML without aliases, which let a kilobyte stand for gigabytes, and without deep nesting."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it uses an alias (*name); write the value out")
+        if self.depth >= MAX_DEPTH:
+            raise yaml.YAMLError(f"it is nested deeper than {MAX_DEPTH} levels")
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+def parse_yaml(text: str) -> Any:
+    """Return what a YAML text says.
+
+    Raises:
+        ValueError: it is not valid, uses aliases, is nested too deeply, or has a number that cannot be read.
+    """
+    try:
+        return yaml.load(text, _PlainLoader)
+    except (yaml.YAMLError, ValueError, OverflowError) as e:
+        # The constructors of numbers and dates raise errors of their own.
+        raise ValueError(str(e).splitlines()[0]) from e
+
+
 def read_yaml(path: Path, error: type[FedMRError] = ConfigError) -> dict[str, Any]:
     """Read a YAML mapping; raise ``error`` naming the file when that is not possible."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        with path.open("rb") as stream:
+            text = stream.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            raise error(f"{path} is larger than {MAX_BYTES} bytes, which no settings file is.")
+        content = parse_yaml(text.decode())
     except FileNotFoundError as e:
         raise error(f"{path} does not exist.") from e
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
+    except (OSError, ValueError) as e:
         raise error(f"{path} cannot be read: {str(e).splitlines()[0]}.") from e
     if not isinstance(content, dict):
         raise error(f"{path} must hold keys and values, not {type(content).__name__}.")
