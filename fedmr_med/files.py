@@ -71,6 +71,11 @@ def locked(*paths: Path, patience: float) -> Iterator[None]:
         yield
 
 
+def lock_shared(stream: BinaryIO) -> None:
+    """Share the lock of an open file with other readers, until it is closed; :func:`locked` waits for all of them."""
+    fcntl.flock(stream, fcntl.LOCK_SH)
+
+
 def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

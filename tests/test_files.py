@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedmr_med.files import atomic_writer, locked, write_text
+from fedmr_med.files import atomic_writer, lock_shared, locked, write_text
+from tests.helpers.imports import imports, sources
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -63,3 +64,19 @@ def test_two_locks_let_two_in_and_the_third_wait(tmp_path: Path) -> None:
             pass
         with locked(*paths, patience=0):
             pass
+
+
+def test_readers_share_a_lock_and_keep_a_writer_out(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    with path.open("rb") as one, path.open("rb") as other:
+        lock_shared(one)
+        lock_shared(other)
+        with pytest.raises(TimeoutError), locked(path, patience=0):
+            pass
+    with locked(path, patience=0):
+        pass
+
+
+def test_there_is_one_file_lock() -> None:
+    assert {module for module in sources() if "fcntl" in imports(module)} == {"fedmr_med.files"}

@@ -6,17 +6,16 @@ prepared, so a changed file makes a new entry. The least recently used entries g
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,6 +24,7 @@ import numpy.typing as npt
 
 from fedmr_med.data.images import UnreadableImageError, decode
 from fedmr_med.errors import DataError
+from fedmr_med.files import lock_shared, locked
 from fedmr_med.process import available_cores
 
 CACHE_VARIABLE = "FEDMR_MED_CACHE"
@@ -59,7 +59,7 @@ class DecodedImages:
         self._file = (entry / _PIXELS).open("rb")
         weakref.finalize(self, self._file.close)
         # Held as long as this object lives: the cache does not remove an entry in use.
-        fcntl.flock(self._file, fcntl.LOCK_SH)
+        lock_shared(self._file)
         size = os.fstat(self._file.fileno()).st_size
         if size != (self._ends[-1] if self._ends else 0):
             raise ValueError(f"{entry / _PIXELS} has {size} bytes")
@@ -102,13 +102,13 @@ def open_images(
         # Only the owner may look: these are patients' images.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         entry = folder / _key(root, names, edge)
-        with _locked(_lock_file(entry)):
+        with locked(_lock_file(entry), patience=math.inf):
             images = _open(entry)
             if images is None:
                 _build(entry, [root / name for name in names], edge)
                 images = DecodedImages(entry)
             os.utime(entry)
-        with _locked(folder / "cache.lock"):
+        with locked(folder / "cache.lock", patience=math.inf):
             _shrink(folder, limit, keep=entry)
     except OSError as e:
         raise DataError(f"The image cache {folder} cannot be used ({e.strerror or e}); set cache in site.yaml.") from e
@@ -231,24 +231,14 @@ def _entries(folder: Path) -> Iterator[tuple[int, int, Path]]:
 
 def _remove_if_idle(entry: Path) -> bool:
     """Remove an entry unless a process is opening it or has it open; return whether it is gone."""
-    with _lock_file(entry).open("ab") as opening, (entry / _PIXELS).open("rb") as in_use:
-        try:
-            fcntl.flock(opening, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.flock(in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        shutil.rmtree(entry)
-        return True
+    try:
+        with locked(_lock_file(entry), patience=0), locked(entry / _PIXELS, patience=0):
+            shutil.rmtree(entry)
+    except TimeoutError:
+        return False
+    return True
 
 
 def _lock_file(entry: Path) -> Path:
     """Return the file whose lock a process holds while it opens or makes an entry."""
     return entry.with_name(f"{entry.name}.lock")
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock between processes. The file stays: removing it would let two processes hold it."""
-    with path.open("ab") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
