@@ -100,6 +100,7 @@ class Run:
             method=job.method.name,
             label=self.label,
             seed=job.seed,
+            name=job.name,
             options=job.method.options,
             model=job.model.name,
             clients=self.clients,

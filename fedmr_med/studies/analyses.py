@@ -1,6 +1,7 @@
 """The studies that measure something else than accuracy on federated runs."""
 
 import base64
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -153,7 +154,7 @@ def intra_curve(setting: Setting) -> Outcome:
     runs = [setting.run("fedmr", dataset, "fedmr", split=split, seed=seed) for seed in setting.seeds]
     results = setting.results(runs)
     weight = runs[0].job.method.options["mu1"]
-    losses = [[record.terms["intra"] / weight for record in result.rounds] for result in results]
+    losses = [[record.terms.get("intra", math.nan) / weight for record in result.rounds] for result in results]
     rows: list[Cells] = [
         {
             "dataset": dataset,
