@@ -36,8 +36,9 @@ class ReshapingOptions(Strict):
 
     @property
     def needs_prototypes(self) -> bool:
-        """Whether the sites are asked for class sums: the inter-class loss needs them, unless one-hot."""
-        return self.terms != "intra" and self.prototypes == "mean"
+        """Whether the sites are asked for class sums: an inter-class loss that counts needs them, unless one-hot."""
+        counts = self.terms != "intra" and self.mu2 > 0 and self.lite != 0
+        return counts and self.prototypes == "mean"
 
 
 class ManifoldReshaping:

@@ -89,6 +89,14 @@ def test_nothing_is_computed_that_may_not_leave(tmp_path: Path, monkeypatch: pyt
         reply(tmp_path, policy=OPEN)
 
 
+@pytest.mark.parametrize("options", [{"mu2": 0.0}, {"lite": 0}, {"terms": "intra"}])
+def test_prototypes_that_no_loss_uses_are_neither_computed_nor_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
+) -> None:
+    monkeypatch.setattr("fedmr_med.site.hospital.class_sums", pytest.fail)
+    assert reply(tmp_path, method={"options": options}).prototypes is None
+
+
 @pytest.mark.parametrize("level", ["none", "scalar", "per_class"])
 def test_metrics_are_a_separate_choice(tmp_path: Path, level: str) -> None:
     answer = reply(tmp_path, policy=SitePolicy(share_prototypes=True, share_metrics=level))
