@@ -27,6 +27,7 @@ from fedmr_med.schema import validated
 from fedmr_med.seeding import derive_seed, torch_stream
 from fedmr_med.site import criterion
 from fedmr_med.site.client_state import ClientStateStore
+from fedmr_med.site.received import check_model, check_task
 from fedmr_med.site.training import class_sums, evaluate, local_steps, train
 from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.messages import SiteReply, TrainTask
@@ -82,8 +83,13 @@ class Hospital:
         return criterion.build(self.job.loss, self.counts, self.device)
 
     def train(self, task: TrainTask, should_stop: Callable[[], bool] = lambda: False) -> SiteReply:
-        """Score the received model, train it for one round, and make the reply the policy allows."""
+        """Score the received model, train it for one round, and make the reply the policy allows.
+
+        Raises:
+            WireError: the task does not fit the job, or is not finite.
+        """
         started = time.monotonic()
+        check_task(task, self.network, self.method)
         models.load_arrays(self.network, task.model)
         with self._timed("score"):
             received_scores = self.score()
@@ -122,7 +128,12 @@ class Hospital:
         return replace(reply, report=self._report(trained.terms, time.monotonic() - started))
 
     def validate(self, task: TrainTask) -> Scores | None:
-        """Score the received model; None where the policy shares no metrics."""
+        """Score the received model; None where the policy shares no metrics.
+
+        Raises:
+            WireError: the model does not fit the job, or is not finite.
+        """
+        check_model(task, self.network)
         models.load_arrays(self.network, task.model)
         return self.score()
 

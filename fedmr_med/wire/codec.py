@@ -76,17 +76,14 @@ def decode_task(message: Message) -> TrainTask:
     Raises:
         WireError: it does not have the agreed form.
     """
-    prototypes = _part(message, PROTOTYPES)
     return TrainTask(
         model=_unpacked(message),
-        prototypes=Prototypes(
-            _tensor(prototypes, "means"), _tensor(prototypes, "available"), _tensor(prototypes, "age")
-        ),
+        prototypes=_prototypes(_part(message, PROTOTYPES)),
         method=_part(message, METHOD),
         round=_number(message.meta, ROUND),
         rounds=_number(message.meta, ROUNDS),
         chain=_chain(message.meta),
-        accepted=dict(message.meta.get(ACCEPTED) or {}),
+        accepted=_accepted(message.meta.get(ACCEPTED)),
         bytes=message.size,
     )
 
@@ -225,6 +222,19 @@ def _class_sums(rows: Arrays, num_classes: int, feature_size: int) -> ClassSums:
     spread.sums[torch.from_numpy(classes)] = torch.from_numpy(sums).double()
     spread.counts[torch.from_numpy(classes)] = torch.from_numpy(counts).long()
     return spread
+
+
+def _prototypes(arrays: Arrays) -> Prototypes:
+    try:
+        return Prototypes(_tensor(arrays, "means"), _tensor(arrays, "available"), _tensor(arrays, "age"))
+    except ValueError as e:
+        raise WireError(f"the prototypes: {e}") from e
+
+
+def _accepted(content: Any) -> dict[str, int]:
+    if not isinstance(content, dict) or not all(type(number) is int for number in content.values()):
+        raise WireError(f"{ACCEPTED!r} does not say the last accepted round of each site")
+    return dict(content)
 
 
 def _tensor(arrays: Arrays, name: str) -> torch.Tensor:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedmr_med import models
-from fedmr_med.errors import CheckpointError, DataError, PolicyError
+from fedmr_med.errors import CheckpointError, DataError, PolicyError, WireError
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.site.training import class_sums
@@ -158,7 +158,7 @@ def test_local_models_leave_only_where_both_sides_agree(tmp_path: Path) -> None:
 def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
     job = small_job()
     other = small_job(model={"name": "narrow_resnet"})
-    with pytest.raises(CheckpointError):
+    with pytest.raises(WireError, match="the model has an unexpected"):
         small_hospital("msk", job, tmp_path).train(task_for(initial_state(other), job))
 
 
