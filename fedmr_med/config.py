@@ -107,6 +107,36 @@ class TrainConfig(Strict):
         return self
 
 
+class ServerConfig(Strict):
+    """What the server makes of a round's result: the method's new parameters are taken as the end of a step.
+
+    With delta = the method's parameters - those the round started from:
+
+    - ``average``: the method's parameters as they are;
+    - ``sgd``: v = momentum * v + delta; w += lr * v (FedAvgM, Hsu et al. 2019);
+    - ``adam``, ``yogi``, ``adagrad``: FedAdam, FedYogi and FedAdagrad (Reddi et al., ICLR 2021), without bias
+      correction, the second moment starting from eps^2.
+
+    Attributes:
+        lr: server learning rate.
+        momentum: of ``sgd``.
+        betas: decay of the first and second moment of ``adam`` and ``yogi``; ``adagrad`` uses the first.
+        eps: degree of adaptivity, tau in the paper.
+    """
+
+    optimizer: Literal["average", "sgd", "adam", "yogi", "adagrad"] = "average"
+    lr: float = Field(1.0, gt=0, le=100)
+    momentum: float = Field(0.0, ge=0, lt=1)
+    betas: tuple[float, float] = (0.9, 0.99)
+    eps: float = Field(1e-3, gt=0)
+
+    @model_validator(mode="after")
+    def _betas_are_decays(self) -> Self:
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError("federation.server.betas must be at least 0 and below 1")
+        return self
+
+
 class FederationConfig(Strict):
     """How the sites take part.
 
@@ -121,6 +151,7 @@ class FederationConfig(Strict):
         max_norm: a reply with an array of a larger norm is refused.
         wire: type of the model's parameters between server and sites; ``float16`` halves the bytes. Everything else
             (buffers, prototypes, what a method adds) stays as it is.
+        server: the server's optimiser; None takes the method's own, which is the average for all but anchored FedMR.
     """
 
     rounds: int = Field(ge=1, le=100_000)
@@ -131,6 +162,7 @@ class FederationConfig(Strict):
     buffers: Literal["average", "first"] = "average"
     max_norm: float = Field(1e9, gt=0, le=1e12)
     wire: Literal["float32", "float16"] = "float32"
+    server: ServerConfig | None = None
 
     def halved(self, parameters: frozenset[str]) -> frozenset[str]:
         """Return which of the model's parameters are sent as float16."""

@@ -1,7 +1,7 @@
-"""The two losses of FedMR (Fan et al., TMLR 2023) as pure tensor functions.
+"""The losses of FedMR (Fan et al., TMLR 2023) and of its anchored variant, as pure tensor functions.
 
-Both handle all classes of a mini-batch in one vectorised pass, without a Python loop and without moving a
-value from device to host. Both compute in float32 or better even under mixed precision: the squared Gram
+All handle all classes of a mini-batch in one vectorised pass, without a Python loop and without moving a
+value from device to host. All compute in float32 or better even under mixed precision: the squared Gram
 matrix overflows float16.
 """
 
@@ -9,6 +9,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 EPSILON = 1e-8
 
@@ -95,11 +96,7 @@ def inter_class_loss(
     classes = prototypes.shape[0]
     available = _mask("available", available, classes, features.device)
     others = available & _mask("negatives", negatives, classes, features.device)
-    if lite is not None:
-        if lite < 0:
-            raise ValueError(f"lite must not be negative, not {lite}")
-        chosen = torch.randperm(len(labels), generator=generator)[:lite].to(features.device)
-        features, labels = features[chosen], labels[chosen]
+    features, labels = _some(features, labels, lite, generator)
     with torch.autocast(features.device.type, enabled=False):
         features = _at_least_float32(features)
         anchors = prototypes.to(features).masked_fill(~available[:, None], 0)
@@ -113,6 +110,67 @@ def inter_class_loss(
         # Each pair of classes weighs 1 in all, shared by the samples of its own class.
         weights = pairs.to(features.dtype) / n
         return (terms * weights).sum() / weights.sum().clamp(min=EPSILON)
+
+
+def anchor_loss(
+    features: Tensor,
+    labels: Tensor,
+    prototypes: Tensor,
+    *,
+    available: Tensor | None = None,
+    radius: float | None = None,
+    lite: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Pull every feature to the prototype of its class on a sphere of fixed radius.
+
+    For a sample z of class i: || z / r - g_i / ||g_i|| ||, averaged over the samples of class i and then over the
+    classes. Only the direction of a prototype counts: after a first round of local training the norms of the sites'
+    features overshoot, and a pull to such prototypes drags all features up with them.
+
+    Args:
+        features: (B, d) features that feed the classifier.
+        labels: (B,) integer classes.
+        prototypes: (C, d) class prototypes; rows of classes that are not available are ignored.
+        available: (C,) bool, the classes that have a prototype; default all.
+        radius: r; None is sqrt(d) / 2.
+        lite: use only this many random samples of the batch; None uses all.
+        generator: source of randomness for ``lite``.
+
+    Returns:
+        A scalar; zero, but connected to the graph, where no class takes part.
+
+    Raises:
+        ValueError: the shapes do not fit, or ``lite`` is negative or ``radius`` not positive.
+    """
+    _check(features, labels)
+    if prototypes.ndim != 2 or prototypes.shape[1] != features.shape[1]:
+        raise ValueError(f"prototypes must be (C, {features.shape[1]}), not {tuple(prototypes.shape)}")
+    if radius is not None and radius <= 0:
+        raise ValueError(f"radius must be positive, not {radius}")
+    available = _mask("available", available, prototypes.shape[0], features.device)
+    features, labels = _some(features, labels, lite, generator)
+    with torch.autocast(features.device.type, enabled=False):
+        features = _at_least_float32(features)
+        directions = F.normalize(prototypes.to(features).masked_fill(~available[:, None], 0), dim=1)
+        scaled = features / (radius or features.shape[1] ** 0.5 / 2)
+        distance: Tensor = torch.linalg.vector_norm(scaled - directions[labels], dim=1)
+        n = (labels[:, None] == labels[None, :]).sum(1)
+        weights = available[labels].to(features.dtype) / n
+        loss: Tensor = (distance * weights).sum() / weights.sum().clamp(min=EPSILON)
+        return loss
+
+
+def _some(
+    features: Tensor, labels: Tensor, count: int | None, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    """Return ``count`` random rows of a batch; all of them for None."""
+    if count is None:
+        return features, labels
+    if count < 0:
+        raise ValueError(f"lite must not be negative, not {count}")
+    chosen = torch.randperm(len(labels), generator=generator)[:count].to(features.device)
+    return features[chosen], labels[chosen]
 
 
 def _check(features: Tensor, labels: Tensor) -> None:

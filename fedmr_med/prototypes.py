@@ -81,10 +81,26 @@ class Prototypes:
             torch.zeros(num_classes, dtype=torch.int64),
         )
 
-    def updated(self, shared: ClassSums) -> "Prototypes":
-        """Return the prototypes after a round: shared classes get their new mean, the others keep theirs and age."""
+    def or_else(self, other: "Prototypes") -> "Prototypes":
+        """Return these prototypes, and those of ``other`` for classes that have none here."""
+        return Prototypes(
+            torch.where(self.available[:, None], self.means, other.means),
+            self.available | other.available,
+            torch.where(self.available, self.age, other.age),
+        )
+
+    def updated(self, shared: ClassSums, inertia: float = 0.0) -> "Prototypes":
+        """Return the prototypes after a round: shared classes move to their new mean, the others stay and age.
+
+        Args:
+            shared: class sums of this round.
+            inertia: share of the old prototype that stays, where there is one; 0 takes the new mean.
+        """
         fresh = shared.counts > 0
         means = (shared.sums / shared.counts.clamp(min=1)[:, None]).to(self.means.dtype)
+        if inertia:
+            moved = inertia * self.means + (1 - inertia) * means
+            means = torch.where(self.available[:, None], moved, means)
         return Prototypes(
             torch.where(fresh[:, None], means, self.means),
             self.available | fresh,

@@ -12,6 +12,7 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.benchmark import clients_of
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.jobs.changes import method_options
+from fedmr_med.jobs.presets import resolve
 from fedmr_med.schema import Strict
 
 
@@ -54,7 +55,7 @@ class BenchRequest(Strict):
             ConfigError: a name or a setting is not known or not valid.
         """
         for name in self.methods:
-            method_options(name)
+            method_options(resolve(name)[0])
         self._check_settings()
         clients, split = self._clients(), self.split
         if self.clients_per_round and self.clients_per_round > clients:
@@ -100,8 +101,9 @@ class BenchRequest(Strict):
             changes=changes | self.settings,
             demo=self.data == DEMO,
         )
+        variant = methods.build(job.method).variant
         return Run(
-            method,
+            f"{method} ({variant})" if variant else method,
             job,
             clients,
             root=self.data,
@@ -115,7 +117,7 @@ class BenchRequest(Strict):
         for key in self.settings:
             first, _, rest = key.partition(".")
             owners = [name for name in methods.available() if key in method_options(name) or (name == first and rest)]
-            if owners and not set(owners) & set(self.methods):
+            if owners and not set(owners) & {resolve(name)[0] for name in self.methods}:
                 raise ConfigError(f"--set {key}: none of {', '.join(self.methods)} has this option.")
             if key in ("seed", "method.name", "task.dataset", "task.split"):
                 raise ConfigError(f"--set {key}: use the option of the command instead.")

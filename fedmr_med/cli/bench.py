@@ -19,7 +19,13 @@ def bench(
         typer.Option(help="Folder or file of the dataset; default: FEDMR_MED_DATA/<dataset>. 'demo' for isic2019."),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Partition: P5C2, dir0.5 or iid; default: the paper's.")] = None,
-    methods: Annotated[str, typer.Option(help="Names of methods, comma-separated; 'all': the paper's eight.")] = "all",
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="Names of methods, comma-separated; 'all': the paper's eight. FedAvg with an optimiser at the server: "
+            "fedavgm, fedadam, fedyogi, fedadagrad."
+        ),
+    ] = "all",
     model: Annotated[str | None, typer.Option(help="Name of the network; default: the paper's.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds; default: the paper's.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Local epochs per round; default: the paper's 10.")] = None,

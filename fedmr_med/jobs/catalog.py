@@ -9,7 +9,8 @@ from fedmr_med.data.datasets import DATASETS, Dataset
 from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.benchmark import benchmark_sites, clients_of
 from fedmr_med.jobs.changes import change
-from fedmr_med.jobs.coefficients import coefficients
+from fedmr_med.jobs.coefficients import default_options
+from fedmr_med.jobs.presets import resolve
 from fedmr_med.schema import dump_yaml, validated
 from fedmr_med.sites import SITE_FILE
 
@@ -36,8 +37,9 @@ def job_for(
 
     Args:
         dataset: name of the dataset.
-        method: name of the method; its options are the paper's coefficients for the dataset and split, where
-            known.
+        method: name of a method, or of a preset in :mod:`fedmr_med.jobs.presets`. Its options are the paper's
+            coefficients for the dataset and split, where known; FedMR is anchored, unless ``changes`` ask for
+            ``variant: paper``.
         split: how the data is partitioned; None takes the paper's most class-disjoint split.
         clients: how many clients, where the split does not say.
         model: another network than the dataset's own.
@@ -51,6 +53,7 @@ def job_for(
         ConfigError: something is not known or not valid.
     """
     record = DATASETS.get(dataset)
+    named, (method, settings) = method, resolve(method)
     if record.sites and (split or clients):
         raise ConfigError(f"{dataset} is already partitioned by hospital; drop --split and --clients.")
     paper = record.protocol
@@ -59,7 +62,7 @@ def job_for(
     drawn = DRAWN_CLIENTS if number >= MANY_CLIENTS else None
     other = model is not None and model != paper.model
     content = {
-        "name": name or "_".join(filter(None, (record.short_name or dataset, method, split))),
+        "name": name or "_".join(filter(None, (record.short_name or dataset, named, split))),
         "task": {
             "dataset": dataset,
             "class_names": record.class_names,
@@ -69,7 +72,7 @@ def job_for(
             "split": split,
         },
         "model": {"name": model or paper.model, "options": {} if other else dict(paper.model_options)},
-        "method": {"name": method, "options": coefficients(dataset, split, method)},
+        "method": {"name": method, "options": default_options(dataset, split, method, changes or {})},
         "train": {"optimizer": "sgd", "lr": 0.01, "momentum": 0.9, "batch_size": 128, "epochs": 10},
         "federation": {
             "rounds": paper.rounds_by_clients.get(number, paper.rounds),
@@ -78,10 +81,10 @@ def job_for(
         },
         "seed": seed,
     }
-    job = validated(JobConfig, content, f"the job for {dataset}").override(dict(paper.settings))
+    job = validated(JobConfig, content, f"the job for {dataset}").override(dict(paper.settings)).override(settings)
     # The demo's options of a network are for the dataset's own.
-    settings = {key: value for key, value in paper.demo.items() if not (other and key == "model")}
-    job = job.override(settings) if demo else job.model_copy(update={"demo": settings})
+    on_demo = {key: value for key, value in paper.demo.items() if not (other and key == "model")}
+    job = job.override(on_demo) if demo else job.model_copy(update={"demo": on_demo})
     return change(job, changes or {})
 
 

@@ -1,5 +1,6 @@
 """The paper's coefficients per dataset, split and method, from ``coefficients.yaml``."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,17 @@ def coefficients(dataset: str, split: str | None, method: str) -> dict[str, Any]
         return {}
     value = rows.get(_row(split), rows[OTHER])[method]
     return dict(zip(_OPTIONS[method], value if isinstance(value, list) else [value], strict=True))
+
+
+def default_options(dataset: str, split: str | None, method: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options a job starts from: the paper's coefficients.
+
+    FedMR has them in its variant ``paper`` only, if ``changes`` ask for that; its default variant is not the paper's
+    and needs no coefficient of its own for a dataset.
+    """
+    if method == "fedmr" and changes.get("variant", changes.get("fedmr.variant")) != "paper":
+        return {"variant": "anchored"}
+    return coefficients(dataset, split, method)
 
 
 def published(dataset: str, split: str | None) -> bool:

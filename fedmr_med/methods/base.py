@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from fedmr_med.arrays import Arrays, Forms
-from fedmr_med.config import MethodConfig
+from fedmr_med.config import MethodConfig, ServerConfig
 from fedmr_med.methods.local import Batch, LocalResult, LocalRound
 from fedmr_med.methods.reshaping import ManifoldReshaping, ReshapingOptions
 from fedmr_med.models.base import Network
@@ -167,6 +167,21 @@ class Method:
     def uses_prototypes(self) -> bool:
         """Whether sites are asked for class sums, where their policy allows it."""
         return self.reshaping is not None and self.reshaping.needs_prototypes
+
+    @property
+    def variant(self) -> str | None:
+        """Which variant of the method this is, for tables; None where there is only one."""
+        return None
+
+    @property
+    def prototype_inertia(self) -> float:
+        """Share of the old global prototype that stays when a class is shared again."""
+        return 0.0 if self.reshaping is None else self.reshaping.inertia
+
+    @property
+    def server_optimizer(self) -> ServerConfig:
+        """The server's optimiser where the job names none."""
+        return ServerConfig()
 
     def adapt(self, network: Network) -> Network:
         """Return the network to train, made from the job's; the same on the server and at every site."""

@@ -1,23 +1,41 @@
-"""FedMR (Fan et al., TMLR 2023): manifold reshaping by an intra-class and an inter-class loss.
+"""FedMR (Fan et al., TMLR 2023): manifold reshaping of the features by class prototypes.
 
-FedAvg whose client half adds the two losses of :mod:`fedmr_med.methods.reshaping` to the classification loss;
-the server half is FedAvg's. The global prototypes that the inter-class loss needs are made by the aggregation
-from what the sites agree to share.
+FedAvg whose client half adds the losses of :mod:`fedmr_med.methods.reshaping` to the classification loss. The global
+prototypes that they need are made by the aggregation from what the sites agree to share. ``variant: paper`` is the
+printed method on FedAvg's server; ``variant: anchored``, the default, has slowly moving prototypes and server momentum.
 """
 
+from fedmr_med.config import ServerConfig
 from fedmr_med.methods.base import Method, register
-from fedmr_med.methods.reshaping import ReshapingOptions
+from fedmr_med.methods.reshaping import ReshapingOptions, Variant
+
+
+class FedMROptions(ReshapingOptions):
+    """Options of FedMR: those of manifold reshaping, anchored by default."""
+
+    variant: Variant = "anchored"
 
 
 @register
 class FedMR(Method):
-    """Classification loss + mu1 * intra-class loss + mu2 * inter-class loss."""
+    """Classification loss + mu1 * intra-class loss + mu2 * anchor or inter-class loss."""
 
     name = "fedmr"
-    options_type = ReshapingOptions
-    options: ReshapingOptions
+    options_type = FedMROptions
+    options: FedMROptions
 
     @property
     def reshaping(self) -> ReshapingOptions:
         """The method's own options."""
         return self.options
+
+    @property
+    def server_optimizer(self) -> ServerConfig:
+        """Momentum 0.5 with anchors: slow prototypes and server momentum belong together (docs/results.md)."""
+        anchored = self.options.variant == "anchored"
+        return ServerConfig(optimizer="sgd", momentum=0.5) if anchored else ServerConfig()
+
+    @property
+    def variant(self) -> str:
+        """``anchored`` or ``paper``."""
+        return self.options.variant

@@ -43,6 +43,8 @@ class LocalRound:
         network: the model being trained, already holding the global weights.
         received: the global parameters (not buffers) by name, detached.
         prototypes: the global prototypes.
+        own: prototypes of classes that this site holds and does not share, from its own last rounds; None where the
+            method keeps none.
         local_classes: (C,) bool, the classes this site holds.
         server_state: what the server half sent along.
         client_state: what this site kept from the last round the server accepted; empty at first.
@@ -66,6 +68,7 @@ class LocalRound:
     round: int
     rounds: int
     generator: torch.Generator
+    own: Prototypes | None = None
 
     @property
     def effective_steps(self) -> float:

@@ -1,21 +1,39 @@
-"""Manifold reshaping: the two losses of FedMR as an addition to the objective of any method."""
+"""Manifold reshaping: the losses of FedMR as an addition to the objective of any method.
 
-from typing import Literal
+Two variants. ``paper`` is the printed method: intra-class and inter-class loss. ``anchored`` pulls every feature to
+the prototype of its class on a sphere of fixed radius, with prototypes that move slowly. Under partially
+class-disjoint data the hinge of the paper is idle as soon as a site tells its own classes apart; the anchor keeps the
+features of a class where the classifiers of the other sites expect them, and the fixed radius keeps their norm from
+running away. docs/results.md has both side by side.
+"""
+
+from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedmr_med.losses import inter_class_loss, intra_class_loss
+from fedmr_med.losses import anchor_loss, inter_class_loss, intra_class_loss
 from fedmr_med.methods.local import Batch, LocalRound
 from fedmr_med.schema import Strict
+
+Variant = Literal["paper", "anchored"]
+
+_ANCHORED = {"mu1": 0.0, "mu2": 0.5, "inertia": 0.8, "own_prototypes": True}
 
 
 class ReshapingOptions(Strict):
     """Options of manifold reshaping.
 
+    The defaults are those of ``variant: paper``; ``anchored`` has mu1 0, mu2 0.5, inertia 0.8 and own prototypes.
+
     Attributes:
-        mu1, mu2: weights of the intra-class and the inter-class loss.
+        variant: ``paper``, or ``anchored``: the anchor loss in place of the inter-class loss.
+        mu1, mu2: weights of the intra-class loss, and of the inter-class or anchor loss.
+        inertia: share of the old global prototype that stays when a class is shared again.
+        own_prototypes: whether a site uses its own prototype of a class it holds where no global one came, so that
+            opting out costs nothing. It never leaves the site.
+        radius: of the anchors' sphere; None is sqrt(d) / 2 for features of length d.
         terms: ``both``, or one of the two losses alone (the paper's ablation).
         scale: scale of the intra-class loss, see :func:`fedmr_med.losses.intra_class_loss`.
         negatives: the "other" classes of the inter-class loss: ``all`` with a prototype, or only the
@@ -25,8 +43,12 @@ class ReshapingOptions(Strict):
         prototypes: ``mean`` of the shared features, or ``one_hot`` (a negative result of the paper).
     """
 
+    variant: Variant = "paper"
     mu1: float = Field(0.01, ge=0)
     mu2: float = Field(0.0001, ge=0)
+    inertia: float = Field(0.0, ge=0, lt=1)
+    own_prototypes: bool = False
+    radius: float | None = Field(None, gt=0)
     terms: Literal["both", "intra", "inter"] = "both"
     scale: Literal["released", "paper"] = "released"
     negatives: Literal["all", "local"] = "all"
@@ -34,11 +56,28 @@ class ReshapingOptions(Strict):
     margin: bool = True
     prototypes: Literal["mean", "one_hot"] = "mean"
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_defaults(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        variant = content.get("variant", cls.model_fields["variant"].default)
+        if variant != "anchored":
+            return content
+        if not content.keys().isdisjoint({"margin", "negatives"}):
+            raise ValueError("margin and negatives belong to variant: paper; the anchor loss has neither")
+        return _ANCHORED | content
+
     @property
     def needs_prototypes(self) -> bool:
         """Whether the sites are asked for class sums: an inter-class loss that counts needs them, unless one-hot."""
         counts = self.terms != "intra" and self.mu2 > 0 and self.lite != 0
         return counts and self.prototypes == "mean"
+
+    @property
+    def keeps_own_prototypes(self) -> bool:
+        """Whether a site keeps its own prototypes from round to round."""
+        return self.own_prototypes and self.needs_prototypes
 
 
 class ManifoldReshaping:
@@ -53,17 +92,31 @@ class ManifoldReshaping:
             self.means = torch.eye(classes, size, device=device)
             self.available = torch.ones(classes, dtype=torch.bool, device=device)
         else:
-            self.means = local.prototypes.means.to(device)
-            self.available = local.prototypes.available.to(device)
+            prototypes = local.prototypes if local.own is None else local.prototypes.or_else(local.own)
+            self.means = prototypes.means.to(device)
+            self.available = prototypes.available.to(device)
         self.negatives = local.local_classes if options.negatives == "local" else None
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
-        """Return mu1 * intra and mu2 * inter."""
+        """Return mu1 * intra, and mu2 * inter or mu2 * anchor."""
         options, terms = self.options, {}
-        if options.terms in ("both", "intra"):
+        anchored = options.variant == "anchored"
+        # The intra-class loss takes a third of the time of a small network's step; anchored FedMR leaves it out.
+        if options.terms in ("both", "intra") and not (anchored and options.mu1 == 0):
             intra = intra_class_loss(batch.features, batch.labels, scale=options.scale)
             terms["intra"] = options.mu1 * intra
-        if options.terms in ("both", "inter"):
+        if options.terms in ("both", "inter") and anchored:
+            anchor = anchor_loss(
+                batch.features,
+                batch.labels,
+                self.means,
+                available=self.available,
+                radius=options.radius,
+                lite=options.lite,
+                generator=self.generator,
+            )
+            terms["anchor"] = options.mu2 * anchor
+        elif options.terms in ("both", "inter"):
             inter = inter_class_loss(
                 batch.features,
                 batch.labels,

@@ -13,6 +13,7 @@ from fedmr_med.methods.base import Contribution
 from fedmr_med.metrics import Scores, pooled
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.results import Evaluation, RoundRecord, Score, SiteRound
+from fedmr_med.server.optimizer import server_step
 from fedmr_med.server.state import GlobalState
 from fedmr_med.sums import Sums, vectors
 from fedmr_med.wire.form import ReplyForm
@@ -40,6 +41,8 @@ class PrototypeAggregator:
         self.state = state
         self.server = method.server()
         self.uses_prototypes = method.uses_prototypes
+        self._inertia = method.prototype_inertia
+        self._optimizer = job.federation.server or method.server_optimizer
         self.parameters = {name: array for name, array in state.model.items() if name in state.parameters}
         self._form = ReplyForm(
             class_names=job.task.class_names,
@@ -109,7 +112,8 @@ class PrototypeAggregator:
         state = self.state
         if not self.sites:
             raise WireError(f"round {state.round + 1} has no usable reply")
-        parameters, method_state = self.server.finish(self._sums, self.parameters, state.method, num_sites)
+        made, method_state = self.server.finish(self._sums, self.parameters, state.method, num_sites)
+        parameters, optimizer_state = server_step(self._optimizer, self.parameters, made, state.optimizer)
         model = {**state.model, **parameters, **self._buffers()}
         record = RoundRecord(round=state.round + 1, sites=self.sites, refused=dict(refused), seconds=seconds)
         history = state.history
@@ -118,8 +122,9 @@ class PrototypeAggregator:
         return replace(
             state,
             model={name: value.astype(state.model[name].dtype, copy=False) for name, value in model.items()},
-            prototypes=state.prototypes.updated(self._class_sums),
+            prototypes=state.prototypes.updated(self._class_sums, inertia=self._inertia),
             method=method_state,
+            optimizer=optimizer_state,
             round=state.round + 1,
             accepted=state.accepted | dict.fromkeys(self.sites, state.round),
             history=history.with_round(record),

@@ -22,6 +22,7 @@ def save_checkpoint(path: Path, state: GlobalState, job: JobConfig) -> None:
         "parameters": sorted(state.parameters),
         "prototypes": [state.prototypes.means, state.prototypes.available, state.prototypes.age],
         "method": as_tensors(state.method),
+        "optimizer": as_tensors(state.optimizer),
         "accepted": dict(state.accepted),
         "history": state.history.model_dump_json(),
     }
@@ -46,6 +47,7 @@ def load_checkpoint(path: Path, job: JobConfig, expected: GlobalState) -> Global
             parameters=frozenset(content["parameters"]),
             prototypes=Prototypes(*content["prototypes"]),
             method=as_arrays(content["method"]),
+            optimizer=as_arrays(content["optimizer"]),
             round=content["round"],
             accepted=content["accepted"],
             history=History.model_validate_json(content["history"]),

@@ -20,6 +20,7 @@ class GlobalState:
         parameters: the names in ``model`` that are trained; the others are buffers.
         prototypes: the global prototypes.
         method: state of the method's server half.
+        optimizer: state of the server's optimiser.
         round: completed rounds of the chain.
         accepted: the last round, from 0, in which each site's reply counted.
         history: rounds and evaluations so far.
@@ -29,6 +30,7 @@ class GlobalState:
     parameters: frozenset[str]
     prototypes: Prototypes
     method: Arrays
+    optimizer: Arrays = field(default_factory=dict)
     round: int = 0
     accepted: dict[str, int] = field(default_factory=dict)
     history: History = field(default_factory=History)

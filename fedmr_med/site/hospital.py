@@ -21,12 +21,13 @@ from fedmr_med.methods.base import LocalRound
 from fedmr_med.metrics import Scores, scores
 from fedmr_med.model_file import load_model, save_model
 from fedmr_med.network import build_network
-from fedmr_med.prototypes import ClassSums
+from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.results import MAX_TERM, SiteReport
 from fedmr_med.schema import validated
 from fedmr_med.seeding import derive_seed, torch_stream
 from fedmr_med.site import criterion
 from fedmr_med.site.client_state import ClientStateStore
+from fedmr_med.site.own_prototypes import OwnPrototypes
 from fedmr_med.site.received import check_model, check_task
 from fedmr_med.site.training import class_sums, evaluate, local_steps, train
 from fedmr_med.sites import SiteConfig
@@ -94,10 +95,12 @@ class Hospital:
         with self._timed("score"):
             received_scores = self.score()
         accepted = task.accepted.get(self.name)
+        own = self._own_prototypes(task.chain)
         store = ClientStateStore(self.state_folder / task.chain / self.method.name)
         with store.locked() if self.method.keeps_state else nullcontext():
             kept = store.load(accepted) if self.method.keeps_state else {}
-            client = self.method.client(self._local_round(task, kept))
+            local = self._local_round(task, kept, None if own is None else own.load(accepted))
+            client = self.method.client(local)
             stream = (self.job.seed, self.name, task.round)
             with self._timed("train"), torch_stream(*stream, "network"):
                 trained = train(
@@ -114,7 +117,9 @@ class Hospital:
         if self.policy.allow_submit_model:
             save_model(self._model_file, models.state_arrays(self.network), self.job, round_number=task.round + 1)
         with self._timed("prototypes"):
-            prototypes = self._shared_sums()
+            prototypes, withheld = self._class_sums(keep_withheld=own is not None)
+            if own is not None and withheld is not None:
+                own.save(task.round, withheld, accepted)
         reply = SiteReply(
             site=self.name,
             round=task.round,
@@ -177,15 +182,32 @@ class Hospital:
         """Return the mask (C,) of the classes whose prototype this site sends in this job."""
         return self.policy.shareable_classes(self.counts, self.job.task.class_names) & self.method.uses_prototypes
 
-    def _shared_sums(self) -> ClassSums | None:
-        """Make the class sums that may leave; nothing is computed where none may."""
-        shared = self.shared_classes()
-        if not shared.any():
-            return None
+    def _class_sums(self, *, keep_withheld: bool) -> tuple[ClassSums | None, ClassSums | None]:
+        """Make the class sums that may leave and those that stay; nothing is computed where neither is wanted."""
+        shared = torch.from_numpy(self.shared_classes())
+        if not shared.any() and not keep_withheld:
+            return None, None
         sums = class_sums(self.network, self.prototype_batches, self.job.task.num_classes)
-        return sums.only(torch.from_numpy(shared))
+        withheld = sums.only(torch.from_numpy(self._withheld())) if keep_withheld else None
+        return (sums.only(shared) if shared.any() else None), withheld
 
-    def _local_round(self, task: TrainTask, client_state: Arrays) -> LocalRound:
+    def _own_prototypes(self, chain: str) -> OwnPrototypes | None:
+        """Return the store of this site's own prototypes, where the method uses them and a class is withheld."""
+        reshaping = self.method.reshaping
+        if reshaping is None or not reshaping.keeps_own_prototypes or not self._withheld().any():
+            return None
+        return OwnPrototypes(
+            self.state_folder / chain / "own_prototypes",
+            inertia=reshaping.inertia,
+            num_classes=self.job.task.num_classes,
+            feature_size=self.network.feature_size,
+        )
+
+    def _withheld(self) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+        """Return the mask (C,) of the classes that this site holds and does not share."""
+        return (self.counts > 0) & ~self.shared_classes()
+
+    def _local_round(self, task: TrainTask, client_state: Arrays, own: Prototypes | None) -> LocalRound:
         parameters = {name: p.detach().clone() for name, p in self.network.named_parameters()}
         generator = torch.Generator().manual_seed(derive_seed(self.job.seed, self.name, task.round, "method"))
         return LocalRound(
@@ -202,4 +224,5 @@ class Hospital:
             round=task.round,
             rounds=task.rounds,
             generator=generator,
+            own=own,
         )

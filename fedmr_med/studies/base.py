@@ -166,7 +166,8 @@ class Setting:
     ) -> Run:
         """Return one run within the budget."""
         root = self.root(dataset)
-        changes = self.budget.changes(dataset) | {f"method.options.{key}": v for key, v in (options or {}).items()}
+        changes: dict[str, JsonValue] = {"fedmr.variant": "paper", **self.budget.changes(dataset)}
+        changes |= {f"method.options.{key}": value for key, value in (options or {}).items()}
         job = job_for(
             dataset,
             method,

@@ -180,6 +180,7 @@ def compare(
     sizes = [size for _, size in HOLDINGS.values()]
     options = dict(config.method.options)
     options |= options.pop("reshaping", {})
+    options.pop("variant", None)
     numpy_side = rule(federation.state.model, sizes, settings, **options)
     everything = {}
     for k, site in enumerate(federation.sites.values()):

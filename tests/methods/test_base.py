@@ -81,8 +81,8 @@ ZEROS = [
     ("fedprox", {"mu": 0}),
     ("fedproc", {"mu": 0}),
     ("moon", {"mu": 0}),
-    ("fedmr", {"mu1": 0, "mu2": 0}),
-    ("fedmr", {"mu1": 0, "mu2": 0, "lite": 2, "scale": "paper"}),
+    ("fedmr", {"variant": "paper", "mu1": 0, "mu2": 0}),
+    ("fedmr", {"variant": "paper", "mu1": 0, "mu2": 0, "lite": 2, "scale": "paper"}),
     ("fedavg", {"reshaping": {"mu1": 0, "mu2": 0}}),
 ]
 
@@ -119,7 +119,7 @@ def test_every_baseline_takes_the_prototypes_of_fedmr(tmp_path: Path, name: str)
 
 
 def test_fedavg_with_reshaping_is_fedmr(tmp_path: Path) -> None:
-    coefficients = {"mu1": 0.1, "mu2": 0.1}
+    coefficients = {"variant": "paper", "mu1": 0.1, "mu2": 0.1}
     fedmr = three_rounds("fedmr", coefficients, tmp_path / "fedmr")
     fedavg = three_rounds("fedavg", {"reshaping": coefficients}, tmp_path / "fedavg")
     assert same_model(fedmr.state, fedavg.state)

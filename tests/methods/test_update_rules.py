@@ -24,7 +24,7 @@ RULES = [
     ("feddc", reference.FedDC, {"alpha": 0.3, "clip": None}),
     ("feddc", reference.FedDC, {"alpha": 0.3, "clip": 0.4}),
     ("feddc", reference.FedDC, {"alpha": 0.3, "clip": None, "mean_samples": 12.5}),
-    ("fedmr", reference.FedMR, {"mu1": 0.5, "mu2": 0.5}),
+    ("fedmr", reference.FedMR, {"variant": "paper", "mu1": 0.5, "mu2": 0.5}),
 ]
 
 
