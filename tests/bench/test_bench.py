@@ -64,9 +64,7 @@ def test_a_comparison_writes_results_curves_and_report(fmnist: Path, tmp_path: P
         assert run.best_accuracy == max(accuracies)
         assert run.last_accuracy == accuracies[-1]
         assert run.last5_accuracy == pytest.approx(sum(accuracies) / 3)
-    assert {frozenset(record.terms) for record in results[-1].rounds} == {
-        frozenset({"classification", "intra", "inter"})
-    }
+    assert {frozenset(record.terms) for record in results[-1].rounds} == {frozenset({"classification", "anchor"})}
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "report.html").read_text()
     assert "<svg" in page
@@ -107,7 +105,7 @@ def test_a_run_that_fails_does_not_stop_the_others(fmnist: Path, tmp_path: Path)
 
 def test_options_reach_the_methods_that_have_them(fmnist: Path) -> None:
     runs = request_for(fmnist, ("fedavg", "fedprox", "fedmr"), settings={"mu1": 0.5, "fedprox.mu": 3}).runs()
-    assert [run.job.method.options for run in runs] == [{}, {"mu": 3}, {"mu1": 0.5, "mu2": 0.0001}]
+    assert [run.job.method.options for run in runs] == [{}, {"mu": 3}, {"variant": "anchored", "mu1": 0.5}]
 
 
 def test_clients_are_drawn_and_share_as_asked(fmnist: Path, tmp_path: Path) -> None:

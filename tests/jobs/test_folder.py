@@ -67,7 +67,9 @@ def test_the_papers_settings() -> None:
         200,
         10,
     )
-    assert job.method.options == {"mu1": 0.1, "mu2": 0.0001}
+    assert job.method.options == {"variant": "anchored"}
+    printed, _ = any_job("cifar100", "fedmr", changes={"fedmr.variant": "paper"})
+    assert printed.method.options == {"variant": "paper", "mu1": 0.1, "mu2": 0.0001}
     train = job.train
     assert (train.lr, train.momentum, train.weight_decay, train.batch_size, train.epochs) == (0.01, 0.9, 1e-5, 128, 10)
     assert any_job("fmnist", "fedprox")[0].method.options == {"mu": 0.01}

@@ -43,8 +43,8 @@ def test_global_prototypes_move_by_a_fifth(tmp_path: Path) -> None:
 def test_the_anchor_takes_part_from_the_second_round_on(tmp_path: Path) -> None:
     federation = Federation(ANCHORED, tmp_path)
     first, second = federation.round(), federation.round()
-    assert all(reply.report["terms"]["anchor"] == 0 for reply in first)
-    assert all(reply.report["terms"]["anchor"] > 0 for reply in second)
+    assert all(reply.report.terms["anchor"] == 0 for reply in first)
+    assert all(reply.report.terms["anchor"] > 0 for reply in second)
 
 
 def withholding(federation: Federation) -> Federation:

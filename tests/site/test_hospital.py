@@ -16,6 +16,9 @@ from fedmr_med.site.training import class_sums
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.small import CLOSED, OPEN, initial_state, small_hospital, small_job, task_for
 
+# Anchored FedMR keeps prototypes of what it withholds, at the site; the paper's has no use for them.
+PAPER = {"options": {"variant": "paper"}}
+
 
 def reply(tmp_path: Path, site: str = "vienna-dias", policy: SitePolicy = OPEN, **changes: object) -> SiteReply:
     job = small_job(**changes)
@@ -70,7 +73,7 @@ def test_opting_out_changes_the_prototypes_and_nothing_else(tmp_path: Path) -> N
     assert silent.prototypes is None
     assert sharing.prototypes is not None
     assert equal_models(sharing, silent)
-    assert silent.report.terms["inter"] > 0
+    assert silent.report.terms["anchor"] > 0
 
 
 def test_opting_out_class_by_class(tmp_path: Path) -> None:
@@ -84,7 +87,7 @@ def test_nothing_is_computed_that_may_not_leave(tmp_path: Path, monkeypatch: pyt
         raise AssertionError("features were summed at a site that shares none")
 
     monkeypatch.setattr("fedmr_med.site.hospital.class_sums", fail)
-    assert reply(tmp_path, policy=CLOSED).prototypes is None
+    assert reply(tmp_path, policy=CLOSED, method=PAPER).prototypes is None
     with pytest.raises(AssertionError):
         reply(tmp_path, policy=OPEN)
 
@@ -127,7 +130,7 @@ def test_fedavg_asks_for_no_prototypes(tmp_path: Path) -> None:
 
 
 def test_intra_alone_asks_for_no_prototypes(tmp_path: Path) -> None:
-    answer = reply(tmp_path, method={"options": {"terms": "intra"}})
+    answer = reply(tmp_path, method={"options": {"variant": "paper", "terms": "intra"}})
     assert answer.prototypes is None
     assert set(answer.report.terms) == {"classification", "intra"}
 

@@ -86,7 +86,7 @@ def test_the_full_budget_is_the_papers_set_up(tmp_path: Path) -> None:
     assert len(setting.rows()) == 20
     job = setting.run("fedmr", "cifar10", "fedmr", split="P5C2").job
     assert (job.model.name, job.federation.rounds, job.train.epochs, job.train.batch_size) == ("resnet18", 100, 10, 128)
-    assert job.method.options == {"mu1": 0.1, "mu2": 0.001}
+    assert job.method.options == {"variant": "paper", "mu1": 0.1, "mu2": 0.001}
 
 
 def test_variants_change_what_they_say(tmp_path: Path) -> None:
