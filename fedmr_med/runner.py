@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedmr_med import data, models
+from fedmr_med import models
 from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
-from fedmr_med.data.base import Fold
+from fedmr_med.data.base import Fold, SiteData
+from fedmr_med.data.demo import effective_job
 from fedmr_med.data.loading import Batches
-from fedmr_med.errors import ConfigError, DataError, FedMRError, WireError
+from fedmr_med.errors import ConfigError, FedMRError, WireError
 from fedmr_med.metrics import Scores, scores
 from fedmr_med.network import build_network
 from fedmr_med.process import kept_memory
@@ -29,7 +30,7 @@ from fedmr_med.server.chain import Chain
 from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.sampling import draw_sites
 from fedmr_med.server.state import GlobalState, train_task
-from fedmr_med.site.hospital import Hospital
+from fedmr_med.site.hospital import Hospital, open_data
 from fedmr_med.site.training import evaluate
 from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.codec import decode_task, encode_reply, encode_task
@@ -63,7 +64,7 @@ class Federation:
     """Runs a job with all its sites in this process.
 
     Args:
-        job: the job's settings.
+        job: the job's settings; on the demo it has those for the demo.
         sites: settings of each site by name.
         folder: holds the checkpoint and what the sites keep. A run that was stopped resumes from there.
         test: a test set at the server, on which each round's model is scored. None lets the sites score what
@@ -73,16 +74,18 @@ class Federation:
         costs: where the time went.
 
     Raises:
-        ConfigError: there are no sites, or more replies are asked for than sites take part.
+        ConfigError: there are no sites, only some of them have images, or more replies are asked for than sites take
+            part.
         DataError: a site has no usable data.
     """
 
     def __init__(self, job: JobConfig, sites: Mapping[str, SiteConfig], folder: Path, *, test: Fold | None = None):
-        self.job = job
+        self.job = job = effective_job(job, sites)
         self.sites = sites
         self.folder = folder
         self.costs = Costs()
-        check_sites(job, sites)
+        # Opened once for all rounds. Sites with many images have them in files, mapped into memory.
+        self._data = open_sites(job, sites)
         self._chain = Chain(folder, job)
         self._network = build_network(job)
         self._test_batches: Batches | None = None
@@ -161,7 +164,14 @@ class Federation:
         return self.job.chain or "runner"
 
     def _hospital(self, name: str) -> Hospital:
-        return Hospital(name, self.job, self.sites[name], self.folder / CLIENT_STATE / name, network=self._network)
+        return Hospital(
+            name,
+            self.job,
+            self.sites[name],
+            self.folder / CLIENT_STATE / name,
+            network=self._network,
+            site_data=self._data[name],
+        )
 
 
 @contextmanager
@@ -174,8 +184,8 @@ def _work_of(site: str) -> Iterator[None]:
         raise FedMRError(f"Site {site}: {e}") from e
 
 
-def check_sites(job: JobConfig, sites: Mapping[str, SiteConfig]) -> None:
-    """Refuse a federation that cannot run.
+def open_sites(job: JobConfig, sites: Mapping[str, SiteConfig]) -> dict[str, SiteData]:
+    """Return the data of all sites by name, or refuse a federation that cannot run.
 
     Raises:
         ConfigError: there are no sites, or more replies are asked for than sites take part.
@@ -184,7 +194,4 @@ def check_sites(job: JobConfig, sites: Mapping[str, SiteConfig]) -> None:
     asked = min(job.federation.sites_per_round or len(sites), len(sites))
     if not 1 <= job.federation.min_sites <= asked:
         raise ConfigError(f"federation.min_sites: {job.federation.min_sites} replies cannot come from {asked} sites.")
-    for name, site in sites.items():
-        samples = len(data.load(site, job.task, seed=job.seed).train)
-        if samples < 2:
-            raise DataError(f"Site {name} has {samples} training samples; training needs at least two.")
+    return {name: open_data(name, job, site) for name, site in sites.items()}

@@ -10,15 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedmr_med import data
 from fedmr_med.errors import CheckpointError, ConfigError, DataError, FedMRError
 from fedmr_med.jobs.benchmark import benchmark_sites
+from fedmr_med.jobs.isic import isic_job
 from fedmr_med.runner import Federation
 from fedmr_med.server.chain import CHECKPOINT
 from fedmr_med.server.sampling import draw_sites
 from fedmr_med.server.state import GlobalState, initial_state
+from fedmr_med.sites import DemoSource, FlambyIsicSource, SiteConfig
 from tests.helpers import REPOSITORY
 from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import tiny_federation, tiny_job
+from tests.helpers.small import SMALL
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +152,7 @@ import resource, sys, torch
 from pathlib import Path
 torch.set_num_threads(1)
 from tests.helpers.benchmarks import tiny_federation, tiny_job
+from tests.helpers.small import SMALL
 clients, method = int(sys.argv[1]), sys.argv[2]
 job = tiny_job(method, split=f"P{clients}C2", changes={
     "federation.sites_per_round": 5, "federation.min_sites": 5, "federation.rounds": int(sys.argv[5])})
@@ -194,3 +199,24 @@ def test_kill_in_the_middle_and_run_again(fmnist: Path, tmp_path: Path) -> None:
     whole = tiny_federation(job, fmnist, tmp_path / "whole").run()
     assert equal_states(tiny_federation(job, fmnist, folder).run(), whole)
     assert not equal_states(initial_state(job), whole)
+
+
+def test_the_data_of_a_site_is_opened_once_for_all_rounds(
+    fmnist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    load = data.load
+    monkeypatch.setattr(data, "load", lambda site, *args, **kwargs: opened.append(site) or load(site, *args, **kwargs))
+    tiny_federation(tiny_job(), fmnist, tmp_path).run()
+    assert len(opened) == 5
+
+
+def test_on_the_demo_a_job_has_its_settings_for_the_demo(tmp_path: Path) -> None:
+    job = isic_job("fedavg").model_copy(update={"demo": {**SMALL, "federation": {"rounds": 1, "min_sites": 2}}})
+    sites = {f"center-{c}": SiteConfig(data=DemoSource(source="demo", center=c)) for c in (4, 5)}
+    federation = Federation(job, sites, tmp_path)
+    assert federation.job == job.for_demo()
+    assert federation.run().round == 1
+    mixed = sites | {"bcn": SiteConfig(data=FlambyIsicSource(source="flamby_isic", center=0, root=tmp_path))}
+    with pytest.raises(ConfigError, match="No images of center-4, center-5"):
+        Federation(job, mixed, tmp_path / "mixed")

@@ -18,7 +18,7 @@ from fedmr_med.data.demo import DEMO
 from fedmr_med.jobs.benchmark import benchmark_sites, with_policies
 from fedmr_med.network import build_network
 from fedmr_med.results import RunResult, RunSetup
-from fedmr_med.runner import CLIENT_STATE, Federation, check_sites
+from fedmr_med.runner import CLIENT_STATE, Federation, open_sites
 from fedmr_med.server.chain import CHECKPOINT
 from fedmr_med.server.state import GlobalState
 from fedmr_med.sites import SiteConfig
@@ -156,7 +156,7 @@ def check(runs: Iterable[Run]) -> None:
             networks.add(network)
         data = (run.job.task, run.job.federation, run.job.seed, run.clients, run.root, run.fraction)
         if data not in partitions:
-            check_sites(run.job, run.sites)
+            open_sites(run.job, run.sites)
             partitions.add(data)
 
 

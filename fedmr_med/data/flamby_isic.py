@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from fedmr_med.config import TaskConfig
@@ -55,8 +56,15 @@ def load_flamby_isic(source: FlambyIsicSource, task: TaskConfig, site: SiteConfi
         )
     root = find_root(source.root)
     split = find_split(root, split_file=source.split_file, flamby=source.flamby)
-    rows = read_split(split)[source.center]
+    stat = split.stat()
+    rows = _split_rows(split, stat.st_mtime_ns, stat.st_size)[source.center]
     return site_data(root / PREPARED_FOLDER, rows, task, site)
+
+
+@lru_cache(maxsize=1)
+def _split_rows(path: Path, modified: int, size: int) -> list[list[Row]]:
+    """Read FLamby's table once for all centres of a process, and again when the file has changed."""
+    return read_split(path)
 
 
 def find_root(root: Path | None) -> Path:

@@ -183,8 +183,9 @@ def _active(kit: Path) -> Check:
 def _data(site: SiteConfig, job: JobConfig) -> list[Check]:
     from fedmr_med import data
     from fedmr_med.data.base import class_counts
+    from fedmr_med.data.demo import effective_job
 
-    job = job.for_demo() if site.data.source == "demo" else job
+    job = effective_job(job, {"this site": site})
     loaded = data.load(site, job.task, seed=job.seed)
     counts = class_counts(loaded.train, job.task.num_classes)
     held = [f"{name} {count}" for name, count in zip(job.task.class_names, counts, strict=True) if count]

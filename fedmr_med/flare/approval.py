@@ -29,7 +29,6 @@ def require_approval(fl_ctx: FLContext, abort_signal: Signal | None = None) -> N
         return
     site, _ = context.site_settings(fl_ctx)
     job = context.client_job(fl_ctx)
-    job = job.for_demo() if site.data.source == "demo" else job
     policy, chain = site.policy.restricted_by(job.policy), context.chain_id(job, fl_ctx)
     book = ApprovalBook(context.root_folder(fl_ctx) / APPROVALS_FILE)
     book.asked(job, job_id=str(fl_ctx.get_job_id()), chain=chain)

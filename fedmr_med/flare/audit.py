@@ -47,7 +47,7 @@ class AuditLog(FLComponent):
 
     def _write(self, fl_ctx: FLContext) -> None:
         try:
-            content = NO_REPLY if self._reply is None else describe(self._reply, context.client_job(fl_ctx))
+            content = NO_REPLY if self._reply is None else describe(self._reply, context.written_job(fl_ctx))
             if content != self._written:
                 journal.append(context.root_folder(fl_ctx) / AUDIT_FILE, _about(fl_ctx) | content)
             self._written = content

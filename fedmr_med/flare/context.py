@@ -7,6 +7,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
 from fedmr_med.config import JOB_FILE, JobConfig, load_job
+from fedmr_med.data.demo import effective_job, on_demo
 from fedmr_med.sites import SiteConfig, find_site
 
 SITES_FOLDER = "sites"
@@ -44,24 +45,40 @@ def chain_folder(fl_ctx: FLContext, job: JobConfig) -> Path:
     return root_folder(fl_ctx) / "chains" / chain_id(job, fl_ctx)
 
 
-def client_job(fl_ctx: FLContext) -> JobConfig:
-    """Return the job as a site sees it."""
+def written_job(fl_ctx: FLContext) -> JobConfig:
+    """Return the job as its file has it."""
     return load_job(config_folder(fl_ctx) / JOB_FILE)
 
 
+def client_job(fl_ctx: FLContext) -> JobConfig:
+    """Return the job as this site runs it.
+
+    Raises:
+        ConfigError: job or site settings are not valid, or in a simulated federation only some sites have images.
+    """
+    own = {fl_ctx.get_identity_name(): site_settings(fl_ctx)[0]}
+    return effective_job(written_job(fl_ctx), _carried_sites(fl_ctx) | own if site_in_simulator(fl_ctx) else own)
+
+
 def server_job(fl_ctx: FLContext) -> JobConfig:
-    """Return the job as the server sees it: with the demo overrides if all simulated sites run on the demo."""
-    job = load_job(config_folder(fl_ctx) / JOB_FILE)
-    return job.for_demo() if simulated_demo(fl_ctx) else job
+    """Return the job as the server runs it.
+
+    Raises:
+        ConfigError: the job is not valid, or in a simulated federation only some sites have images.
+    """
+    return effective_job(written_job(fl_ctx), _carried_sites(fl_ctx) if server_in_simulator(fl_ctx) else {})
 
 
 def simulated_demo(fl_ctx: FLContext) -> bool:
     """Whether this server is simulated and all its sites work on generated pictures."""
-    sites = config_folder(fl_ctx) / SITES_FOLDER
-    if not server_in_simulator(fl_ctx) or not sites.is_dir():
-        return False
-    names = sorted(path.name for path in sites.iterdir())
-    return all(find_site(name, local=None, job_sites=sites)[0].data.source == "demo" for name in names)
+    return server_in_simulator(fl_ctx) and on_demo(_carried_sites(fl_ctx))
+
+
+def _carried_sites(fl_ctx: FLContext) -> dict[str, SiteConfig]:
+    """Return the settings of all sites whose file a simulated job carries."""
+    folder = config_folder(fl_ctx) / SITES_FOLDER
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return {name: find_site(name, local=None, job_sites=folder)[0] for name in names}
 
 
 def note_reason(fl_ctx: FLContext, reason: str) -> None:

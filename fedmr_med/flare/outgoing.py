@@ -59,8 +59,7 @@ class ReleaseRule:
             require_approval(fl_ctx)
         site, _ = context.site_settings(fl_ctx)
         if self._form is None:
-            job = context.client_job(fl_ctx)
-            self._form = reply_form(job.for_demo() if site.data.source == "demo" else job)
+            self._form = reply_form(context.client_job(fl_ctx))
         return released(str(fl_ctx.get_prop(FLContextKey.TASK_NAME)), reply, site.policy, self._form)
 
 

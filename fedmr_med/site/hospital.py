@@ -14,7 +14,7 @@ from fedmr_med import data, methods, models
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
-from fedmr_med.data.base import class_counts
+from fedmr_med.data.base import SiteData, class_counts
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import DataError, PolicyError
 from fedmr_med.methods.base import LocalRound
@@ -34,12 +34,24 @@ from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.messages import SiteReply, TrainTask
 
 
+def open_data(name: str, job: JobConfig, site: SiteConfig) -> SiteData:
+    """Load the data of a site, whose name is for messages.
+
+    Raises:
+        DataError: it is missing or damaged, or less than two training samples.
+    """
+    loaded = data.load(site, job.task, seed=job.seed)
+    if len(loaded.train) < 2:
+        raise DataError(f"Site {name} has {len(loaded.train)} training samples; training needs at least two.")
+    return loaded
+
+
 class Hospital:
     """One site: loads its data and builds its network once, then answers tasks.
 
     Attributes:
         name: name of the site.
-        job: the job's settings, with its demo overrides where the demo stands in for data.
+        job: the job's settings.
         policy: the site's own policy, made stricter by the job where the job asks for less.
         data: the site's two folds.
         counts: (C,) training images per class.
@@ -48,21 +60,30 @@ class Hospital:
 
     Args:
         name: name of the site.
-        job: the job's settings.
+        job: the job's settings, as :func:`fedmr_med.data.demo.effective_job` returns them.
         site: the site's own settings.
         state_folder: where the site keeps what it needs from round to round.
         network: a network of the job to use; sites that work one after the other can share one. None builds one.
+        site_data: the site's data, where it is loaded already; see :func:`open_data`.
+
+    Raises:
+        DataError: the site has no usable data.
     """
 
     def __init__(
-        self, name: str, job: JobConfig, site: SiteConfig, state_folder: Path, network: models.Network | None = None
+        self,
+        name: str,
+        job: JobConfig,
+        site: SiteConfig,
+        state_folder: Path,
+        *,
+        network: models.Network | None = None,
+        site_data: SiteData | None = None,
     ):
         self.name = name
         self.policy = site.policy.restricted_by(job.policy)
-        self.job = job = job.for_demo() if site.data.source == "demo" else job
-        self.data = data.load(site, job.task, seed=job.seed)
-        if len(self.data.train) < 2:
-            raise DataError(f"Site {name} has {len(self.data.train)} training images; training needs at least two.")
+        self.job = job
+        self.data = open_data(name, job, site) if site_data is None else site_data
         self.counts = class_counts(self.data.train, job.task.num_classes)
         self.state_folder = state_folder
         self._model_file = state_folder / "local_model.pt"

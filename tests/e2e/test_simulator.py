@@ -15,10 +15,12 @@ from nvflare.fuel.utils import fobs
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
 from fedmr_med import models
+from fedmr_med.jobs.isic import isic_job
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.server.state import GlobalState
 from fedmr_med.site.training import class_sums
 from fedmr_med.wire import codec
+from tests.helpers.pictures import write_flamby_folder
 from tests.helpers.simulator import Simulation, record_wire, simulate, write_test_job
 from tests.helpers.small import initial_state, small_hospital, small_job, task_for
 
@@ -173,3 +175,14 @@ def test_a_site_that_cannot_take_part_ends_the_job_with_a_reason(
     assert done.exit_code != 0
     assert message in done.output
     assert not (done.chain / "checkpoint.pt").exists()
+
+
+def test_a_federation_in_which_only_some_sites_have_images_does_not_start(tmp_path: Path) -> None:
+    write_flamby_folder(tmp_path / "isic")
+    sites = {site: site_yaml(site, "true") for site in CENTERS}
+    sites["msk"] = f"data: {{source: flamby_isic, center: 4, root: {tmp_path}/isic}}\n"
+    job_folder = write_test_job(tmp_path / "job", isic_job("fedmr").override({"federation": {"min_sites": 1}}), sites)
+    done = simulate(job_folder, tmp_path / "workspace", "-t", "3")
+    assert done.exit_code != 0
+    assert "No images of bcn, vienna-dias, while other sites have theirs" in done.output
+    assert "round 1/" not in done.output

@@ -171,3 +171,15 @@ def test_a_job_waits_for_the_person_as_long_as_the_policy_says(tmp_path: Path) -
 def test_a_simulated_site_has_nobody_to_ask(tmp_path: Path) -> None:
     deploy(tmp_path, small_job(), local=APPROVES.format(approve="each", minutes=0))
     assert ask(tmp_path, "train", simulated=True).get_return_code() == ReturnCode.OK
+
+
+def test_a_simulated_site_refuses_to_train_on_the_demo_while_others_have_images(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    deploy(tmp_path, small_job(), carried="data: {source: flamby_isic, center: 4}\n")
+    other = tmp_path / JOB_ID / "app_msk" / "config" / "sites" / "bcn"
+    other.mkdir()
+    (other / "site.yaml").write_text("data: {source: flamby_isic, center: 0, root: /images}\n")
+    with caplog.at_level(logging.ERROR):
+        assert ask(tmp_path, "train", simulated=True).get_return_code() == refusals.CONFIG
+    assert "No images of msk" in caplog.text

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -123,9 +122,7 @@ class Federation:
         classes, size = self.holdings[name]
         data = site_data(classes, size, seed=list(self.holdings).index(name))
         source = SiteConfig(data=BenchmarkSource(source="benchmark", client=0, clients=1), policy=POLICY)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("fedmr_med.data.load", lambda *_, **__: data)
-            return Hospital(name, self.job, source, self.folder / name, network=self._network())
+        return Hospital(name, self.job, source, self.folder / name, network=self._network(), site_data=data)
 
     def task(self) -> TrainTask:
         return train_task(self.state, self.job, "chain")

@@ -204,5 +204,5 @@ def test_too_few_images_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
     empty = ArrayFold(np.zeros((1, 27, 27, 3), dtype=np.uint8), np.zeros(1, dtype=np.int64))
     names = small_job().task.class_names
     monkeypatch.setattr("fedmr_med.data.load", lambda *_, **__: SiteData(empty, empty, names))
-    with pytest.raises(DataError, match="msk has 1 training images"):
+    with pytest.raises(DataError, match="msk has 1 training samples"):
         small_hospital("msk", small_job(), tmp_path)

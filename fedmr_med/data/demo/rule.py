@@ -22,12 +22,17 @@ def effective_job(job: JobConfig, sites: Mapping[str, SiteConfig]) -> JobConfig:
     Raises:
         ConfigError: only some of the sites have images. The others would train with other settings than they do.
     """
-    without = [name for name, site in sites.items() if site.data.source == "demo"]
-    if not without:
-        return job
-    if len(without) < len(sites):
+    if on_demo(sites):
+        return job.for_demo()
+    without = sorted(name for name, site in sites.items() if site.data.source == "demo")
+    if without:
         raise ConfigError(
-            f"No images of {', '.join(sorted(without))}, while other sites have theirs: the demo cannot stand in for "
-            f"some sites alone. Set data.root in their site.yaml or {ISIC_VARIABLE}, or leave these sites out."
+            f"No images of {', '.join(without)}, while other sites have theirs: the demo cannot stand in for some "
+            f"sites alone. Set data.root in their site.yaml or {ISIC_VARIABLE}, or leave these sites out."
         )
-    return job.for_demo()
+    return job
+
+
+def on_demo(sites: Mapping[str, SiteConfig]) -> bool:
+    """Whether there are sites and all of them work on generated pictures."""
+    return bool(sites) and all(site.data.source == "demo" for site in sites.values())
