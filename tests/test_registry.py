@@ -25,7 +25,7 @@ number = 3
 def fruits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[str]:
     """A registry with an apple; an installed package has a pear, and two things that are no good."""
     entries = {"pear": "fruit_salad:pear", "number": "fruit_salad:number", "lost": "fruit_salad:lost"}
-    write_package(tmp_path, "fruit_salad", CODE, {GROUP: entries})
+    write_package(tmp_path, "fruit-salad", {"fruit_salad": CODE}, {GROUP: entries})
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "fruits_loaded", 0, raising=False)
     monkeypatch.delitem(sys.modules, "fruit_salad", raising=False)
@@ -78,14 +78,14 @@ def test_a_package_that_is_no_good_is_named(name: str, message: str, fruits: Reg
 def test_a_name_is_taken_once(fruits: Registry[str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="There is a fruit 'apple' already"):
         fruits.add("apple", "another")
-    write_package(tmp_path, "worm", "apple = 'hollow'", {GROUP: {"apple": "worm:apple"}})
+    write_package(tmp_path, "worm", {"worm": "apple = 'hollow'"}, {GROUP: {"apple": "worm:apple"}})
     assert fruits.get("apple") == "an apple"
     with pytest.raises(ConfigError, match="package worm has a fruit 'apple', a name that is taken"):
         fruits.names()
 
 
 def test_two_packages_with_one_name_are_refused(fruits: Registry[str], tmp_path: Path) -> None:
-    write_package(tmp_path, "other_salad", "pear = 'another'", {GROUP: {"pear": "other_salad:pear"}})
+    write_package(tmp_path, "other-salad", {"other_salad": "pear = 'another'"}, {GROUP: {"pear": "other_salad:pear"}})
     with pytest.raises(ConfigError, match="has a fruit 'pear', a name that is taken"):
         fruits.get("pear")
 
