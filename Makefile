@@ -1,4 +1,5 @@
 # make run        the six hospitals of Fed-ISIC2019 in NVIDIA FLARE's simulator
+# make jobs       a FLARE job for each dataset of the paper, in jobs/; three of them are checked in
 # make test       lint, type check, all tests
 # make test-fast  lint, type check, the tests without simulator runs and federations
 # make docs       the documentation with the API from the docstrings, in build/docs
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RUN := runs/isic_fedmr-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: run test test-fast test-federation lint docs install
+.PHONY: run jobs test test-fast test-federation lint docs install
 .DELETE_ON_ERROR:
 
 install: $(INSTALLED)
@@ -24,6 +25,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 run: $(INSTALLED)
 	$(BIN)/nvflare simulator jobs/isic_fedmr -t 6 -w $(RUN) -l jobs/simulator_log.json
+
+jobs: $(INSTALLED)
+	$(BIN)/fedmr-med jobs write
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -31,13 +31,13 @@ def write(
     out: Annotated[Path, typer.Option(help="Folder to write the job folders into.")] = Path("jobs"),
     sites: Annotated[Path, typer.Option(help="Folder with one folder per hospital, for isic2019.")] = Path("sites"),
 ) -> None:
-    """Write one job folder; without --dataset, all those that are checked in."""
-    from fedmr_med.jobs.catalog import any_job, checked_in
+    """Write one job folder; without --dataset, one for each dataset of the paper."""
+    from fedmr_med.jobs.catalog import any_job, paper_jobs
     from fedmr_med.jobs.changes import parse_settings
     from fedmr_med.jobs.folder import write_job
 
     if dataset is None:
-        written = checked_in(sites)
+        written = paper_jobs(sites)
     else:
         changes = parse_settings(settings or []) | ({"federation.rounds": rounds} if rounds else {})
         written = [

@@ -1,4 +1,4 @@
-"""A job on any dataset, and the jobs of the ``jobs/`` folder."""
+"""A job on any dataset, and the jobs of the paper."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -130,8 +130,12 @@ def _site_files(dataset: Dataset, sites: Path) -> dict[str, str]:
     return content
 
 
-def checked_in(sites: Path) -> list[tuple[JobConfig, dict[str, str]]]:
-    """Return the jobs of the ``jobs/`` folder: each dataset with the paper's settings."""
+def paper_jobs(sites: Path) -> list[tuple[JobConfig, dict[str, str]]]:
+    """Return the jobs that ``make jobs`` writes: each dataset of the paper with its settings.
+
+    Args:
+        sites: folder with one folder per hospital.
+    """
     jobs = [(dataset, method) for dataset in TWO_METHODS for method in ("fedmr", "fedavg")]
     jobs += [(dataset, "fedmr") for dataset in ("hyperkvasir", "odir", "shakespeare")]
     return [

@@ -6,18 +6,19 @@ from typing import Any
 import pytest
 
 from fedmr_med.config import load_job
+from fedmr_med.jobs.catalog import paper_jobs
 from tests.cli.test_bench import run
 from tests.helpers import REPOSITORY
 
 
-def test_without_a_dataset_all_checked_in_jobs_are_written(
+def test_without_a_dataset_all_jobs_of_the_paper_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    sites = str(REPOSITORY / "sites")
-    assert run(monkeypatch, "jobs", "write", "--out", str(tmp_path), "--sites", sites) == 0
-    checked_in = {path.name for path in (REPOSITORY / "jobs").iterdir() if path.is_dir()}
-    assert {path.name for path in tmp_path.iterdir()} == checked_in
-    assert {Path(line).name for line in capsys.readouterr().out.splitlines()} == checked_in
+    sites = REPOSITORY / "sites"
+    assert run(monkeypatch, "jobs", "write", "--out", str(tmp_path), "--sites", str(sites)) == 0
+    names = {job.name for job, _ in paper_jobs(sites)}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert {Path(line).name for line in capsys.readouterr().out.splitlines()} == names
 
 
 def test_any_other_combination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -1,7 +1,6 @@
 """The benchmark jobs in FLARE's real simulator, on small files in the official formats, and against the runner."""
 
 import json
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedmr_med.jobs.benchmark import benchmark_sites
-from fedmr_med.jobs.catalog import any_job
+from fedmr_med.jobs.catalog import any_job, paper_jobs
 from fedmr_med.jobs.folder import write_job
 from fedmr_med.runner import Federation
 from tests.data.test_benchmark import write_manifest
@@ -21,8 +20,7 @@ from tests.helpers.simulator import Simulation, change_job, simulate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-FOLDERS = [path for path in sorted((REPOSITORY / "jobs").iterdir()) if path.is_dir()]
-JOBS = [path.name for path in FOLDERS if not path.name.startswith("isic")]
+JOBS = {job.name: (job, sites) for job, sites in paper_jobs(REPOSITORY / "sites") if not job.name.startswith("isic")}
 COMPARED = ("fedavg", "fedmr", "feddc")
 SPLIT, CLIENTS = "P3C4", 3
 NO_DATA = "no data"
@@ -76,7 +74,8 @@ def runs(data: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.F
             settings, sites = any_job("fmnist", name, split=SPLIT, model="small_cnn", changes=TINY)
             write_job(settings, job, sites)
             return simulate(job, place / "workspace", "-t", str(CLIENTS), environment=environment)
-        shutil.copytree(REPOSITORY / "jobs" / job.name, job)
+        settings, sites = JOBS[job.name]
+        write_job(settings, job, sites)
         small(job)
         variables = environment if name != NO_DATA else {"OMP_NUM_THREADS": "1"}
         return simulate(job, place / "workspace", "-c", "client-1", "-t", "1", environment=variables)

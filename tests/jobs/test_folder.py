@@ -1,7 +1,8 @@
-"""Writing job folders, and the ones that are checked in."""
+"""Writing job folders: those that are checked in, and those that `make jobs` writes."""
 
 import filecmp
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from fedmr_med import methods, models
 from fedmr_med.config import JOB_FILE, load_job
 from fedmr_med.data.datasets import DATASETS
 from fedmr_med.errors import ConfigError
-from fedmr_med.jobs.catalog import any_job, checked_in
+from fedmr_med.jobs.catalog import any_job, paper_jobs
 from fedmr_med.jobs.folder import write_job
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.sites import load_site
@@ -23,29 +24,43 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-JOBS = {path.name: path for path in sorted((REPOSITORY / "jobs").iterdir()) if path.is_dir()}
+CHECKED_IN = ("isic_fedmr", "isic_fedavg", "fmnist_fedmr")
+JOBS = {job.name: (job, sites) for job, sites in paper_jobs(SITES)}
 
 
-def test_the_checked_in_jobs_are_what_the_writer_writes(tmp_path: Path) -> None:
-    for job, sites in checked_in(SITES):
-        write_job(job, tmp_path / job.name, sites)
-    assert {path.name for path in tmp_path.iterdir()} == set(JOBS)
-    for name, folder in JOBS.items():
-        advice = f"{name}: run `fedmr-med jobs write` and check in what it writes"
-        assert files(folder) == files(tmp_path / name), advice
-        _, different, errors = filecmp.cmpfiles(folder, tmp_path / name, files(folder), shallow=False)
-        assert not different + errors, advice
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with all jobs of the paper."""
+    folder = tmp_path_factory.mktemp("jobs")
+    for name, (job, sites) in JOBS.items():
+        write_job(job, folder / name, sites)
+    return folder
+
+
+@pytest.mark.parametrize("name", CHECKED_IN)
+def test_a_checked_in_job_is_what_the_writer_writes(name: str, written: Path) -> None:
+    folder = REPOSITORY / "jobs" / name
+    advice = f"{name}: run `make jobs` and check in what it writes"
+    assert files(folder) == files(written / name), advice
+    _, different, errors = filecmp.cmpfiles(folder, written / name, files(folder), shallow=False)
+    assert not different + errors, advice
+
+
+def test_no_other_job_is_checked_in() -> None:
+    listed = subprocess.run(["git", "ls-files", "jobs"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a checkout")
+    assert {line.split("/")[1] for line in listed.stdout.splitlines()} == {*CHECKED_IN, "simulator_log.json"}
 
 
 def test_every_dataset_of_the_paper_has_its_jobs() -> None:
-    names = {job.name for job, _ in checked_in(SITES)}
-    assert names >= {f"{d}_{m}" for d in ("cifar10", "cifar100", "svhn", "fmnist") for m in ("fedmr", "fedavg")}
-    assert names >= {"isic_fedmr", "isic_fedavg", "hyperkvasir_fedmr", "odir_fedmr", "shakespeare_fedmr"}
+    two = {f"{d}_{m}" for d in ("isic", "cifar10", "cifar100", "svhn", "fmnist") for m in ("fedmr", "fedavg")}
+    assert set(JOBS) == two | {"hyperkvasir_fedmr", "odir_fedmr", "shakespeare_fedmr"}
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_job_is_complete(name: str) -> None:
-    folder = JOBS[name]
+def test_a_job_is_complete(name: str, written: Path) -> None:
+    folder = written / name
     job = load_job(folder / "app" / "config" / JOB_FILE)
     assert job.name == name
     assert job.model.name in models.available()
