@@ -11,6 +11,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtensionOID, NameOID
 
 from fedmr_med.deploy.kit import read_json
+from fedmr_med.deploy.manifest import certificate
 from fedmr_med.errors import ConfigError, DeployError
 
 
@@ -41,6 +42,10 @@ def try_server(kit: Path, timeout: float = 10.0) -> ServerAnswer:
     """
     host, port, identity = _server(kit)
     address = f"{host}:{port}"
+    until = certificate(kit / "startup" / "client.crt").not_valid_after_utc
+    if until < datetime.now(UTC):
+        # In TLS 1.3 a client learns only from later silence that its certificate was refused.
+        raise DeployError(f"{address} refuses this kit: its certificate expired on {until:%Y-%m-%d}.")
     try:
         with (
             socket.create_connection((host, port), timeout=timeout) as plain,

@@ -11,6 +11,7 @@ import psutil
 
 from fedmr_med.config import JobConfig
 from fedmr_med.deploy import kit as kits
+from fedmr_med.deploy import lint
 from fedmr_med.deploy.client_process import rival, running_clients, stale_client
 from fedmr_med.deploy.connection import server_address, try_server
 from fedmr_med.deploy.manifest import certificate, verify
@@ -86,21 +87,26 @@ def _kit(kit: Path) -> list[Check]:
 
 
 def _lint(kit: Path, *, server: bool) -> Iterator[Check]:
-    linters: dict[str, Callable[[Any], list[str]]] = {
-        kits.AUTHORIZATION: kits.lint_authorization,
-        kits.RESOURCES: lambda content: kits.lint_resources(content, server=server),
+    local, startup = kit / "local", kit / "startup" / ("fed_server.json" if server else "fed_client.json")
+    linters: dict[Path, Callable[[Any], list[str]]] = {
+        local / kits.AUTHORIZATION: lint.lint_authorization,
+        local / kits.RESOURCES: lambda content: lint.lint_resources(content, server=server),
+        startup: lambda content: lint.lint_startup(content, server=server),
     }
     if not server:
-        linters[kits.PRIVACY] = kits.lint_privacy
-    for name, lint in linters.items():
+        linters[local / kits.PRIVACY] = lint.lint_privacy
+    for path, find_problems in linters.items():
         # FLARE falls back to the default file, which is as locked; its `deploy prepare` leaves only that one.
-        path = kit / "local" / name
-        fallback = path.with_name(f"{name}.default")
+        fallback = path.with_name(f"{path.name}.default")
         try:
-            problems = lint(kits.read_json(fallback if fallback.exists() and not path.exists() else path))
+            problems = find_problems(kits.read_json(fallback if fallback.exists() and not path.exists() else path))
         except ConfigError as e:
             problems = [str(e)]
-        yield Check(name, "fix" if problems else "pass", "; ".join(problems) or "locked as it should be")
+        yield Check(path.name, "fix" if problems else "pass", "; ".join(problems) or "locked as it should be")
+    problems = lint.lint_files(kit)
+    yield Check(
+        "files", "fix" if problems else "pass", "; ".join(problems) or "no code, no further settings, keys closed"
+    )
 
 
 def _certificates(kit: Path) -> list[Check]:

@@ -1,6 +1,7 @@
 """The preflight: one line per check, and each fault is found and named."""
 
 import datetime
+import json
 from pathlib import Path
 
 import pytest
@@ -61,8 +62,28 @@ def test_opened_authorization_and_class_list(kits: Path) -> None:
     (local / "authorization.json").write_text('{"format_version": "1.0", "permissions": {"project_admin": "any"}}')
     (local / "resources.json").write_text('{"class_allow_list": ["*"], "allow_log_streaming": false}')
     problems = to_fix(kits / "msk")
-    assert "project_admin has the right byoc" in problems["authorization.json"]
+    assert "project_admin has all rights at once" in problems["authorization.json"]
     assert "'*'" in problems["resources.json"]
+
+
+def test_files_that_flare_would_read_as_well(kits: Path) -> None:
+    kit = kits / "msk"
+    (kit / "local" / "custom").mkdir()
+    (kit / "local" / "spy__j_resources.json").write_text("{}")
+    (kit / "startup" / "client.key").chmod(0o644)
+    problem = to_fix(kit)["files"]
+    for part in (
+        "local/custom exists",
+        "spy__j_resources.json would add components",
+        "client.key can be read by others",
+    ):
+        assert part in problem
+
+
+def test_unsigned_jobs(kits: Path) -> None:
+    path = kits / "msk" / "startup" / "fed_client.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"require_signed_jobs": False}))
+    assert "anybody's job" in to_fix(kits / "msk")["fed_client.json"]
 
 
 def expire(kit: Path) -> None:
@@ -87,6 +108,10 @@ def expire(kit: Path) -> None:
 def test_an_expired_certificate(kits: Path) -> None:
     expire(kits / "msk")
     assert "expired on" in to_fix(kits / "msk")["client.crt"]
+    with serving(kits / "server") as port:
+        point_to(kits / "msk", f"localhost:{port}")
+        problem = to_fix(kits / "msk", connection=True)["connection"]
+    assert "refuses this kit: its certificate expired on" in problem
 
 
 def test_no_certificate_at_all(kits: Path) -> None:

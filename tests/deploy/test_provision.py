@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from fedmr_med.data.flamby_isic import HOSPITALS
-from fedmr_med.deploy import kit
+from fedmr_med.deploy import kit, lint
 from fedmr_med.deploy.manifest import verify
 from fedmr_med.deploy.provision import provision
 from fedmr_med.errors import ConfigError
@@ -40,10 +40,10 @@ def test_kits_are_locked(provisioned: Path) -> None:
     for name, server in (("msk", False), ("server", True)):
         local = provisioned / name / "local"
         for file in (kit.RESOURCES, f"{kit.RESOURCES}.default"):
-            assert kit.lint_resources(kit.read_json(local / file), server=server) == []
+            assert lint.lint_resources(kit.read_json(local / file), server=server) == []
         for file in (kit.AUTHORIZATION, f"{kit.AUTHORIZATION}.default"):
-            assert kit.lint_authorization(kit.read_json(local / file)) == []
-    assert kit.lint_privacy(kit.read_json(provisioned / "msk" / "local" / kit.PRIVACY)) == []
+            assert lint.lint_authorization(kit.read_json(local / file)) == []
+    assert lint.lint_privacy(kit.read_json(provisioned / "msk" / "local" / kit.PRIVACY)) == []
     assert (provisioned / "msk" / "local" / kit.SITE_EXAMPLE).read_text() == SITE
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fedmr_med.deploy import kit
+from fedmr_med.deploy import kit, lint
 
 
 def spoil(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
@@ -40,21 +40,58 @@ def spoil(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     ],
 )
 def test_lint_privacy(path: str, value: Any, message: str) -> None:
-    assert kit.lint_privacy(kit.site_privacy()) == []
-    problems = kit.lint_privacy(spoil(kit.site_privacy(), path, value))
+    assert lint.lint_privacy(kit.site_privacy()) == []
+    problems = lint.lint_privacy(spoil(kit.site_privacy(), path, value))
     assert any(message in problem for problem in problems), problems
 
 
 def test_the_guard_comes_before_the_audit_log() -> None:
     content = kit.site_privacy()
     content["components"].reverse()
-    assert kit.lint_privacy(content) == ["components must list the guard before the audit log"]
+    assert lint.lint_privacy(content) == ["components must list the guard before the audit log"]
 
 
-def test_every_scope_needs_the_filter() -> None:
+def test_a_second_scope_is_found_and_needs_the_filter_too() -> None:
     content = kit.site_privacy()
     content["scopes"].append({"name": "other"})
-    assert kit.lint_privacy(content) == [f"scopes[1].task_result_filters lacks {kit.FILTER}"]
+    assert lint.lint_privacy(content) == [
+        "scopes[1] is not the scope fedmr; a job could choose it",
+        f"scopes[1].task_result_filters lacks {kit.FILTER}",
+    ]
+
+
+def test_another_component_in_the_privacy_policy_is_found() -> None:
+    content = kit.site_privacy()
+    content["components"].append({"id": "spy", "path": "spy.Spy"})
+    assert lint.lint_privacy(content) == ["components has the extra entry spy.Spy"]
+
+
+def test_an_unknown_role_and_a_wider_right_are_found() -> None:
+    content = kit.authorization()
+    content["permissions"]["guest"] = {"view": "any"}
+    content["permissions"]["member"]["download_job"] = "any"
+    content["permissions"]["lead"]["submit_job"] = "none"
+    assert lint.lint_authorization(content) == [
+        "member has the right download_job; set it to none",
+        "guest is not a role of this toolkit; remove it",
+    ], "fewer rights are no problem"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"require_signed_jobs": False}, "anybody's job"),
+        ({"require_signed_jobs": "true"}, "anybody's job"),
+        ({"client": {"connection_security": "clear"}}, "not mtls"),
+        ({"client": None}, "not mtls"),
+    ],
+)
+def test_lint_startup(change: dict[str, Any], message: str) -> None:
+    content = {"require_signed_jobs": True, "client": {"connection_security": "mtls"}}
+    assert lint.lint_startup(content) == []
+    assert message in lint.lint_startup(content | change)[0]
+    server = {"servers": [{"connection_security": "tls"}]}
+    assert lint.lint_startup(server, server=True) == ["connection_security is not mtls"]
 
 
 @pytest.mark.parametrize("role", ["project_admin", "org_admin", "lead", "member"])
@@ -62,16 +99,16 @@ def test_every_scope_needs_the_filter() -> None:
 def test_nobody_brings_code_or_gets_a_shell(role: str, right: str) -> None:
     assert kit.authorization()["permissions"][role][right] == "none"
     opened = spoil(kit.authorization(), f"permissions.{role}.{right}", "o:site")
-    assert kit.lint_authorization(opened) == [f"{role} has the right {right}; set it to none"]
+    assert lint.lint_authorization(opened) == [f"{role} has the right {right}; set it to none"]
 
 
 @pytest.mark.parametrize("content", [{}, None, {"permissions": {}}])
 def test_an_empty_authorization_is_found(content: Any) -> None:
-    assert "FLARE would allow everything" in kit.lint_authorization(content)[0]
+    assert "FLARE would allow everything" in lint.lint_authorization(content)[0]
 
 
 def test_a_role_with_all_rights_is_found() -> None:
-    assert kit.lint_authorization({"permissions": {"project_admin": "any"}})
+    assert lint.lint_authorization({"permissions": {"project_admin": "any"}})
 
 
 @pytest.mark.parametrize(
@@ -82,9 +119,11 @@ def test_a_role_with_all_rights_is_found() -> None:
         ({"class_allow_list": None}, "FLARE would use its own list"),
         ({"class_list_enforcement_mode": "warn"}, "not enforce"),
         ({"allow_log_streaming": True}, "allow_log_streaming"),
+        ({"components": []}, f"lacks {kit.SITE_START}"),
+        ({"components": [{"id": "spy", "path": "spy.Spy"}]}, "extra entry spy.Spy"),
     ],
 )
 def test_lint_resources(change: dict[str, Any], message: str) -> None:
     locked = kit.site_resources({"components": []})
-    assert kit.lint_resources(locked) == []
-    assert message in "; ".join(kit.lint_resources(locked | change))
+    assert lint.lint_resources(locked) == []
+    assert message in "; ".join(lint.lint_resources(locked | change))
