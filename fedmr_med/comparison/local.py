@@ -19,6 +19,8 @@ from fedmr_med.process import set_threads
 # To mypy a connection is another class on every platform.
 _Workers = dict[Any, BaseProcess]
 
+_FAREWELL = 10.0  # seconds in which a worker that has nothing more to do should have ended
+
 
 @dataclass(frozen=True)
 class Local:
@@ -58,6 +60,8 @@ class Local:
                 if waiting:
                     busy[connection] = number = waiting.pop()
                     connection.send((runs[number], folder))
+                else:
+                    connection.send(None)
 
             for connection in workers:
                 assign(connection)
@@ -84,7 +88,7 @@ class Local:
 
 @contextmanager
 def _started(count: int, threads: int | None) -> Iterator[_Workers]:
-    """Start worker processes, each at the end of a connection; end them on the way out, whatever they do."""
+    """Start worker processes, each at the end of a connection; on the way out no one of them is left."""
     context = multiprocessing.get_context("spawn")
     workers: _Workers = {}
     try:
@@ -95,6 +99,8 @@ def _started(count: int, threads: int | None) -> Iterator[_Workers]:
             theirs.close()
             workers[ours] = process
         yield workers
+        for process in workers.values():
+            process.join(_FAREWELL)
     finally:
         # Every file a run writes is replaced atomically, so a worker can be ended at any moment.
         for connection, process in workers.items():
@@ -104,12 +110,12 @@ def _started(count: int, threads: int | None) -> Iterator[_Workers]:
 
 
 def _work(connection: Connection, threads: int | None) -> None:
-    """Do one run after the other, as the parent process sends them."""
+    """Do one run after the other, as the parent process sends them, until it sends None."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
     set_threads(default=threads)
-    while True:
-        run, folder = connection.recv()
+    while (task := connection.recv()) is not None:
+        run, folder = task
         connection.send(perform(run, folder, connection.send))
 
 
