@@ -1,6 +1,7 @@
 """``fedmr-med flamby``."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -56,6 +57,9 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Compare our methods with FLamby's on Fed-ISIC2019, under its protocol. Resumes after Ctrl-C or a crash."""
+    # FLamby's progress bars would write over ours. Read when tqdm is imported, and torch does that.
+    os.environ.setdefault("TQDM_DISABLE", "1")
+
     from fedmr_med.cli.bench import numbers
     from fedmr_med.data.demo import DEMO
     from fedmr_med.flamby.compare import compare as run

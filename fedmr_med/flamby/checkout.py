@@ -1,7 +1,6 @@
 """Finding FLamby, which is not on PyPI."""
 
 import importlib
-import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +23,6 @@ def find_strategies(checkout: Path | None) -> tuple[ModuleType | None, str]:
     Raises:
         ConfigError: ``checkout`` is not one, or cannot be imported.
     """
-    os.environ.setdefault("TQDM_DISABLE", "1")  # its progress bars would write over ours
     return _find("flamby.strategies", checkout)
 
 
