@@ -1,6 +1,7 @@
 """What every data source gives a site: two folds of labelled items."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -45,22 +46,28 @@ class ArrayFold:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Some rows of a fold, without a copy of its items."""
+class SubsetFold:
+    """Some items of a fold, without a copy of them.
+
+    Attributes:
+        fold: the whole.
+        indices: (n,) which items.
+    """
 
     fold: Fold
-    rows: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.int64]
 
-    @property
+    @cached_property  # every batch asks for them
     def labels(self) -> npt.NDArray[np.int64]:
         """The class of each item, (n,) int64."""
-        return self.fold.labels[self.rows]
+        labels: npt.NDArray[np.int64] = self.fold.labels[self.indices]
+        return labels
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.indices)
 
     def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
-        return self.fold[int(self.rows[index])]
+        return self.fold[int(self.indices[index])]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmr_med.config import TaskConfig
-from fedmr_med.data.base import ArrayFold, Fold, Part, Partitioned, SiteData
+from fedmr_med.data.base import ArrayFold, Fold, Partitioned, SiteData, SubsetFold
 from fedmr_med.data.datasets import DATASETS, Dataset
 from fedmr_med.data.datasets.base import DATA_VARIABLE
 from fedmr_med.data.partition import partition, thin
@@ -38,7 +38,7 @@ def load_benchmark(source: BenchmarkSource, task: TaskConfig, *, seed: int) -> S
         raise ConfigError(f"data.client: {source.client} is not one of {source.clients} clients, counted from 0.")
     data = _partitioned_by(source, task, seed)
     own = np.arange(source.client, len(data.test), source.clients) if source.holds_test else np.arange(0)
-    test = Part(data.test, own)
+    test = SubsetFold(data.test, own)
     train, skipped = data.clients[source.client], data.skipped[source.client]
     return SiteData(train=train, test=test, class_names=task.class_names, skipped=skipped)
 
@@ -103,10 +103,10 @@ def _partitioned(root: Path, task: TaskConfig, clients: int, seed: int, fraction
         parts = [np.searchsorted(used, part) for part in parts]
     # Nobody knows whose the unreadable items would have been; the first client reports them.
     skipped = (data.skipped, *((),) * (clients - 1))
-    return Partitioned(tuple(Part(train, part) for part in parts), skipped, test)
+    return Partitioned(tuple(SubsetFold(train, part) for part in parts), skipped, test)
 
 
 def _of_classes(test: Fold, trained: npt.NDArray[np.int64]) -> Fold:
     """Leave out of the test set the classes that nobody could learn; none, unless the split asks for a subset."""
     known = np.isin(test.labels, trained)
-    return test if known.all() else Part(test, np.flatnonzero(known))
+    return test if known.all() else SubsetFold(test, np.flatnonzero(known))

@@ -10,12 +10,12 @@ import numpy as np
 from fedmr_med import data
 from fedmr_med.config import TaskConfig
 from fedmr_med.data import transforms
-from fedmr_med.data.base import Fold
+from fedmr_med.data.base import Fold, SubsetFold
 from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER, find_root, find_split, read_lesions, read_split
 from fedmr_med.data.folds import ImageFold, Row
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import DataError
-from fedmr_med.flamby.loaders import ConcatFold, SubsetFold
+from fedmr_med.flamby.loaders import ConcatFold
 from fedmr_med.flamby.request import CompareRequest, site_name
 from fedmr_med.metrics import Scores, scores
 from fedmr_med.models import Network

@@ -16,31 +16,6 @@ from fedmr_med.site.training import endless
 
 
 @dataclass(frozen=True)
-class SubsetFold:
-    """Some items of a fold.
-
-    Attributes:
-        fold: the whole.
-        indices: (n,) which items.
-    """
-
-    fold: Fold
-    indices: npt.NDArray[np.int64]
-
-    @cached_property
-    def labels(self) -> npt.NDArray[np.int64]:
-        """The class of each item, (n,)."""
-        labels: npt.NDArray[np.int64] = self.fold.labels[self.indices]
-        return labels
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
-        return self.fold[int(self.indices[index])]
-
-
-@dataclass(frozen=True)
 class ConcatFold:
     """Several folds, one after the other."""
 

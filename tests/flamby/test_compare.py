@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from fedmr_med.cli import app
 from fedmr_med.comparison.run import Progress
+from fedmr_med.data.base import SubsetFold
 from fedmr_med.data.cache import CACHE_VARIABLE
 from fedmr_med.data.demo import DEMO
 from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER
@@ -19,7 +20,7 @@ from fedmr_med.errors import ConfigError, DataError, FedMRError
 from fedmr_med.flamby import checkout
 from fedmr_med.flamby.compare import compare
 from fedmr_med.flamby.data import load_data, present_centers
-from fedmr_med.flamby.loaders import ConcatFold, SubsetFold
+from fedmr_med.flamby.loaders import ConcatFold
 from fedmr_med.flamby.published import published
 from fedmr_med.flamby.request import CompareRequest
 from fedmr_med.flamby.results import FlambyResults
