@@ -1,5 +1,6 @@
 """``fedmr-med deploy``: the coordinator's commands."""
 
+import dataclasses
 import json
 import os
 import sys
@@ -86,6 +87,9 @@ def submit(
     with Session(kit) as session:
         changes = parse_settings(settings or [])
         chain = chains.submit(session, job, sites=tuple(site or ()), changes=changes, demo=demo)
+        waits = chains.shortage(chains.jobs(session, chain)[-1], session.hospitals())
+    if waits:
+        typer.echo(f"The job {waits}. It waits for them.", err=True)
     typer.echo(json.dumps({"chain": chain}) if as_json and not watch_it else chain, err=watch_it)
     if watch_it:
         _watch(kit, chain, resume_it=True, as_json=as_json)
@@ -115,6 +119,75 @@ def resume(chain: Chain, kit: Kit, as_json: Json = False) -> None:
         job = chains.resume(session, chain)
     typer.echo(json.dumps({"chain": chain, "job": job}) if as_json else job)
     _leave()
+
+
+@app.command()
+def abort(chain: Chain, kit: Kit, as_json: Json = False) -> None:
+    """End the running job of a chain; its checkpoint stays, and resume goes on with it."""
+    from fedmr_med.deploy import chain as chains
+    from fedmr_med.deploy.session import Session
+
+    with Session(kit) as session:
+        job = chains.abort(session, chain)
+    typer.echo(json.dumps({"chain": chain, "job": job}) if as_json else f"The job {job} of the chain {chain} is ended.")
+    _leave()
+
+
+@app.command("list")
+def list_chains(kit: Kit, as_json: Json = False) -> None:
+    """List the chains the server knows, with owner, jobs and state."""
+    from fedmr_med.deploy.session import Session
+
+    with Session(kit) as session:
+        jobs = session.jobs()
+    found = [[info for info in jobs if info.chain == chain] for chain in dict.fromkeys(info.chain for info in jobs)]
+    if as_json:
+        typer.echo(json.dumps({"chains": [[dataclasses.asdict(info) for info in chain] for chain in found]}))
+    for chain in [] if as_json else found:
+        first, last, number = chain[0], chain[-1], len(chain)
+        jobs_word = "1 job" if number == 1 else f"{number} jobs"
+        typer.echo(f"{first.chain}  {first.submitted}  {first.name}  {first.owner}  {jobs_word}  {last.status}")
+    if not found and not as_json:
+        typer.echo("No chain yet.")
+    _leave()
+
+
+@app.command()
+def status(
+    kit: Kit,
+    workspace: Annotated[Path | None, typer.Option("-w", "--workspace", help="To see all certificates.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show server, connected hospitals, running chains and certificates that expire."""
+    from fedmr_med.deploy.session import Session
+    from fedmr_med.deploy.status import in_lines
+    from fedmr_med.deploy.status import status as ask
+
+    with Session(kit) as session:
+        found = ask(session, workspace)
+    typer.echo(json.dumps(found) if as_json else "\n".join(in_lines(found)))
+    _leave()
+
+
+@app.command()
+def log(
+    folder: Annotated[Path, typer.Argument(help="A person's kit, or the workspace of provisioning.")],
+    as_json: Json = False,
+) -> None:
+    """Show the coordinator's acts and check that no line was changed; exit code 1 if one was."""
+    from fedmr_med import journal
+    from fedmr_med.deploy.acts import ACTS_FILE
+
+    found = journal.read(folder / ACTS_FILE)
+    if as_json:
+        typer.echo(json.dumps({"acts": found.entries, "problems": found.problems, "head": found.head}))
+    for act in () if as_json else found.entries:
+        details = ", ".join(f"{key} {value}" for key, value in act.items() if key not in ("time", "by", "act"))
+        typer.echo(f"{act['time']} {act['by']} {act['act']}: {details}")
+    for problem in () if as_json else found.problems:
+        typer.echo(f"NOT INTACT: {folder / ACTS_FILE}: {problem}")
+    if found.problems:
+        raise typer.Exit(1)
 
 
 @app.command()

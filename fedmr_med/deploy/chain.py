@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from fedmr_med.config import JOB_FILE, JobConfig, load_job
+from fedmr_med.deploy.acts import record
 from fedmr_med.deploy.kit import read_json
-from fedmr_med.deploy.session import Session
+from fedmr_med.deploy.session import CHAIN_PROPERTY, JobInfo, Session
 from fedmr_med.errors import ConfigError, DeployError
 from fedmr_med.files import write_text
 from fedmr_med.jobs.changes import change
 from fedmr_med.schema import dump_yaml
-
-_JOBS = "jobs.json"
 
 
 def submit(
@@ -59,7 +58,7 @@ def submit(
         job = session.submit(staged)
         chain = _settings(staged).chain or job
         shutil.copytree(staged, _folder(session.kit, chain) / "job" / staged.name, dirs_exist_ok=True)
-    _record(session.kit, chain, job)
+    record(session.kit, "submit", chain=chain, job=job, name=staged.name, sites=sites, demo=demo, changes=changes or {})
     return chain
 
 
@@ -70,13 +69,28 @@ def resume(session: Session, chain: str) -> str:
         ConfigError: nothing is known of the chain.
         DeployError: the server does not take the job.
     """
-    jobs(session.kit, chain)
-    (source,) = (_folder(session.kit, chain) / "job").iterdir()
     with tempfile.TemporaryDirectory() as folder:
-        staged = stage(source, Path(folder) / source.name, adapt=lambda job: job.model_copy(update={"chain": chain}))
+        source = _source(session, chain, Path(folder))
+        target = Path(folder) / "staged" / source.name
+        staged = stage(source, target, adapt=lambda job: job.model_copy(update={"chain": chain}))
         job = session.submit(staged)
-    _record(session.kit, chain, job)
+    record(session.kit, "resume", chain=chain, job=job)
     return job
+
+
+def abort(session: Session, chain: str) -> str:
+    """End the chain's job; its checkpoint stays. Return the job's id.
+
+    Raises:
+        ConfigError: the server knows no such chain.
+        DeployError: it has ended already, or is somebody else's.
+    """
+    last = jobs(session, chain)[-1]
+    if last.ended:
+        raise DeployError(f"The last job of the chain {chain} has ended already ({last.status}).")
+    session.abort(last.job)
+    record(session.kit, "abort", chain=chain, job=last.job)
+    return last.job
 
 
 def stage(
@@ -105,32 +119,49 @@ def stage(
             raise ConfigError(f"{source / 'meta.json'}: the job does not name the hospital {unknown[0]!r}.")
         if sites:
             meta["deploy_map"][app] = ["server", *sites]
-    if adapt:
-        for path in target.glob(f"*/config/{JOB_FILE}"):
-            job = adapt(load_job(path))
-            meta["min_clients"] = job.federation.min_sites
-            write_text(path, dump_yaml(job))
+    for path in target.glob(f"*/config/{JOB_FILE}"):
+        job = load_job(path)
+        changed = enough_for(adapt(job) if adapt else job, sites)
+        if changed.chain:
+            meta["custom_props"] = {CHAIN_PROPERTY: changed.chain}
+        if changed != job:
+            meta["min_clients"] = changed.federation.min_sites
+            write_text(path, dump_yaml(changed))
     if sites or adapt:
         write_text(target / "meta.json", json.dumps(meta, indent=2) + "\n")
     return target
 
 
-def jobs(kit: Path, chain: str) -> list[str]:
-    """Return the ids of the chain's jobs, first to last.
+def enough_for(job: JobConfig, sites: tuple[str, ...]) -> JobConfig:
+    """Return the job with a quorum that the chosen hospitals can reach: all of them, if there are fewer."""
+    if not sites or len(sites) >= job.federation.min_sites:
+        return job
+    return job.override({"federation": {"min_sites": len(sites)}}).model_copy(update={"demo": job.demo})
+
+
+def jobs(session: Session, chain: str) -> list[JobInfo]:
+    """Return the chain's jobs, first to last.
 
     Raises:
-        ConfigError: the kit knows no such chain.
+        ConfigError: the server knows no such chain.
     """
-    path = _folder(kit, chain) / _JOBS
-    if not path.exists():
-        raise ConfigError(f"{path} does not exist: this kit has not submitted the chain {chain!r}.")
-    return list(read_json(path))
+    found = [info for info in session.jobs() if info.chain == chain]
+    if not found:
+        raise ConfigError(f"The server {session.address} knows no chain {chain!r}; `deploy list` shows all.")
+    # Anybody can name a chain in a job; those of others than its owner do not belong to it.
+    return [info for info in found if info.owner == found[0].owner]
 
 
-def settings(kit: Path, chain: str) -> JobConfig:
-    """Return the settings of the chain's job."""
-    (source,) = (_folder(kit, chain) / "job").iterdir()
-    return _settings(source)
+def shortage(info: JobInfo, connected: tuple[str, ...]) -> str | None:
+    """Say which hospitals a job is waiting for; None if there are enough."""
+    there = [site for site in info.sites if site in connected]
+    if len(there) >= info.min_sites:
+        return None
+    missing = [site for site in info.sites if site not in connected]
+    return (
+        f"needs {info.min_sites} hospitals, connected {len(there)}: {', '.join(there) or 'none'}; "
+        f"not connected: {', '.join(missing)}"
+    )
 
 
 def download(session: Session, chain: str, out: Path) -> Path:
@@ -139,7 +170,7 @@ def download(session: Session, chain: str, out: Path) -> Path:
     Raises:
         DeployError: the job has not left any, or the server does not answer.
     """
-    job = jobs(session.kit, chain)[-1]
+    job = jobs(session, chain)[-1].job
     with tempfile.TemporaryDirectory() as folder:
         results = session.download(job, Path(folder)) / "workspace"
         found = [path for path in (results / name for name in RESULT_FILES) if path.exists()]
@@ -163,7 +194,15 @@ def _folder(kit: Path, chain: str) -> Path:
     return kit / "chains" / chain
 
 
-def _record(kit: Path, chain: str, job: str) -> None:
-    path = _folder(kit, chain) / _JOBS
-    known = list(read_json(path)) if path.exists() else []
-    write_text(path, json.dumps([*known, job]) + "\n")
+def _source(session: Session, chain: str, folder: Path) -> Path:
+    """Return the chain's job folder: the copy in this kit, or else the server's."""
+    known = jobs(session, chain)
+    kept = _folder(session.kit, chain) / "job"
+    if kept.is_dir():
+        (source,) = kept.iterdir()
+        return source
+    fetched = session.download(known[0].job, folder / "fetched")
+    found = sorted((fetched / "job").rglob("meta.json"))
+    if not found:
+        raise DeployError(f"The server has no folder of the job {known[0].job}; resume from the kit it was submitted.")
+    return found[0].parent

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fedmr_med.deploy.acts import record
 from fedmr_med.deploy.kit import read_json
 from fedmr_med.errors import ConfigError
 from fedmr_med.files import private_files, write_text
@@ -55,6 +56,8 @@ def provision(
     with private_files():
         kits = _run(project, project_file, workspace)
         write_text(kits.parent / "state" / _ADDRESS, json.dumps(address) + "\n")
+        names = sorted(str(entry.get("name")) for entry in participants)
+        record(workspace, "provision", kits=kits.name, participants=names, **address)
     return kits
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from cryptography import x509
 
+from fedmr_med.deploy.acts import record
 from fedmr_med.deploy.kit import read_json
 from fedmr_med.deploy.provision import provision
 from fedmr_med.errors import ConfigError
@@ -69,10 +70,12 @@ def renew(
     content: dict[str, Any] = {name: entry for name, entry in json.loads(before).items() if name not in chosen}
     write_text(state, json.dumps(content))
     try:
-        return provision(project_file, workspace, sites, host=host, port=port), chosen
+        kits = provision(project_file, workspace, sites, host=host, port=port)
     except BaseException:
         write_text(state, before)
         raise
+    record(workspace, "renew", kits=kits.name, participants=chosen)
+    return kits, chosen
 
 
 def _state(workspace: Path) -> Path:

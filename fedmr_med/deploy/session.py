@@ -6,12 +6,15 @@ import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fedmr_med.deploy.kit import read_json
 from fedmr_med.errors import ConfigError, DeployError
+
+# Where a follow-up names its chain, in what FLARE lists of a job.
+CHAIN_PROPERTY = "fedmr_chain"
 
 
 class ServerLostError(DeployError):
@@ -39,6 +42,53 @@ class JobState:
     def completed(self) -> bool:
         """Whether it ran to its end."""
         return self.status == "FINISHED:COMPLETED"
+
+
+@dataclass(frozen=True)
+class JobInfo:
+    """A job as the server lists it.
+
+    Attributes:
+        job, chain: its id, and that of the chain it belongs to.
+        name, owner, submitted, status: what FLARE keeps of it.
+        sites: the hospitals it is for.
+        min_sites: how many of them it needs to start.
+    """
+
+    job: str
+    chain: str
+    name: str
+    owner: str
+    submitted: str
+    status: str
+    sites: tuple[str, ...]
+    min_sites: int
+
+    @classmethod
+    def of(cls, meta: dict[str, Any]) -> "JobInfo":
+        """Read what FLARE says of a job."""
+        job = str(meta.get("job_id"))
+        named = dict.fromkeys(site for sites in dict(meta.get("deploy_map") or {}).values() for site in sites)
+        return cls(
+            job=job,
+            chain=str((meta.get("custom_props") or {}).get(CHAIN_PROPERTY) or job),
+            name=str(meta.get("name")),
+            owner=str(meta.get("submitter_name")),
+            submitted=str(meta.get("submit_time_iso"))[:19],
+            status=str(meta.get("status")),
+            sites=tuple(site for site in named if site != "server"),
+            min_sites=int(meta.get("min_clients") or 1),
+        )
+
+    @property
+    def ended(self) -> bool:
+        """Whether FLARE calls it finished, for better or worse."""
+        return has_ended(self.status)
+
+
+def has_ended(status: str) -> bool:
+    """Whether FLARE's word for a job means its end."""
+    return status.startswith(("FINISHED", "FAILED", "ABANDONED"))
 
 
 class Session:
@@ -71,6 +121,11 @@ class Session:
         with self._talking() as connection:
             return str(connection.submit_job(str(folder.resolve())))
 
+    def jobs(self) -> tuple[JobInfo, ...]:
+        """Return all jobs the server knows, first to last."""
+        with self._talking() as connection:
+            return tuple(JobInfo.of(meta) for meta in connection.list_jobs(detailed=True))
+
     def state(self, job: str) -> JobState:
         """Return where a job stands."""
         with self._talking() as connection:
@@ -95,6 +150,16 @@ class Session:
         server = stats.get("server") if isinstance(stats, dict) else None
         progress = server.get("progress") if isinstance(server, dict) else None
         return progress if isinstance(progress, dict) else None
+
+    def since(self) -> datetime:
+        """Return when the server was started."""
+        with self._talking() as connection:
+            return datetime.fromtimestamp(float(connection.get_system_info().server_info.start_time), UTC)
+
+    def server_log(self, job: str) -> str:
+        """Return what the server's part of a job has logged; empty if FLARE has it no more."""
+        with self._talking() as connection:
+            return str(connection.get_job_logs(job).get("logs", {}).get("server") or "")
 
     def hospitals(self) -> tuple[str, ...]:
         """Return the hospitals that are connected to the server."""

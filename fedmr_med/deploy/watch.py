@@ -1,12 +1,13 @@
 """Watching a chain until its last round, through lost jobs and a server that comes and goes."""
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fedmr_med.deploy import chain as chains
-from fedmr_med.deploy.session import JobState, ServerLostError, Session
+from fedmr_med.deploy.session import JobInfo, JobState, ServerLostError, Session, has_ended
 from fedmr_med.errors import DeployError
 
 # A job that FLARE calls running needs a moment until its process shows up, and again until its end is written.
@@ -14,6 +15,8 @@ _GHOST_POLLS = 5
 # Asked before its job's process is ready, FLARE's server logs errors.
 _QUIET_POLLS = 4
 _MAX_IDLE_JOBS = 3
+
+_ERROR = re.compile(r"System Panic[^\n]*?: ([^\n]+)")
 
 T = TypeVar("T")
 
@@ -67,12 +70,12 @@ class Watcher:
         """
         idle = 0
         while True:
-            jobs = chains.jobs(self.session.kit, self.chain)
-            before = self._best_round
-            state = self._follow(jobs[-1])
+            jobs = self._patiently(lambda: chains.jobs(self.session, self.chain))
+            last, before = jobs[-1], self._best_round
+            state = self._follow(last)
             if state.completed:
-                return Watched(self.chain, tuple(jobs), state.status)
-            reason = f"The job {jobs[-1]} ended early ({_describe(state)})."
+                return Watched(self.chain, tuple(info.job for info in jobs), state.status)
+            reason = f"The job {last.job} ended early ({self._describe(last.job, state)})."
             if not resume:
                 raise DeployError(f"{reason} `fedmr-med deploy watch {self.chain} --resume` resumes it.")
             # A job that lost its server may have closed a round since the last look; only others can be hopeless.
@@ -80,7 +83,7 @@ class Watcher:
             if idle >= _MAX_IDLE_JOBS:
                 raise DeployError(f"{reason} The last {idle} jobs made no progress; see the server's log.")
             self.say(reason)
-            self._wait_for_hospitals()
+            self._wait_for_hospitals(last)
             job = self._patiently(lambda: chains.resume(self.session, self.chain))
             self.say(f"follow-up {job} resumes after the last complete round")
 
@@ -90,12 +93,13 @@ class Watcher:
             self._last = line
             self._say(line)
 
-    def _follow(self, job: str) -> JobState:
+    def _follow(self, info: JobInfo) -> JobState:
         """Look at a job until it has ended."""
         ghost = running = 0
+        job = info.job
         while True:
             state = self._patiently(lambda: self.session.state(job))
-            if state.status.startswith("FINISHED") or state.status == "FAILED_TO_RUN":
+            if has_ended(state.status):
                 return state
             ghost = 0 if state.alive else ghost + 1
             if ghost >= _GHOST_POLLS or (ghost and state.restarted):
@@ -104,18 +108,30 @@ class Watcher:
             progress = self._patiently(lambda: self.session.progress(job)) if running > _QUIET_POLLS else None
             if progress:
                 self._best_round = max(self._best_round, int(progress["round"]))
-            self.say(progress_line(progress) if progress else f"job {job}: {state.status.lower()}")
+            waits = self._shortage(info) if state.status == "SUBMITTED" else None
+            self.say(progress_line(progress) if progress else f"job {job}: {waits or state.status.lower()}")
             time.sleep(self.poll)
 
-    def _wait_for_hospitals(self) -> None:
+    def _shortage(self, info: JobInfo) -> str | None:
+        return chains.shortage(info, self._patiently(self.session.hospitals))
+
+    def _wait_for_hospitals(self, info: JobInfo) -> None:
         """FLARE tries to start a job only a few times, so there must be enough hospitals first."""
-        needed = chains.settings(self.session.kit, self.chain).federation.min_sites
         deadline = time.monotonic() + self.patience
-        while len(there := self._patiently(self.session.hospitals)) < needed:
+        while waits := self._shortage(info):
             if time.monotonic() > deadline:
-                raise DeployError(f"{needed} hospitals are needed, connected: {', '.join(there) or 'none'}.")
-            self.say(f"waiting for {needed} hospitals, connected: {', '.join(there) or 'none'}")
+                raise DeployError(f"The chain {self.chain} {waits}.")
+            self.say(f"waiting: the chain {waits}")
             time.sleep(self.poll)
+
+    def _describe(self, job: str, state: JobState) -> str:
+        """Return why a job ended, in the server's own words if it left any."""
+        if not has_ended(state.status) and not state.alive:
+            waits = "its process is gone, and the server waits for a hospital that vanished"
+            return "the server was restarted under it" if state.restarted else waits
+        problems = [line for line in state.detail if not line.endswith(": OK")]
+        said = last_error(self._patiently(lambda: self.session.server_log(job)))
+        return "; ".join([state.status, *problems, *([said] if said else [])])
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Ask again while the server does not answer."""
@@ -146,12 +162,10 @@ def progress_line(progress: dict[str, Any]) -> str:
     return " · ".join(parts)
 
 
-def _describe(state: JobState) -> str:
-    if not state.status.startswith("FINISHED") and not state.alive:
-        waits = "its process is gone, and the server waits for a hospital that vanished"
-        return "the server was restarted under it" if state.restarted else waits
-    problems = [line for line in state.detail if not line.endswith(": OK")]
-    return "; ".join([state.status, *problems])
+def last_error(log: str) -> str | None:
+    """Return the last error of ours in the log of a job at the server, without FLARE's marks around it."""
+    found = _ERROR.findall(log)
+    return str(found[-1]).strip() if found else None
 
 
 def _duration(seconds: float) -> str:

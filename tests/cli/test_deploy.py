@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedmr_med.cli.deploy import app
-from fedmr_med.errors import ConfigError
+from fedmr_med.deploy.acts import ACTS_FILE
 from tests.deploy.conftest import PROJECT, SITE, provisioned
 from tests.helpers import REPOSITORY
 
@@ -27,10 +27,32 @@ def test_provision_prints_where_the_kits_are(tmp_path: Path) -> None:
     assert (Path(content["folder"]) / "msk" / "startup" / "start.sh").exists()
 
 
-def test_a_chain_this_kit_does_not_know(provisioned: Path) -> None:
-    kit = str(provisioned / "lead@example.org")
-    with pytest.raises(ConfigError, match="has not submitted"):
-        CliRunner().invoke(app, ["resume", "abc", "--kit", kit], catch_exceptions=False)
+def test_the_coordinators_acts_are_a_journal(tmp_path: Path) -> None:
+    (tmp_path / "project.yml").write_text(PROJECT)
+    (tmp_path / "sites" / "msk").mkdir(parents=True)
+    (tmp_path / "sites" / "msk" / "site.yaml").write_text(SITE)
+    options = [
+        "--project",
+        str(tmp_path / "project.yml"),
+        "--sites",
+        str(tmp_path / "sites"),
+        "-w",
+        str(tmp_path / "ws"),
+    ]
+    run("provision", *options)
+    run("renew", *options, "msk")
+    lines = run("log", str(tmp_path / "ws")).splitlines()
+    assert [line.split()[2] for line in lines] == ["provision:", "provision:", "renew:"]
+    assert "participants ['msk']" in lines[-1]
+    path = tmp_path / "ws" / ACTS_FILE
+    path.write_text(path.read_text().replace('"kits": "prod_01"', '"kits": "prod_09"', 1))
+    assert "NOT INTACT" in run("log", str(tmp_path / "ws"), code=1)
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result.stdout
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 
 from fedmr_med.config import load_job
 from fedmr_med.deploy import chain as chains
-from fedmr_med.deploy.session import Session
+from fedmr_med.deploy.session import JobInfo, Session
 from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.isic import isic_job
 from tests.helpers import REPOSITORY
@@ -56,9 +56,26 @@ def test_an_unknown_hospital_or_folder_is_refused(tmp_path: Path) -> None:
         chains.stage(tmp_path, tmp_path / "b")
 
 
-def test_a_chain_nobody_submitted(provisioned: Path) -> None:
-    with pytest.raises(ConfigError, match="has not submitted the chain 'abc'"):
-        chains.jobs(provisioned / "lead@example.org", "abc")
+def test_fewer_hospitals_than_the_quorum_lower_it(tmp_path: Path) -> None:
+    staged = chains.stage(REPOSITORY / "jobs" / "isic_fedmr", tmp_path / "staged", sites=("bcn", "msk"))
+    assert json.loads((staged / "meta.json").read_text())["min_clients"] == 2
+    job = load_job(staged / "app" / "config" / "fedmr.yaml")
+    assert job.federation.min_sites == 2
+    assert job.demo == isic_job("fedmr").demo
+
+
+def test_a_follow_up_names_its_chain_where_the_server_lists_it(tmp_path: Path) -> None:
+    source = REPOSITORY / "jobs" / "isic_fedmr"
+    staged = chains.stage(source, tmp_path / "staged", adapt=lambda job: job.model_copy(update={"chain": "abc"}))
+    meta = json.loads((staged / "meta.json").read_text()) | {
+        "job_id": "j2",
+        "submitter_name": "lead",
+        "status": "RUNNING",
+    }
+    info = JobInfo.of(meta)
+    assert (info.job, info.chain, info.owner) == ("j2", "abc", "lead")
+    assert "server" not in info.sites
+    assert JobInfo.of(meta | {"custom_props": None}).chain == "j2"
 
 
 def test_a_hospitals_kit_is_not_a_persons(provisioned: Path) -> None:

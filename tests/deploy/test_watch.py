@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedmr_med.deploy.session import JobState, ServerLostError
+from fedmr_med.deploy.session import JobInfo, JobState, ServerLostError
 from fedmr_med.deploy.watch import Watcher, progress_line
 from fedmr_med.errors import DeployError
 from fedmr_med.files import write_text
@@ -19,6 +19,14 @@ GHOST = JobState("RUNNING", alive=False)
 RESTARTED = JobState("RUNNING", alive=False, restarted=True)
 
 
+def info(job: str, owner: str = "lead@example.org") -> JobInfo:
+    return JobInfo(job, "job1", "isic", owner, "2026-11-17T18:00:00", "RUNNING", tuple("abcdef"), 4)
+
+
+# Another person's job that names the chain.
+FOREIGN = (info("foreign", "eve@example.org"),)
+
+
 class Script:
     """A server that says what it is told to say, one answer per look."""
 
@@ -27,6 +35,8 @@ class Script:
         self.answers = answers
         self.rounds = rounds or []
         self.submitted: list[Path] = []
+        self.address = "fl.example.org:8002"
+        self.connected = tuple("abcdef")
 
     def state(self, job: str) -> JobState:
         answer = self.answers.pop(0)
@@ -37,8 +47,15 @@ class Script:
     def progress(self, job: str) -> dict | None:
         return progress(self.rounds.pop(0)) if self.rounds else None
 
+    def jobs(self) -> tuple[JobInfo, ...]:
+        mine = [info(f"job{number + 1}") for number in range(len(self.submitted) + 1)]
+        return (mine[0], *FOREIGN, *mine[1:])
+
+    def server_log(self, job: str) -> str:
+        return "2026-11-17 18:00:00 - ERROR - [run=job1] - System Panic: Round 1 has 2 usable replies."
+
     def hospitals(self) -> tuple[str, ...]:
-        return tuple("abcdef")
+        return self.connected
 
     def submit(self, folder: Path) -> str:
         self.submitted.append(folder)
@@ -59,7 +76,6 @@ def progress(round_number: int, **changes: object) -> dict:
 
 def watch(tmp_path: Path, answers: list, *, resume: bool = True, rounds: list[int] | None = None) -> tuple:
     folder = tmp_path / "chains" / "job1"
-    write_text(folder / "jobs.json", '["job1"]')
     write_text(folder / "job" / "isic" / "meta.json", json.dumps({"deploy_map": {"app": ["server"]}}))
     write_text(folder / "job" / "isic" / "app" / "config" / "fedmr.yaml", dump_yaml(isic_job("fedmr")))
     script, said = Script(tmp_path, answers, rounds), []
@@ -73,11 +89,18 @@ def test_a_job_that_completes(tmp_path: Path) -> None:
     assert said == ["job job1: running", progress_line(progress(1))], "a line is said once"
 
 
+def test_a_job_short_of_hospitals_says_which(tmp_path: Path) -> None:
+    script, said = Script(tmp_path, [JobState("SUBMITTED", alive=True), DONE]), []
+    script.connected = ("a", "c")
+    Watcher(script, "job1", said.append, poll=0.0, patience=5).run(resume=False)
+    assert said == ["job job1: needs 4 hospitals, connected 2: a, c; not connected: b, d, e, f"]
+
+
 def test_a_failed_job_is_resumed_until_the_chain_is_complete(tmp_path: Path) -> None:
     watched, said, script = watch(tmp_path, [FAILED, RUNNING, FAILED, DONE])
     assert watched.jobs == ("job1", "job2", "job3")
     assert len(script.submitted) == 2
-    assert any("bcn: BYOC not permitted" in line for line in said)
+    assert any("bcn: BYOC not permitted; Round 1 has 2 usable replies" in line for line in said)
 
 
 def test_a_job_under_which_the_server_was_restarted_is_resumed(tmp_path: Path) -> None:
@@ -123,7 +146,6 @@ def test_jobs_that_make_progress_are_resumed_as_often_as_needed(tmp_path: Path) 
 def test_a_server_that_never_comes_back_ends_the_watch(tmp_path: Path) -> None:
 
     script = Script(tmp_path, [ServerLostError("gone")] * 10**6)
-    write_text(tmp_path / "chains" / "job1" / "jobs.json", '["job1"]')
     with pytest.raises(ServerLostError):
         Watcher(script, "job1", lambda line: None, poll=0.0, patience=0.2).run(resume=True)
 

@@ -27,6 +27,7 @@ from fedmr_med.jobs.folder import write_job
 from tests.helpers import REPOSITORY
 
 SERVER, LEAD, ADMIN = "server", "lead@coordinator.org", "admin@coordinator.org"
+OTHER = "lead@other.org"
 PATIENCE = 400
 FEDMR_MED = (sys.executable, "-c", "from fedmr_med.cli import main; main()")
 
@@ -49,6 +50,7 @@ class Federation:
         project["participants"] = [
             entry for entry in project["participants"] if entry["type"] != "client" or entry["name"] in sites
         ]
+        project["participants"].append({"name": OTHER, "type": "admin", "org": "other", "role": "lead"})
         write_text(folder / "project.yml", yaml.safe_dump(project))
         self.kits = provision(folder / "project.yml", folder / "workspace", folder / "sites", port=self.port)
         self._renewed: dict[str, Path] = {}
@@ -157,9 +159,9 @@ class Federation:
         folder = self.write_job(job, sites=sites)
         return str(json.loads(self.cli("deploy", "submit", str(folder), "--json", *options).stdout)["chain"])
 
-    def watching(self, chain: str, *options: str) -> subprocess.Popen[str]:
+    def watching(self, chain: str, *options: str, kit: str = LEAD) -> subprocess.Popen[str]:
         """Start to watch a chain in the background."""
-        command = [*FEDMR_MED, "deploy", "watch", chain, "--json", *options, "--kit", str(self.kit(LEAD))]
+        command = [*FEDMR_MED, "deploy", "watch", chain, "--json", *options, "--kit", str(self.kit(kit))]
         log = (self.folder / f"watch-{chain}.log").open("ab")
         watcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         self._watchers.append(watcher)
