@@ -137,6 +137,25 @@ class ServerConfig(Strict):
         return self
 
 
+class HeadConfig(Strict):
+    """The closed-form head: a classifier solved from the sites' class statistics, see :mod:`fedmr_med.head`.
+
+    It scores and leaves with the model, and is never trained further.
+
+    Attributes:
+        exchange: ``none``; ``last``: one exchange after the last round; k: after every k-th round and the last. None
+            takes the method's own: ``last`` for anchored FedMR, whose sites share class sums anyway.
+        prior: ``uniform`` for balanced accuracy, ``counts`` for accuracy on data like the training data.
+        shrinkage: of the covariance; None chooses it on training images that the sites set aside.
+        held_out: share of the training images of a class to set aside for that.
+    """
+
+    exchange: Literal["none", "last"] | Annotated[int, Field(ge=1)] | None = None
+    prior: Literal["uniform", "counts"] = "uniform"
+    shrinkage: float | None = Field(None, ge=0, le=1)
+    held_out: float = Field(0.15, gt=0, le=0.5)
+
+
 class FederationConfig(Strict):
     """How the sites take part.
 
@@ -186,6 +205,7 @@ class JobConfig(Strict):
     loss: LossConfig = LossConfig()
     train: TrainConfig
     federation: FederationConfig
+    head: HeadConfig = HeadConfig()
     seed: int = Field(0, ge=0, lt=2**63)
     policy: SitePolicy = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="per_class")
     chain: str | None = Field(None, pattern=f"^{NAME_PATTERN}$", max_length=100)

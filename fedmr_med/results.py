@@ -109,19 +109,42 @@ class RoundRecord(Strict):
     seconds: float = 0.0
 
 
+class HeadRecord(Strict):
+    """A closed-form head.
+
+    Attributes:
+        round: completed rounds of the model that made the features.
+        shrinkage, prior: of the head.
+        sites: the sites whose statistics it is made of.
+        classes: the classes it knows.
+        bytes_up: size of the statistics that all sites sent.
+        evaluation: the model with this head.
+    """
+
+    round: int
+    shrinkage: float
+    prior: str
+    sites: tuple[str, ...]
+    classes: tuple[str, ...]
+    bytes_up: int
+    evaluation: Evaluation | None = None
+
+
 class Best(Strict):
-    """The best global model so far: completed rounds and pooled balanced accuracy."""
+    """The best global model so far: completed rounds, pooled balanced accuracy, and whether with a closed-form head."""
 
     round: int
     balanced_accuracy: float
+    head: bool = False
 
 
 class History(Strict):
-    """All rounds and evaluations of a chain, and the best model."""
+    """All rounds and evaluations of a chain, the best model, and the last closed-form head."""
 
     rounds: tuple[RoundRecord, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     best: Best | None = None
+    head: HeadRecord | None = None
 
     def with_evaluation(self, evaluation: Evaluation) -> "History":
         """Add an evaluation; it becomes the best if its pooled balanced accuracy is higher than all before."""
@@ -129,11 +152,18 @@ class History(Strict):
         if evaluation.pooled and (best is None or evaluation.pooled.balanced_accuracy > best.balanced_accuracy):
             best = Best(round=evaluation.round, balanced_accuracy=evaluation.pooled.balanced_accuracy)
         others = tuple(e for e in self.evaluations if e.round != evaluation.round)
-        return History(rounds=self.rounds, evaluations=(*others, evaluation), best=best)
+        return self.model_copy(update={"evaluations": (*others, evaluation), "best": best})
+
+    def with_head(self, record: HeadRecord) -> "History":
+        """Put down a head; scored, it becomes the best if its pooled balanced accuracy is higher than all before."""
+        best, pooled = self.best, record.evaluation.pooled if record.evaluation else None
+        if pooled and (best is None or pooled.balanced_accuracy > best.balanced_accuracy):
+            best = Best(round=record.round, balanced_accuracy=pooled.balanced_accuracy, head=True)
+        return self.model_copy(update={"head": record, "best": best})
 
     def with_round(self, record: RoundRecord) -> "History":
         """Add a round."""
-        return History(rounds=(*self.rounds, record), evaluations=self.evaluations, best=self.best)
+        return self.model_copy(update={"rounds": (*self.rounds, record)})
 
 
 class RunSetup(Strict):
@@ -216,6 +246,7 @@ class RunResult(RunSetup):
             rounds of the one with the best accuracy.
         last_accuracy, last5_accuracy: of the last round, and the mean of the last five.
         best: the model that is kept as the best.
+        head_accuracy, head_balanced_accuracy: of the final model with its closed-form head.
         engine_ms_per_task: what the runner itself cost per task, in milliseconds.
         kept_bytes: what the site with the most keeps from round to round.
         history: the whole history of a chain.
@@ -229,6 +260,8 @@ class RunResult(RunSetup):
     last_accuracy: float | None = None
     last5_accuracy: float | None = None
     best: Best | None = None
+    head_accuracy: float | None = None
+    head_balanced_accuracy: float | None = None
     engine_ms_per_task: float | None = None
     kept_bytes: int | None = None
     history: Omitted[History] = None
@@ -248,6 +281,7 @@ class RunResult(RunSetup):
         scores = {e.round: e.pooled for e in history.evaluations if e.pooled}
         rounds = tuple(RoundResult.of(record, scores.get(record.round)) for record in history.rounds)
         accuracies = [r.accuracy for r in rounds if r.accuracy is not None]
+        head = history.head.evaluation.pooled if history.head and history.head.evaluation else None
         best_round = max(scores, key=lambda number: scores[number].accuracy, default=None)
         content = setup.model_dump() | {
             "rounds": rounds,
@@ -257,6 +291,8 @@ class RunResult(RunSetup):
             "last_accuracy": rounds[-1].accuracy if rounds else None,
             "last5_accuracy": _mean(accuracies[-5:]) if accuracies else None,
             "best": history.best,
+            "head_accuracy": head.accuracy if head else None,
+            "head_balanced_accuracy": head.balanced_accuracy if head else None,
             "engine_ms_per_task": engine_ms_per_task,
             "kept_bytes": kept_bytes,
             "history": history if whole else None,

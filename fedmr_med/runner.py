@@ -28,12 +28,14 @@ from fedmr_med.report.lines import refused_line
 from fedmr_med.server.aggregation import evaluation
 from fedmr_med.server.chain import Chain
 from fedmr_med.server.collect import ReplyCollector
+from fedmr_med.server.head import HeadCollector, head_exchange, scored_head, wants_head, with_head
 from fedmr_med.server.sampling import draw_sites
 from fedmr_med.server.state import GlobalState, train_task
 from fedmr_med.site.hospital import Hospital, open_data
 from fedmr_med.site.training import evaluate
 from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.codec import decode_task, encode_reply, encode_task
+from fedmr_med.wire.statistics import encode_statistics
 
 SERVER, CLIENT_STATE = "server", "client_state"
 
@@ -47,7 +49,8 @@ class Costs:
     Attributes:
         tasks: train tasks answered.
         wall: time in all.
-        spent: time of ``train``: local training, ``prototypes``: the pass for class sums, ``score``: scoring models.
+        spent: time of ``train``: local training, ``prototypes`` and
+            ``head``: the passes for class sums and for the head, ``score``: scoring models.
     """
 
     tasks: int = 0
@@ -111,8 +114,11 @@ class Federation:
                 if self._test_batches is not None or state.round == self.job.federation.rounds:
                     state = self._scored(state)
                 self._chain.save(state)
+                state = self._with_head(state)
                 self.costs.wall += time.perf_counter() - started
                 after_round(state)
+            # A run that was stopped between its last round and its head has no round left to make it in.
+            state = self._with_head(state)
         finally:
             self._chain.close()
         return state
@@ -139,15 +145,37 @@ class Federation:
 
     def _scored(self, state: GlobalState) -> GlobalState:
         """Add the scores of the model in ``state`` to its history."""
+        return state.scored(state.history.with_evaluation(evaluation(state.round, self._scores(state))))
+
+    def _with_head(self, state: GlobalState) -> GlobalState:
+        """Make, score and keep the closed-form head, where one is due."""
+        if not wants_head(self.job, head_exchange(self.job), state):
+            return state
+        collector = HeadCollector(self.job, state)
+        task = train_task(state, self.job, self._chain_id)
+        started = time.perf_counter()
+        for name in sorted(self.sites):
+            with _work_of(name):
+                reply = self._hospital(name).head_statistics(task)
+            collector.offer(name, encode_statistics(reply))
+        made = collector.close()
+        self.costs.spent["head"] += time.perf_counter() - started
+        if made is None:
+            return state
+        state = scored_head(made, self._scores(with_head(made)))
+        self._chain.save(state)
+        return state
+
+    def _scores(self, state: GlobalState) -> dict[str, Scores]:
+        """Score the model of ``state`` at the server, or at all sites."""
         started = time.perf_counter()
         if self._test_batches is None:
             results = self._site_scores(state)
         else:
             models.load_arrays(self._network, state.model)
-            confusion = evaluate(self._network, self._test_batches, self.job.task.num_classes)
-            results = {SERVER: scores(confusion)}
+            results = {SERVER: scores(evaluate(self._network, self._test_batches, self.job.task.num_classes))}
         self.costs.spent["score"] += time.perf_counter() - started
-        return state.scored(state.history.with_evaluation(evaluation(state.round, results)))
+        return results
 
     def _site_scores(self, state: GlobalState) -> dict[str, Scores]:
         task = train_task(state, self.job, self._chain_id)

@@ -18,6 +18,7 @@ class Row:
         best, last, last5: accuracy of the best round, the last, and the mean of the last five; None if no run was
             scored.
         balanced: balanced accuracy of the best round.
+        head: accuracy of the last model with its closed-form head; None where no head was made.
         seconds: wall time of a round.
         megabytes: sent and received by all clients in a round, 10^6 bytes.
         errors: why runs failed.
@@ -29,6 +30,7 @@ class Row:
     last: Spread | None = None
     last5: Spread | None = None
     balanced: Spread | None = None
+    head: Spread | None = None
     seconds: float = 0.0
     megabytes: float = 0.0
     errors: tuple[str, ...] = ()
@@ -53,6 +55,7 @@ def _row(label: str, runs: list[RunResult]) -> Row:
         last=_spread(good, lambda run: run.last_accuracy),
         last5=_spread(good, lambda run: run.last5_accuracy),
         balanced=_spread(good, lambda run: run.best_balanced_accuracy),
+        head=_spread(good, lambda run: run.head_accuracy),
         seconds=fmean(round_.seconds for round_ in rounds),
         megabytes=fmean((round_.bytes_up + round_.bytes_down) / 1e6 for round_ in rounds),
         errors=errors,

@@ -20,7 +20,7 @@ from fedmr_med import faults
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.flare import context
-from fedmr_med.flare.messages import decode_validation, encode_task, to_message
+from fedmr_med.flare.messages import TASK_HEAD, decode_validation, encode_task, to_message
 from fedmr_med.metrics import Scores
 from fedmr_med.process import set_threads
 from fedmr_med.report.lines import refused_line, site_line
@@ -28,6 +28,7 @@ from fedmr_med.report.summary import print_summary
 from fedmr_med.server.aggregation import evaluation
 from fedmr_med.server.chain import Chain
 from fedmr_med.server.collect import ReplyCollector
+from fedmr_med.server.head import HeadCollector, head_exchange, scored_head, wants_head, with_head
 from fedmr_med.server.sampling import draw_sites
 from fedmr_med.server.state import GlobalState, train_task
 
@@ -73,7 +74,7 @@ class FedMRController(Controller):
                 state = self._run_round(state, abort_signal, fl_ctx)
             if abort_signal.triggered:
                 return
-            state = self._score_final_model(state, abort_signal, fl_ctx)
+            state = self._finish(state, abort_signal, fl_ctx)
         except FedMRError as e:
             self.system_panic(str(e), fl_ctx)
             return
@@ -106,8 +107,7 @@ class FedMRController(Controller):
 
     def _run_round(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> GlobalState:
         """Send the task to this round's sites, collect their replies, and write the new state down."""
-        job, chain = self._job, self._chain
-        assert chain is not None
+        job = self._job
         connected = _connected(fl_ctx)
         # FLARE forgets a site that died; FedDyn and FedDC still count what it contributed.
         self._collector = collector = ReplyCollector(job, state, num_sites=len({*connected, *state.accepted}))
@@ -122,23 +122,51 @@ class FedMRController(Controller):
         self._ask(AppConstants.TASK_TRAIN, state, targets, take, lambda: collector.has_quorum, abort_signal, fl_ctx)
         if abort_signal.triggered:
             return state
-        self._state = state = collector.close()
-        chain.save(state)
-        chain.write_results(state)
+        state = self._keep(collector.close())
         self.fire_event(AppEventType.ROUND_DONE, fl_ctx)
-        return state
+        return state if state.round >= job.federation.rounds else self._exchange_head(state, abort_signal, fl_ctx)
 
-    def _score_final_model(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> GlobalState:
-        """The rounds score each model they start from; this scores the one the last round made."""
-        chain = self._chain
-        assert chain is not None
+    def _finish(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> GlobalState:
+        """Score the model that the last round made, since rounds score what they start from, and make its head."""
+        scores = self._site_scores(state, abort_signal, fl_ctx)
+        if abort_signal.triggered:
+            return state
+        state = self._keep(state.scored(state.history.with_evaluation(evaluation(state.round, scores))))
+        return self._exchange_head(state, abort_signal, fl_ctx)
+
+    def _exchange_head(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> GlobalState:
+        """Make and score the closed-form head, where one is due."""
+        if not wants_head(self._job, head_exchange(self._job), state):
+            return state
+        collector = HeadCollector(self._job, state)
+
+        def take(client_task: ClientTask, fl_ctx: FLContext) -> None:
+            site = client_task.client.name
+            try:
+                _check_code(client_task.result)
+                collector.offer(site, to_message(client_task.result))
+            except WireError as e:
+                self.log_warning(fl_ctx, f"{site} has no part in the closed-form head: {e}", fire_event=False)
+            client_task.result = None
+
+        sites, needed = _connected(fl_ctx), self._job.federation.min_sites
+        self._ask(TASK_HEAD, state, sites, take, lambda: collector.answered >= needed, abort_signal, fl_ctx)
+        made = None if abort_signal.triggered else collector.close()
+        if made is None:
+            return state
+        scores = self._site_scores(with_head(made), abort_signal, fl_ctx)
+        return state if abort_signal.triggered else self._keep(scored_head(made, scores))
+
+    def _site_scores(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> dict[str, Scores]:
+        """Let all sites score the model of ``state``."""
         answered: set[str] = set()
         scores: dict[str, Scores] = {}
 
         def take(client_task: ClientTask, fl_ctx: FLContext) -> None:
             site = client_task.client.name
             try:
-                score = self._decoded_scores(client_task.result)
+                _check_code(client_task.result)
+                score = decode_validation(client_task.result, self._job.task.num_classes)
             except WireError as e:
                 self.log_warning(fl_ctx, f"{site} did not score the final model: {e}", fire_event=False)
                 return
@@ -146,21 +174,17 @@ class FedMRController(Controller):
             if score is not None:
                 scores[site] = score
 
-        needed = self._job.federation.min_sites
-        self._ask(
-            AppConstants.TASK_VALIDATION,
-            state,
-            _connected(fl_ctx),
-            take,
-            lambda: len(answered) >= needed,
-            abort_signal,
-            fl_ctx,
-        )
-        if abort_signal.triggered:
-            return state
-        self._state = state = state.scored(state.history.with_evaluation(evaluation(state.round, scores)))
-        chain.save(state)
-        chain.write_results(state)
+        sites, needed = _connected(fl_ctx), self._job.federation.min_sites
+        validate = AppConstants.TASK_VALIDATION
+        self._ask(validate, state, sites, take, lambda: len(answered) >= needed, abort_signal, fl_ctx)
+        return scores
+
+    def _keep(self, state: GlobalState) -> GlobalState:
+        """Write a state down, and remember it."""
+        assert self._chain is not None
+        self._chain.save(state)
+        self._chain.write_results(state)
+        self._state = state
         return state
 
     def _ask(
@@ -222,11 +246,6 @@ class FedMRController(Controller):
             return
         self.log_info(fl_ctx, site_line(reply, self._job), fire_event=False)
 
-    def _decoded_scores(self, result: Shareable) -> Scores | None:
-        if result.get_return_code() != ReturnCode.OK:
-            raise WireError(f"return code {result.get_return_code()}")
-        return decode_validation(result, self._job.task.num_classes)
-
     def _progress(self, fl_ctx: FLContext) -> dict[str, Any]:
         """Return round, sites in and out, metric and time left, as plain values."""
         state, collector, rounds = self._state, self._collector, self._job.federation.rounds
@@ -243,6 +262,12 @@ class FedMRController(Controller):
             "balanced_accuracy": scored[-1].balanced_accuracy if scored else None,
             "seconds_left": (rounds - state.round) * sum(seconds) / len(seconds) if seconds else None,
         }
+
+
+def _check_code(result: Shareable) -> None:
+    """Raise WireError unless a site could answer."""
+    if result.get_return_code() != ReturnCode.OK:
+        raise WireError(f"it answered {result.get_return_code()}")
 
 
 def _connected(fl_ctx: FLContext) -> list[str]:

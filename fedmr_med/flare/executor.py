@@ -25,7 +25,7 @@ DEMO_BANNER = "DEMO: no images were given, so generated pictures stand in for th
 
 
 class FedMRExecutor(Executor):
-    """Answers ``train`` and ``validate``; ``submit_model`` only where the site allows it.
+    """Answers ``train``, ``validate`` and ``head``; ``submit_model`` only where the site allows it.
 
     Args:
         hospital: the site at work; None opens it from the site's own settings on the first task.
@@ -42,6 +42,7 @@ class FedMRExecutor(Executor):
         answers = {
             AppConstants.TASK_TRAIN: self._train,
             AppConstants.TASK_VALIDATION: self._validate,
+            messages.TASK_HEAD: self._head,
             AppConstants.TASK_SUBMIT_MODEL: self._submit_model,
         }
         if task_name not in answers:
@@ -77,6 +78,10 @@ class FedMRExecutor(Executor):
     def _validate(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         task = messages.decode_task(shareable)
         return messages.encode_validation(self._open(fl_ctx).validate(task))
+
+    def _head(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        task = messages.decode_task(shareable)
+        return messages.encode_statistics(self._open(fl_ctx).head_statistics(task))
 
     def _submit_model(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         return messages.encode_model(self._open(fl_ctx).trained_model())

@@ -14,9 +14,12 @@ from nvflare.apis.shareable import Shareable
 from fedmr_med.arrays import Arrays
 from fedmr_med.errors import WireError
 from fedmr_med.metrics import Scores
-from fedmr_med.wire import codec
+from fedmr_med.wire import codec, statistics
 from fedmr_med.wire.codec import MODEL, SCORES, Message
 from fedmr_med.wire.messages import SiteReply, TrainTask
+from fedmr_med.wire.statistics import HeadReply
+
+TASK_HEAD = "head"
 
 
 def to_shareable(message: Message) -> Shareable:
@@ -54,6 +57,17 @@ def encode_reply(reply: SiteReply, *, halved: Collection[str] = ()) -> Shareable
 def decode_reply(shareable: Shareable, site: str, *, num_classes: int, feature_size: int) -> SiteReply:
     """Decode a site's reply; raise WireError if it does not have the agreed form."""
     return codec.decode_reply(to_message(shareable), site, num_classes=num_classes, feature_size=feature_size)
+
+
+def encode_statistics(reply: HeadReply) -> Shareable:
+    """Encode the answer to a head task."""
+    return to_shareable(statistics.encode_statistics(reply))
+
+
+def decode_statistics(shareable: Shareable, site: str, *, num_classes: int, feature_size: int) -> HeadReply:
+    """Decode the answer to a head task; raise WireError if it does not have the agreed form."""
+    message = to_message(shareable)
+    return statistics.decode_statistics(message, site, num_classes=num_classes, feature_size=feature_size)
 
 
 def encode_validation(scores: Scores | None) -> Shareable:

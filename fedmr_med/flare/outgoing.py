@@ -20,7 +20,7 @@ from fedmr_med.flare import context, messages
 from fedmr_med.flare.approval import require_approval
 from fedmr_med.network import reply_form
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.release import permitted, permitted_scores
+from fedmr_med.privacy.release import permitted, permitted_scores, permitted_statistics
 from fedmr_med.wire.form import ReplyForm
 
 # FLARE writes these on the way out: which task this answers, and the server's own cookies sent back.
@@ -83,6 +83,10 @@ def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -
     if task == AppConstants.TASK_VALIDATION:
         scores = messages.decode_validation(reply, len(form.class_names))
         return messages.encode_validation(permitted_scores(scores, policy))
+    if task == messages.TASK_HEAD:
+        classes, size = len(form.class_names), form.feature_size
+        statistics = messages.decode_statistics(reply, site="", num_classes=classes, feature_size=size)
+        return messages.encode_statistics(permitted_statistics(statistics, policy, form.class_names))
     if task == AppConstants.TASK_SUBMIT_MODEL and policy.allow_submit_model:
         model = messages.decode_model(reply)
         form.check_model(model)

@@ -58,7 +58,7 @@ _CLIENT = {
     "format_version": 2,
     "executors": [
         {
-            "tasks": ["train", "validate", "submit_model"],
+            "tasks": ["train", "validate", "head", "submit_model"],
             "executor": {"path": "fedmr_med.flare.executor.FedMRExecutor", "args": {}},
         }
     ],

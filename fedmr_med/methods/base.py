@@ -7,7 +7,7 @@ FLARE is not known.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -182,6 +182,11 @@ class Method:
     def server_optimizer(self) -> ServerConfig:
         """The server's optimiser where the job names none."""
         return ServerConfig()
+
+    @property
+    def head_exchange(self) -> Literal["none", "last"]:
+        """When sites are asked for the statistics of a closed-form head, where the job does not say."""
+        return "none"
 
     def adapt(self, network: Network) -> Network:
         """Return the network to train, made from the job's; the same on the server and at every site."""

@@ -5,6 +5,8 @@ prototypes that they need are made by the aggregation from what the sites agree 
 printed method on FedAvg's server; ``variant: anchored``, the default, has slowly moving prototypes and server momentum.
 """
 
+from typing import Literal
+
 from fedmr_med.config import ServerConfig
 from fedmr_med.methods.base import Method, register
 from fedmr_med.methods.reshaping import ReshapingOptions, Variant
@@ -39,3 +41,8 @@ class FedMR(Method):
     def variant(self) -> str:
         """``anchored`` or ``paper``."""
         return self.options.variant
+
+    @property
+    def head_exchange(self) -> Literal["none", "last"]:
+        """Once, after the last round, with anchors: the sites share class sums anyway."""
+        return "last" if self.options.variant == "anchored" else "none"

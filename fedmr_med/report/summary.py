@@ -28,6 +28,9 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
         scores_table(history),
         sites_table(history),
     ]
+    if history.head and history.head.evaluation and history.head.evaluation.pooled:
+        score = history.head.evaluation.pooled.balanced_accuracy
+        parts.append(Text(f"with a closed-form head from {len(history.head.sites)} sites' statistics: {score:.3f}"))
     if history.best:
         parts.append(Text(f"best model: after round {history.best.round}, {history.best.balanced_accuracy:.3f}"))
     parts += [Text(f"checkpoint: {checkpoint}"), Text(f"results:    {checkpoint.parent / 'results.json'}")]

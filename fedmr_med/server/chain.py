@@ -10,6 +10,7 @@ from fedmr_med.files import locked
 from fedmr_med.model_file import save_model
 from fedmr_med.results import RunResult, RunResults, RunSetup, write_result
 from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint
+from fedmr_med.server.head import with_head
 from fedmr_med.server.state import GlobalState, initial_state
 
 CHECKPOINT, BEST_MODEL, RESULTS = "checkpoint.pt", "best_model.pt", "results.json"
@@ -68,13 +69,14 @@ class Chain:
         best = state.history.best
         # A model is scored in the round after the one that made it, so the best may be the previous one.
         for candidate in (self._previous, state):
-            if best and candidate and candidate.round == best.round:
+            if best and candidate and candidate.round == best.round and (not best.head or candidate.head):
                 save_model(
                     self.folder / BEST_MODEL,
-                    candidate.model,
+                    with_head(candidate).model if best.head else candidate.model,
                     self._job,
                     round_number=best.round,
                     balanced_accuracy=best.balanced_accuracy,
+                    closed_form_head=best.head,
                 )
         save_checkpoint(self.checkpoint, state, self._job)
         self._previous = state

@@ -23,6 +23,7 @@ def save_checkpoint(path: Path, state: GlobalState, job: JobConfig) -> None:
         "prototypes": [state.prototypes.means, state.prototypes.available, state.prototypes.age],
         "method": as_tensors(state.method),
         "optimizer": as_tensors(state.optimizer),
+        "head": as_tensors(state.head),
         "accepted": dict(state.accepted),
         "history": state.history.model_dump_json(),
     }
@@ -48,6 +49,7 @@ def load_checkpoint(path: Path, job: JobConfig, expected: GlobalState) -> Global
             prototypes=Prototypes(*content["prototypes"]),
             method=as_arrays(content["method"]),
             optimizer=as_arrays(content["optimizer"]),
+            head=as_arrays(content["head"]),
             round=content["round"],
             accepted=content["accepted"],
             history=History.model_validate_json(content["history"]),

@@ -21,6 +21,7 @@ class GlobalState:
         prototypes: the global prototypes.
         method: state of the method's server half.
         optimizer: state of the server's optimiser.
+        head: the closed-form classifier by the names of the model's arrays; empty where there is none.
         round: completed rounds of the chain.
         accepted: the last round, from 0, in which each site's reply counted.
         history: rounds and evaluations so far.
@@ -31,6 +32,7 @@ class GlobalState:
     prototypes: Prototypes
     method: Arrays
     optimizer: Arrays = field(default_factory=dict)
+    head: Arrays = field(default_factory=dict)
     round: int = 0
     accepted: dict[str, int] = field(default_factory=dict)
     history: History = field(default_factory=History)

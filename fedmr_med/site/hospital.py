@@ -29,9 +29,11 @@ from fedmr_med.site import criterion
 from fedmr_med.site.client_state import ClientStateStore
 from fedmr_med.site.own_prototypes import OwnPrototypes
 from fedmr_med.site.received import check_model, check_task
+from fedmr_med.site.statistics import head_statistics, hold_out
 from fedmr_med.site.training import class_sums, evaluate, local_steps, train
 from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.messages import SiteReply, TrainTask
+from fedmr_med.wire.statistics import HeadReply
 
 
 def open_data(name: str, job: JobConfig, site: SiteConfig) -> SiteData:
@@ -162,6 +164,24 @@ class Hospital:
         check_model(task, self.network)
         models.load_arrays(self.network, task.model)
         return self.score()
+
+    def head_statistics(self, task: TrainTask) -> HeadReply:
+        """Make the statistics for a closed-form head that the policy allows, with the received model."""
+        names, size = self.job.task.class_names, self.job.task.num_classes
+        shared = self.policy.shareable_classes(self.counts, names)
+        if not shared.any():
+            return HeadReply(self.name, task.round)
+        check_model(task, self.network)
+        models.load_arrays(self.network, task.model)
+        held = hold_out(
+            self.data.train.labels,
+            shared,
+            fraction=self.job.head.held_out,
+            smallest=self.policy.min_class_count,
+            stream=(self.job.seed, self.name),
+        )
+        kept, held_out = head_statistics(self.network, self.prototype_batches, size, shared, held)
+        return HeadReply(self.name, task.round, kept, held_out if held.any() else None)
 
     def trained_model(self) -> Arrays:
         """Return the local model of the last round.

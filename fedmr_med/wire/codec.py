@@ -80,8 +80,8 @@ def decode_task(message: Message) -> TrainTask:
         model=_unpacked(message),
         prototypes=_prototypes(_part(message, PROTOTYPES)),
         method=_part(message, METHOD),
-        round=_number(message.meta, ROUND),
-        rounds=_number(message.meta, ROUNDS),
+        round=whole_number(message.meta, ROUND),
+        rounds=whole_number(message.meta, ROUNDS),
         chain=_chain(message.meta),
         accepted=_accepted(message.meta.get(ACCEPTED)),
         bytes=message.size,
@@ -124,15 +124,15 @@ def decode_reply(message: Message, site: str, *, num_classes: int, feature_size:
         prototypes = _class_sums(message.parts[PROTOTYPES], num_classes, feature_size)
     return SiteReply(
         site=site,
-        round=_number(message.meta, ROUND),
-        samples=_number(message.meta, SAMPLES, most=MAX_IMAGES),
+        round=whole_number(message.meta, ROUND),
+        samples=whole_number(message.meta, SAMPLES, most=MAX_IMAGES),
         model=_unpacked(message),
         prototypes=prototypes,
         payload=_part(message, METHOD),
         scores=decode_scores(message.meta.get(SCORES), num_classes),
         report=_report(message.meta.get(REPORT)),
         bytes_up=message.size,
-        bytes_down=_number(message.meta, BYTES_DOWN),
+        bytes_down=whole_number(message.meta, BYTES_DOWN),
     )
 
 
@@ -162,7 +162,7 @@ def decode_scores(content: Any, num_classes: int) -> Scores | None:
     shares = content["accuracy"], content["balanced_accuracy"]
     if not all(type(share) is float and 0 <= share <= 1 for share in shares):
         raise WireError("the scores are out of range")
-    samples = _number(content, SAMPLES, most=MAX_IMAGES)
+    samples = whole_number(content, SAMPLES, most=MAX_IMAGES)
     matrix = None if content["confusion"] is None else _confusion(content["confusion"], num_classes)
     if matrix is not None and matrix.sum() != samples:
         raise WireError(f"the confusion matrix counts {matrix.sum()} images, the scores {samples}")
@@ -243,7 +243,7 @@ def _tensor(arrays: Arrays, name: str) -> torch.Tensor:
     return torch.from_numpy(arrays[name])
 
 
-def _number(meta: Mapping[str, Any] | None, name: str, *, most: int = _MOST) -> int:
+def whole_number(meta: Mapping[str, Any] | None, name: str, *, most: int = _MOST) -> int:
     """Return a whole number from 0 to ``most``; a bool or a text is none."""
     value = (meta or {}).get(name)
     if type(value) is not int:

@@ -10,10 +10,10 @@ import pytest
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
-from fedmr_med.flare.messages import encode_reply, encode_validation
+from fedmr_med.flare.messages import encode_reply, encode_statistics, encode_validation
 from fedmr_med.server.chain import BEST_MODEL, CHECKPOINT, RESULTS, Chain
 from tests.helpers.controller import JOB_ID, ControllerAtWork
-from tests.helpers.site_at_work import full_reply
+from tests.helpers.site_at_work import full_reply, full_statistics
 from tests.helpers.small import small_job
 
 SITES = ("bcn", "msk", "vienna-dias")
@@ -98,17 +98,26 @@ def test_a_late_reply_is_named_in_the_log(at_work: ControllerAtWork, caplog: pyt
 
 
 def test_a_finished_job_leaves_its_files_and_lets_go_of_the_chain(at_work: ControllerAtWork, tmp_path: Path) -> None:
-    for site in SITES[:2]:
-        at_work.answer(site, at_work.receive(site), good())
-    for site in SITES[:2]:
-        at_work.answer(site, at_work.receive(site), encode_validation(full_reply().scores))
+    answers = {
+        "train": good,
+        "validate": lambda: encode_validation(full_reply().scores),
+        "head": lambda: encode_statistics(replace(full_statistics(), round=1)),
+    }
+    asked = []
+    for _ in ("train", "validate", "head", "validate with the head"):
+        for site in SITES[:2]:
+            task = at_work.receive(site)
+            at_work.answer(site, task, answers[task[0]]())
+        asked.append(task[0])
+    assert asked == ["train", "validate", "head", "validate"]
     at_work.thread.join(30)
     assert not at_work.panics.reasons
     chain = tmp_path / "chains" / JOB_ID
     for name in (CHECKPOINT, BEST_MODEL, RESULTS):
         assert (chain / name).read_bytes() == (tmp_path / JOB_ID / name).read_bytes()
     resumed = Chain(chain, JOB)
-    assert resumed.open(patience=0).round == 1
+    state = resumed.open(patience=0)
+    assert (state.round, state.history.head.sites) == (1, ("bcn", "msk"))
     resumed.close()
 
 

@@ -27,6 +27,7 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.schema import dump_yaml
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.messages import SiteReply
+from fedmr_med.wire.statistics import HeadReply
 from tests.helpers.small import initial_state, small_hospital, small_job, task_for
 
 SITE, JOB = "vienna-dias", "5ca1ab1e"
@@ -91,7 +92,7 @@ class SiteAtWork:
         for item in site_filters:
             self.scope.add_task_result_filter(item, FilterKey.OUT)
         router = TaskRouter()
-        router.add_executor(["train", "validate", "submit_model"], executor or FedMRExecutor())
+        router.add_executor(["train", "validate", "head", "submit_model"], executor or FedMRExecutor())
         filters = {f"{task}{FilterKey.DELIMITER}out": list(job_filters) for task in router.task_table}
         config = ClientRunnerConfig(router, {}, filters)
         self.runner = ClientRunner({}, config, JOB, self.engine)
@@ -133,6 +134,15 @@ def full_reply() -> SiteReply:
         return small_hospital(SITE, job, Path(folder), policy).train(task_for(initial_state(job), job))
 
 
+@cache
+def full_statistics() -> HeadReply:
+    """Return real statistics for a head of every class; made once."""
+    job = small_job()
+    policy = SitePolicy(share_prototypes=True, min_class_count=1)
+    with TemporaryDirectory() as folder:
+        return small_hospital(SITE, job, Path(folder), policy).head_statistics(task_for(initial_state(job), job))
+
+
 class TalkativeExecutor(Executor):
     """An executor that ignores the policy: it shares every prototype and every figure."""
 
@@ -140,6 +150,7 @@ class TalkativeExecutor(Executor):
         answers = {
             "train": lambda: wire.encode_reply(full_reply()),
             "validate": lambda: wire.encode_validation(full_reply().scores),
+            "head": lambda: wire.encode_statistics(full_statistics()),
             "submit_model": lambda: wire.encode_model(full_reply().model),
         }
         return answers[task_name]()

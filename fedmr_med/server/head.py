@@ -1,0 +1,132 @@
+"""The server's side of a head exchange: add up the sites' statistics and solve for the classifier."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from fedmr_med import methods
+from fedmr_med.config import JobConfig
+from fedmr_med.errors import WireError
+from fedmr_med.head import HeadStatistics, choose_shrinkage, solve
+from fedmr_med.metrics import Scores
+from fedmr_med.results import HeadRecord
+from fedmr_med.server.aggregation import evaluation
+from fedmr_med.server.state import GlobalState
+from fedmr_med.wire.codec import Message
+from fedmr_med.wire.statistics import HeadReply, decode_statistics
+
+WEIGHT, BIAS = "classifier.weight", "classifier.bias"
+FALLBACK_SHRINKAGE = 0.1
+"""Where no site can set enough images aside to choose it."""
+
+
+class HeadCollector:
+    """Collects the statistics of one exchange; any thread may call it.
+
+    Args:
+        job: the job's settings.
+        state: the global state whose model makes the features.
+    """
+
+    def __init__(self, job: JobConfig, state: GlobalState):
+        self.job = job
+        self.state = state
+        self._lock = threading.Lock()
+        self._replies: dict[str, HeadReply] = {}
+
+    @property
+    def answered(self) -> int:
+        """How many sites have answered, sharing or not."""
+        with self._lock:
+            return len(self._replies)
+
+    def offer(self, site: str, message: Message) -> None:
+        """Take a site's statistics if all of them are in order.
+
+        Raises:
+            WireError: they do not count; the message is the reason.
+        """
+        with self._lock:
+            try:
+                reply = self._checked(site, message)
+            except WireError:
+                raise
+            except Exception as e:
+                # Whatever a reply does to its readers, it must not stop the other sites.
+                raise WireError(f"the statistics could not be read ({type(e).__name__})") from e
+            self._replies[site] = reply
+
+    def close(self) -> GlobalState | None:
+        """Return the state with the head of all sites; None if no site shares statistics.
+
+        Replies are added up in the order of the site names, so the head does not depend on who answered first.
+        """
+        with self._lock:
+            sharing = [reply for _, reply in sorted(self._replies.items()) if reply.kept is not None]
+            if not sharing:
+                return None
+            none = HeadStatistics.zeros(*self.state.prototypes.means.shape)
+            kept = sum((reply.kept for reply in sharing if reply.kept is not None), start=none)
+            held_out = sum((reply.held_out for reply in sharing if reply.held_out is not None), start=none)
+        settings = self.job.head
+        shrinkage = settings.shrinkage
+        if shrinkage is None:
+            choosable = kept.freedom > 0 and held_out.freedom > 0
+            shrinkage = choose_shrinkage(kept, held_out, prior=settings.prior) if choosable else FALLBACK_SHRINKAGE
+        everything = kept + held_out
+        head = solve(everything, shrinkage, settings.prior)
+        arrays = {WEIGHT: head.weight.float().numpy(), BIAS: head.bias.float().numpy()}
+        present = np.flatnonzero(everything.sums.counts.numpy() > 0)
+        record = HeadRecord(
+            round=self.state.round,
+            shrinkage=shrinkage,
+            prior=settings.prior,
+            sites=tuple(reply.site for reply in sharing),
+            classes=tuple(self.job.task.class_names[c] for c in present),
+            bytes_up=sum(reply.bytes_up for reply in sharing),
+        )
+        return replace(self.state, head=arrays, history=self.state.history.with_head(record))
+
+    def _checked(self, site: str, message: Message) -> HeadReply:
+        classes, size = self.state.prototypes.means.shape
+        reply = decode_statistics(message, site, num_classes=classes, feature_size=size)
+        if reply.round != self.state.round:
+            raise WireError(f"the statistics are for the model after round {reply.round}, not {self.state.round}")
+        if site in self._replies:
+            raise WireError("a second answer")
+        return reply
+
+
+def with_head(state: GlobalState) -> GlobalState:
+    """Return the state with the closed-form head in its model, for scoring and for what leaves; never for training."""
+    return replace(state, model={**state.model, **state.head})
+
+
+def scored_head(state: GlobalState, site_scores: Mapping[str, Scores]) -> GlobalState:
+    """Return the state with the scores of its head put down."""
+    record = state.history.head
+    assert record is not None
+    scored = record.model_copy(update={"evaluation": evaluation(state.round, site_scores)})
+    return state.scored(state.history.with_head(scored))
+
+
+def head_exchange(job: JobConfig) -> str | int:
+    """Return when the job asks for statistics: its own word, else its method's."""
+    return methods.build(job.method).head_exchange if job.head.exchange is None else job.head.exchange
+
+
+def wants_head(job: JobConfig, exchange: str | int, state: GlobalState) -> bool:
+    """Whether an exchange is due now: after the last round, or after every k-th, and not done yet.
+
+    Args:
+        job: the job's settings.
+        exchange: ``none``, ``last``, or k.
+        state: the global state.
+    """
+    done = state.history.head is not None and state.history.head.round == state.round
+    if exchange == "none" or done or WEIGHT not in state.model or BIAS not in state.model:
+        return False
+    last = state.round >= job.federation.rounds
+    return last or (isinstance(exchange, int) and state.round % exchange == 0)

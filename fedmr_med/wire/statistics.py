@@ -1,0 +1,105 @@
+"""The wire format of a head exchange: a site's answer to the task ``head``.
+
+Two parts, ``kept`` and ``held_out``, each with the shared classes' sums and counts and one within-class scatter matrix,
+of which the upper triangle travels. In float64: the head of all sites is then the head of pooled data.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fedmr_med.arrays import Arrays
+from fedmr_med.errors import WireError
+from fedmr_med.head import HeadStatistics
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.results import MAX_IMAGES
+from fedmr_med.wire.codec import ROUND, Message, whole_number
+
+KEPT, HELD_OUT = "kept", "held_out"
+_KEYS = {"classes", "counts", "sums", "scatter"}
+_FLOAT64 = np.dtype(np.float64)
+
+
+@dataclass(frozen=True)
+class HeadReply:
+    """What a site contributes to the closed-form head.
+
+    Attributes:
+        site: name of the site.
+        round: completed rounds of the model that made the features.
+        kept, held_out: statistics of its training images, and of those set aside to choose the shrinkage; None where it
+            shares none.
+        bytes_up: size of the arrays sent.
+    """
+
+    site: str
+    round: int
+    kept: HeadStatistics | None = None
+    held_out: HeadStatistics | None = None
+    bytes_up: int = 0
+
+
+def encode_statistics(reply: HeadReply) -> Message:
+    """Encode a site's statistics; what it does not share has no key in it."""
+    parts = {KEPT: reply.kept, HELD_OUT: reply.held_out}
+    return Message({name: _rows(part) for name, part in parts.items() if part is not None}, {ROUND: reply.round})
+
+
+def decode_statistics(message: Message, site: str, *, num_classes: int, feature_size: int) -> HeadReply:
+    """Decode a site's statistics.
+
+    Raises:
+        WireError: they do not have the agreed form, or hold values that no features add up to.
+    """
+    unexpected = message.parts.keys() - {KEPT, HELD_OUT}
+    if unexpected:
+        raise WireError(f"the statistics have an unexpected part {min(unexpected)!r}")
+    parts = {name: _statistics(name, rows, num_classes, feature_size) for name, rows in message.parts.items()}
+    if HELD_OUT in parts and KEPT not in parts:
+        raise WireError("held-out statistics without the others")
+    return HeadReply(
+        site, whole_number(message.meta, ROUND), parts.get(KEPT), parts.get(HELD_OUT), bytes_up=message.size
+    )
+
+
+def _rows(statistics: HeadStatistics) -> Arrays:
+    classes = statistics.sums.counts.nonzero().flatten()
+    size = len(statistics.scatter)
+    upper = torch.triu_indices(size, size)
+    return {
+        "classes": classes.numpy(),
+        "counts": statistics.sums.counts[classes].numpy(),
+        "sums": statistics.sums.sums[classes].numpy(),
+        "scatter": statistics.scatter[upper[0], upper[1]].numpy(),
+    }
+
+
+def _statistics(name: str, rows: Arrays, num_classes: int, feature_size: int) -> HeadStatistics:
+    if rows.keys() != _KEYS:
+        raise WireError(f"the {name} statistics have the keys {sorted(rows)}")
+    classes, counts, sums, scatter = rows["classes"], rows["counts"], rows["sums"], rows["scatter"]
+    if classes.dtype != np.int64 or counts.dtype != np.int64 or sums.dtype != _FLOAT64 or scatter.dtype != _FLOAT64:
+        raise WireError(f"the {name} statistics do not have the agreed types")
+    triangle = feature_size * (feature_size + 1) // 2
+    if classes.ndim != 1 or counts.shape != classes.shape or sums.shape != (len(classes), feature_size):
+        shapes = f"{sums.shape} for {classes.shape} classes and {counts.shape} counts"
+        raise WireError(f"the {name} sums have shape {shapes}")
+    if scatter.shape != (triangle,):
+        raise WireError(f"the {name} scatter has shape {scatter.shape}, not {(triangle,)}")
+    if not len(classes) or (classes < 0).any() or (classes >= num_classes).any() or (np.diff(classes) <= 0).any():
+        raise WireError(f"the {name} statistics name no class, one twice, or one that does not exist")
+    if (counts < 1).any() or (counts > MAX_IMAGES).any():
+        raise WireError(f"the {name} statistics have a count that is not between 1 and {MAX_IMAGES}")
+    if not (np.isfinite(sums).all() and np.isfinite(scatter).all()):
+        raise WireError(f"the {name} statistics have NaN or infinite values")
+    both = ClassSums.zeros(num_classes, feature_size)
+    both.sums[torch.from_numpy(classes)] = torch.from_numpy(sums)
+    both.counts[torch.from_numpy(classes)] = torch.from_numpy(counts)
+    upper = torch.triu_indices(feature_size, feature_size)
+    matrix = torch.zeros(feature_size, feature_size, dtype=torch.float64)
+    matrix[upper[0], upper[1]] = torch.from_numpy(scatter)
+    matrix = matrix + matrix.triu(1).T
+    if bool((matrix.diagonal() < 0).any()):
+        raise WireError(f"the {name} scatter has a negative variance")
+    return HeadStatistics(both, both, matrix)

@@ -1,0 +1,162 @@
+"""A head exchange with real sites: equal to pooled data, whoever holds what, and silent where the policy is."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedmr_med.config import JobConfig
+from fedmr_med.errors import WireError
+from fedmr_med.head import HeadStatistics, solve
+from fedmr_med.model_file import load_model
+from fedmr_med.models import load_arrays
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.runner import Federation
+from fedmr_med.server.chain import BEST_MODEL
+from fedmr_med.server.head import BIAS, WEIGHT, HeadCollector, wants_head, with_head
+from fedmr_med.server.state import GlobalState
+from fedmr_med.sites import DemoSource, SiteConfig
+from fedmr_med.wire.messages import TrainTask
+from fedmr_med.wire.statistics import HeadReply, encode_statistics
+from tests.helpers.small import CLOSED, OPEN, initial_state, small_hospital, small_job, task_for
+
+SITES = ("bcn", "msk", "vienna-dias")
+JOB = small_job(head={"shrinkage": 0.1})
+
+
+@pytest.fixture(scope="module")
+def state() -> GlobalState:
+    return initial_state(JOB)
+
+
+@pytest.fixture(scope="module")
+def replies(state: GlobalState, tmp_path_factory: pytest.TempPathFactory) -> dict[str, HeadReply]:
+    folder: Path = tmp_path_factory.mktemp("sites")
+    return {name: small_hospital(name, JOB, folder).head_statistics(task_for(state, JOB)) for name in SITES}
+
+
+def closed(state: GlobalState, replies: dict[str, HeadReply], job: JobConfig = JOB) -> GlobalState | None:
+    collector = HeadCollector(job, state)
+    for site, reply in replies.items():
+        collector.offer(site, encode_statistics(reply))
+    return collector.close()
+
+
+def test_the_head_is_that_of_pooled_features(state: GlobalState, replies: dict[str, HeadReply], tmp_path: Path) -> None:
+    features, labels = [], []
+    for name in SITES:
+        site = small_hospital(name, JOB, tmp_path)
+        load_arrays(site.network, state.model)
+        site.network.eval()
+        shared = torch.from_numpy(OPEN.shareable_classes(site.counts, JOB.task.class_names))
+        with torch.no_grad():
+            for images, y in site.prototype_batches.epoch("test", shuffle=False):
+                features.append(site.network(images)[0][shared[y]])
+                labels.append(y[shared[y]])
+    pooled = HeadStatistics.from_features(torch.cat(features), torch.cat(labels), 8)
+    expected = solve(pooled, 0.1)
+    made = closed(state, replies)
+    scale = float(expected.weight.abs().max())
+    np.testing.assert_allclose(made.head[WEIGHT], expected.weight.numpy(), rtol=0, atol=1e-6 * scale)
+    np.testing.assert_allclose(made.head[BIAS], expected.bias.numpy(), rtol=1e-6, atol=1e-6 * scale)
+
+
+def test_the_order_of_arrival_changes_nothing_and_the_model_stays(
+    state: GlobalState, replies: dict[str, HeadReply]
+) -> None:
+    one, other = closed(state, replies), closed(state, dict(reversed(replies.items())))
+    assert np.array_equal(one.head[WEIGHT], other.head[WEIGHT])
+    assert one.model is state.model, "the head is never fed back into training"
+    assert np.array_equal(with_head(one).model[WEIGHT], one.head[WEIGHT])
+    assert one.history.head.sites == SITES
+
+
+def test_an_opted_out_site_makes_and_sends_nothing(
+    state: GlobalState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("statistics were made at a site that shares none")
+
+    monkeypatch.setattr("fedmr_med.site.hospital.head_statistics", fail)
+    reply = small_hospital("msk", JOB, tmp_path, CLOSED).head_statistics(task_for(state, JOB))
+    message = encode_statistics(reply)
+    assert message.parts == {}
+    assert closed(state, {"msk": reply}) is None
+
+
+def test_a_class_below_the_minimum_takes_no_part(state: GlobalState, tmp_path: Path) -> None:
+    policy = SitePolicy(share_prototypes=True, min_class_count=20, share_metrics="per_class")
+    site = small_hospital("rosendahl", JOB, tmp_path, policy)
+    reply = site.head_statistics(task_for(state, JOB))
+    total = reply.kept.sums.counts.numpy() + (0 if reply.held_out is None else reply.held_out.sums.counts.numpy())
+    assert total.tolist() == np.where(site.counts >= 20, site.counts, 0).tolist()
+    assert 0 < (total > 0).sum() < (site.counts > 0).sum()
+    for part in filter(None, (reply.kept, reply.held_out)):
+        assert not ((part.sums.counts > 0) & (part.sums.counts < 20)).any(), "a part of a class leaves on its own"
+
+
+def test_answers_for_another_model_and_second_ones_are_refused(
+    state: GlobalState, replies: dict[str, HeadReply]
+) -> None:
+    collector = HeadCollector(JOB, state)
+    with pytest.raises(WireError, match="after round 3, not 0"):
+        collector.offer("bcn", encode_statistics(replace(replies["bcn"], round=3)))
+    collector.offer("bcn", encode_statistics(replies["bcn"]))
+    with pytest.raises(WireError, match="second"):
+        collector.offer("bcn", encode_statistics(replies["bcn"]))
+    assert collector.answered == 1
+
+
+def test_when_an_exchange_is_due(state: GlobalState) -> None:
+    job = small_job(federation={"rounds": 6})
+    due = {
+        exchange: [r for r in range(1, 7) if wants_head(job, exchange, replace(state, round=r))]
+        for exchange in ("none", "last", 2, 4)
+    }
+    assert due == {"none": [], "last": [6], 2: [2, 4, 6], 4: [4, 6]}
+
+
+def sites(policy: SitePolicy) -> dict[str, SiteConfig]:
+    return {
+        name: SiteConfig(data=DemoSource(source="demo", center=center), policy=policy)
+        for name, center in (("bcn", 0), ("rosendahl", 3))
+    }
+
+
+def test_the_head_leaves_with_the_best_model(tmp_path: Path) -> None:
+    policy = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="per_class")
+    state = Federation(small_job(), sites(policy), tmp_path).run()
+    record = state.history.head
+    assert record.round == 2
+    assert record.evaluation.pooled.balanced_accuracy > state.history.evaluations[-1].pooled.balanced_accuracy
+    assert state.history.best.head
+    saved = load_model(tmp_path / BEST_MODEL)
+    assert np.array_equal(saved.model[WEIGHT], state.head[WEIGHT])
+    assert not np.array_equal(saved.model[WEIGHT], state.model[WEIGHT])
+    assert saved.about["closed_form_head"] is True
+
+
+def test_a_run_that_was_stopped_before_its_head_makes_it_on_resuming(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="per_class")
+    whole = Federation(small_job(), sites(policy), tmp_path / "whole").run()
+
+    def stop(self: object, task: TrainTask) -> HeadReply:
+        raise KeyboardInterrupt
+
+    stopped = Federation(small_job(), sites(policy), tmp_path / "stopped")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("fedmr_med.site.hospital.Hospital.head_statistics", stop)
+        stopped.run()
+    resumed = Federation(small_job(), sites(policy), tmp_path / "stopped").run()
+    assert np.array_equal(resumed.head[WEIGHT], whole.head[WEIGHT])
+    assert all(np.array_equal(resumed.model[name], whole.model[name]) for name in whole.model)
+
+
+def test_without_sharing_there_is_no_head(tmp_path: Path) -> None:
+    state = Federation(small_job(), sites(SitePolicy(share_metrics="per_class")), tmp_path).run()
+    assert state.head == {}
+    assert state.history.head is None

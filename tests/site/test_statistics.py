@@ -1,0 +1,33 @@
+"""What is held out of a class to choose the shrinkage."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedmr_med.site.statistics import hold_out
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    counts=st.lists(st.integers(0, 200), min_size=2, max_size=5),
+    smallest=st.integers(1, 30),
+    fraction=st.floats(0.01, 0.5),
+    seed=st.integers(0, 5),
+)
+def test_no_part_of_a_class_is_smaller_than_may_leave(
+    counts: list[int], smallest: int, fraction: float, seed: int
+) -> None:
+    labels = np.repeat(np.arange(len(counts)), counts)
+    classes = np.array([count >= smallest for count in counts])
+    held = hold_out(labels, classes, fraction=fraction, smallest=smallest, stream=(seed, "site"))
+    for label, count in enumerate(counts):
+        aside = int(held[labels == label].sum())
+        assert aside == 0 or (classes[label] and aside >= smallest and count - aside >= smallest)
+    again = hold_out(labels, classes, fraction=fraction, smallest=smallest, stream=(seed, "site"))
+    assert np.array_equal(held, again)
+
+
+def test_a_large_class_gives_its_share() -> None:
+    labels = np.zeros(1000, dtype=np.int64)
+    held = hold_out(labels, np.array([True]), fraction=0.15, smallest=11, stream=(0, "site"))
+    assert held.sum() == 150
