@@ -154,3 +154,13 @@ def test_a_folder_that_is_no_job_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a job folder"):
         write_job(job, tmp_path, sites)
     assert files(tmp_path) == ["notes.txt"]
+
+
+def test_the_isic_job_goes_on_without_two_of_its_six_hospitals_and_not_for_ever(tmp_path: Path) -> None:
+    for name in ("isic_fedavg", "isic_fedmr"):
+        job = load_job(REPOSITORY / "jobs" / name / "app" / "config" / "fedmr.yaml")
+        for effective in (job, job.for_demo()):
+            federation = effective.federation
+            assert federation.min_sites == 4
+            assert 0 < federation.grace_seconds < federation.timeout_seconds
+        assert json.loads((REPOSITORY / "jobs" / name / "meta.json").read_text())["min_clients"] == 4
