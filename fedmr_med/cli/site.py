@@ -46,6 +46,28 @@ def check(
         raise typer.Exit(1)
 
 
+@app.command()
+def health(
+    kit: Kit = Path(),
+    out: Annotated[Path | None, typer.Option(help="Status file to write, for monitoring.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say whether the client or server of a kit is at work on this machine; exit code 1 if it needs a person."""
+    from fedmr_med.deploy.health import health as look
+    from fedmr_med.files import write_text
+
+    found = look(kit)
+    if out is not None:
+        write_text(out, json.dumps(found.as_values(), indent=1) + "\n")
+    if as_json:
+        typer.echo(json.dumps(found.as_values()))
+    else:
+        running = f"process {found.process}, since {found.since}" if found.process else "not running"
+        typer.echo(f"{'ok' if found.ok else 'NOT OK'}: {running}; {'; '.join((*found.problems, *found.warnings))}")
+    if not found.ok:
+        raise typer.Exit(1)
+
+
 @policy_app.command()
 def show(kit: Kit = Path(), as_json: Json = False) -> None:
     """Print the policy in force, and whether the running client has it."""
