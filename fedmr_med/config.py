@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.privacy.policy import Sharing
 from fedmr_med.schema import NAME_PATTERN, Strict, read_yaml, validated
 
 JOB_FILE = "fedmr.yaml"
@@ -207,7 +207,7 @@ class JobConfig(Strict):
     federation: FederationConfig
     head: HeadConfig = HeadConfig()
     seed: int = Field(0, ge=0, lt=2**63)
-    policy: SitePolicy = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="per_class")
+    policy: Sharing = Sharing(share_prototypes=True, min_class_count=1, share_metrics="per_class")
     chain: str | None = Field(None, pattern=f"^{NAME_PATTERN}$", max_length=100)
     demo: dict[str, Any] = {}
 

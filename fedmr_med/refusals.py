@@ -11,6 +11,41 @@ class NotApprovedError(PolicyError):
     """A person at the site has not approved the job yet, or has refused it."""
 
 
+FLOORS = {
+    "method": "the method",
+    "model": "the network",
+    "batch_size": "the batch size",
+    "updates": "the number of steps in a round",
+    "lr": "the learning rate",
+    "sites": "federation.min_sites",
+    "head": "the classifier that the server sent",
+    "norm": "the size of what the server sent",
+    "repeat": "a round asked again with another model",
+    "jobs_per_day": "the number of jobs in a day",
+}
+"""What a site's training floors can refuse, in words."""
+
+
+class FloorError(PolicyError):
+    """A job does not keep to a training floor of the site.
+
+    Args:
+        floor: one of :data:`FLOORS`; this word alone leaves the site.
+        reason: for the site's own log.
+    """
+
+    def __init__(self, floor: str, reason: str):
+        super().__init__(reason)
+        self.code = floor_code(floor)
+
+
+def floor_code(floor: str) -> str:
+    """Return the word for a floor that a job does not keep to."""
+    if floor not in FLOORS:
+        raise KeyError(floor)
+    return f"FEDMR_FLOOR_{floor.upper()}"
+
+
 NOT_APPROVED, POLICY, DATA = "FEDMR_NOT_APPROVED", "FEDMR_POLICY", "FEDMR_DATA"
 CONFIG, TASK, FAILED = "FEDMR_CONFIG", "FEDMR_TASK", "EXECUTION_EXCEPTION"
 
@@ -25,6 +60,7 @@ _CODES: dict[type[FedMRError], str] = {
 WORDS = {
     NOT_APPROVED: "it has not approved these settings (there: fedmr-med site jobs)",
     POLICY: "its policy does not allow what the job asks",
+    **{floor_code(floor): f"its training floors do not allow {what}" for floor, what in FLOORS.items()},
     DATA: "its images cannot be used (there: fedmr-med site check)",
     CONFIG: "its settings or the job's are not valid there (there: fedmr-med site check)",
     TASK: "the task is not of the form it expects",
@@ -40,6 +76,8 @@ WORDS = {
 
 def code_of(error: FedMRError) -> str:
     """Return the word for an error at a site."""
+    if isinstance(error, FloorError):
+        return error.code
     return next((code for kind, code in _CODES.items() if isinstance(error, kind)), FAILED)
 
 

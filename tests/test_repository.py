@@ -6,6 +6,7 @@ import tomllib
 import yaml
 
 import fedmr_med
+from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.policy import SitePolicy
 from tests.helpers import REPOSITORY
 
@@ -45,6 +46,7 @@ def test_the_hooks_need_no_network() -> None:
 def test_every_setting_of_the_policy_is_explained_to_hospitals() -> None:
     explained = (REPOSITORY / "sites/README.md").read_text()
     assert not [name for name in SitePolicy.model_fields if f"| `{name}` |" not in explained]
+    assert not [name for name in TrainingFloors.model_fields if f"`{name}`" not in explained]
 
 
 def test_links_between_documents_lead_somewhere() -> None:

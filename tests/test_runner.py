@@ -22,7 +22,7 @@ from fedmr_med.sites import DemoSource, FlambyIsicSource, SiteConfig
 from tests.helpers import REPOSITORY
 from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import tiny_federation, tiny_job
-from tests.helpers.small import SMALL
+from tests.helpers.small import OPEN, SMALL
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +213,7 @@ def test_the_data_of_a_site_is_opened_once_for_all_rounds(
 
 def test_on_the_demo_a_job_has_its_settings_for_the_demo(tmp_path: Path) -> None:
     job = isic_job("fedavg").model_copy(update={"demo": {**SMALL, "federation": {"rounds": 1, "min_sites": 2}}})
-    sites = {f"center-{c}": SiteConfig(data=DemoSource(source="demo", center=c)) for c in (4, 5)}
+    sites = {f"center-{c}": SiteConfig(data=DemoSource(source="demo", center=c), policy=OPEN) for c in (4, 5)}
     federation = Federation(job, sites, tmp_path)
     assert federation.job == job.for_demo()
     assert federation.run().round == 1

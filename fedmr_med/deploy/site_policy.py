@@ -9,6 +9,7 @@ import yaml
 from fedmr_med.deploy.manifest import write_seal
 from fedmr_med.errors import PolicyError
 from fedmr_med.files import write_text
+from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.schema import read_yaml, validated
 from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
@@ -89,12 +90,29 @@ def explain(policy: SitePolicy) -> list[str]:
         if policy.allow_submit_model
         else "Local models go to the aggregation only; submit_model is refused."
     )
+    lines.append(_floors(policy.training))
     lines.append(_APPROVALS[policy.approve])
     lines.append(
         "The trained model can reveal something of the data, such as the number of images of each class, whatever "
         "this policy says: see SECURITY.md."
     )
     return lines
+
+
+def _floors(floors: TrainingFloors | None) -> str:
+    if floors is None:
+        return "Training: any settings of a job are taken."
+    names = f"method {' or '.join(floors.methods)}" if floors.methods else "any method"
+    model = " or ".join(floors.models) if floors.models else "any network"
+    repeat = "" if floors.repeat_rounds else "; no round is answered again for another model"
+    daily = f"; at most {floors.max_jobs_per_day} jobs a day" if floors.max_jobs_per_day else ""
+    return (
+        f"Training: only for jobs with {names} and {model}, batches of {floors.min_batch_size} to "
+        f"{floors.max_batch_size} images and at least {floors.min_batches} of them, at least {floors.min_updates} "
+        f"steps a round, learning rate {floors.min_lr:g} to {floors.max_lr:g} and at least {floors.min_sites} sites, "
+        f"and not from a classifier of zeros or equal rows{repeat}{daily}. This makes attacks by a job harder, not "
+        "impossible."
+    )
 
 
 def _edited(text: str, changes: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.signal import Signal
 
 from fedmr_med.flare import context
-from fedmr_med.refusals import NotApprovedError
+from fedmr_med.refusals import FloorError, NotApprovedError
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook, Verdict, settings_id
 from fedmr_med.site.training import Aborted
 
@@ -22,6 +22,7 @@ def require_approval(fl_ctx: FLContext, abort_signal: Signal | None = None) -> N
 
     Raises:
         NotApprovedError: a person has refused the job, or has not approved it in the time the policy gives.
+        FloorError: more jobs came than the policy takes in a day.
         PolicyError: the journal of decisions was changed by hand.
         Aborted: the job was stopped meanwhile.
     """
@@ -31,7 +32,11 @@ def require_approval(fl_ctx: FLContext, abort_signal: Signal | None = None) -> N
     job = context.client_job(fl_ctx)
     policy, chain = site.policy.restricted_by(job.policy), context.chain_id(job, fl_ctx)
     book = ApprovalBook(context.root_folder(fl_ctx) / APPROVALS_FILE)
-    book.asked(job, job_id=str(fl_ctx.get_job_id()), chain=chain)
+    job_id = str(fl_ctx.get_job_id())
+    book.asked(job, job_id=job_id, chain=chain)
+    most = policy.training.max_jobs_per_day if policy.training else None
+    if most is not None and book.jobs_before(job_id) >= most:
+        raise FloorError("jobs_per_day", f"{most} jobs came within a day, policy.training.max_jobs_per_day.")
     deadline = time.monotonic() + (60 * policy.approval_minutes if abort_signal else 0)
     while (verdict := book.verdict(policy, job, chain)) is Verdict.OPEN and time.monotonic() < deadline:
         if abort_signal and abort_signal.triggered:

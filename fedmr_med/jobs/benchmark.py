@@ -67,7 +67,9 @@ def with_policies(sources: Mapping[str, DataSource], *, share: float, seed: int)
     return {
         name: SiteConfig(
             data=source,
-            policy=SitePolicy(share_prototypes=name in sharing, min_class_count=1, share_metrics="per_class"),
+            policy=SitePolicy(
+                share_prototypes=name in sharing, min_class_count=1, share_metrics="per_class", training=None
+            ),
         )
         for name, source in sources.items()
     }

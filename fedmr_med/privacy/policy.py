@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.schema import Strict
 
 
-class SitePolicy(Strict):
-    """What a hospital shares beyond its model update and its number of training images.
+class Sharing(Strict):
+    """What may be shared beyond the model update and the number of training images: as a job asks for it at most.
 
     Attributes:
         share_prototypes: True, False, or the names of the classes whose prototypes may leave.
@@ -34,6 +35,16 @@ class SitePolicy(Strict):
     approve: Literal["always", "new_settings", "each"] = "always"
     approval_minutes: int = Field(0, ge=0, le=7 * 24 * 60)
 
+
+class SitePolicy(Sharing):
+    """What a hospital shares, and what it demands of a job; nothing is shared by default.
+
+    Attributes:
+        training: what a job must keep to, or the site does not train for it; None demands nothing.
+    """
+
+    training: TrainingFloors | None = TrainingFloors()
+
     def shareable_classes(self, counts: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
         """Return a mask (C,) of the classes whose prototype may leave, given the local counts (C,)."""
         if isinstance(self.share_prototypes, bool):
@@ -43,8 +54,8 @@ class SitePolicy(Strict):
         mask: npt.NDArray[np.bool_] = chosen & (counts >= self.min_class_count)
         return mask
 
-    def restricted_by(self, other: "SitePolicy") -> "SitePolicy":
-        """Return the stricter of the two policies, setting by setting; how long to wait stays this one's choice."""
+    def restricted_by(self, other: Sharing) -> "SitePolicy":
+        """Return the stricter of the two, setting by setting; what is not about sharing stays this policy's choice."""
         levels, approvals = ("none", "scalar", "per_class"), ("always", "new_settings", "each")
         return SitePolicy(
             share_prototypes=_fewer_classes(self.share_prototypes, other.share_prototypes),
@@ -53,6 +64,7 @@ class SitePolicy(Strict):
             allow_submit_model=self.allow_submit_model and other.allow_submit_model,
             approve=max(self.approve, other.approve, key=approvals.index),
             approval_minutes=self.approval_minutes,
+            training=self.training,
         )
 
 

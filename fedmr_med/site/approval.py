@@ -4,6 +4,7 @@ Requests and decisions are lines of one journal in the site's workspace, ``appro
 the name of a job: two jobs with equal settings ask for the same thing.
 """
 
+import calendar
 import hashlib
 import json
 import time
@@ -20,6 +21,8 @@ from fedmr_med.privacy.policy import SitePolicy
 
 APPROVALS_FILE = "approvals.jsonl"
 _ASKED, _APPROVED, _REFUSED = "asked", "approved", "refused"
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+_DAY = 24 * 60 * 60
 
 
 class Verdict(Enum):
@@ -68,6 +71,12 @@ class ApprovalBook:
         about = {"job": job_id, "chain": chain, "settings": settings_id(job), "name": job.name}
         # A later version may know other settings; what was asked stays readable as it was.
         self._write(_ASKED, about | {"words": in_words(job), "content": _content(job)})
+
+    def jobs_before(self, job_id: str) -> int:
+        """Return how many other jobs were asked within the 24 hours before a job was asked first."""
+        asked = {str(line["job"]): _seconds(line["time"]) for line in self._lines() if line["event"] == _ASKED}
+        own = asked.pop(job_id)
+        return sum(own - _DAY <= moment <= own for moment in asked.values())
 
     def verdict(self, policy: SitePolicy, job: JobConfig, chain: str) -> Verdict:
         """Return whether the policy lets a job of a chain start, given what was decided so far.
@@ -126,7 +135,7 @@ class ApprovalBook:
         return found.entries
 
     def _write(self, event: str, about: dict[str, Any]) -> None:
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        now = time.strftime(_TIME, time.gmtime())
         journal.append(self.path, {"time": now, "event": event, **about})
 
 
@@ -174,6 +183,10 @@ def _decision(lines: Iterable[Mapping[str, Any]], settings: str, chain: str | No
 
 def _content(job: JobConfig) -> dict[str, Any]:
     return job.model_dump(mode="json", exclude={"name", "chain", "demo"})
+
+
+def _seconds(moment: str) -> int:
+    return calendar.timegm(time.strptime(moment, _TIME))
 
 
 def _key(line: Mapping[str, Any]) -> tuple[str, str]:

@@ -27,6 +27,7 @@ from fedmr_med.schema import validated
 from fedmr_med.seeding import derive_seed, torch_stream
 from fedmr_med.site import criterion
 from fedmr_med.site.client_state import ClientStateStore
+from fedmr_med.site.floors import SiteFloors
 from fedmr_med.site.own_prototypes import OwnPrototypes
 from fedmr_med.site.received import check_model, check_task
 from fedmr_med.site.statistics import head_statistics, hold_out
@@ -70,6 +71,7 @@ class Hospital:
 
     Raises:
         DataError: the site has no usable data.
+        FloorError: the job does not keep to the site's training floors.
     """
 
     def __init__(
@@ -84,8 +86,11 @@ class Hospital:
     ):
         self.name = name
         self.policy = site.policy.restricted_by(job.policy)
+        self.floors = SiteFloors(self.policy.training, state_folder)
+        self.floors.check_job(job)
         self.job = job
         self.data = open_data(name, job, site) if site_data is None else site_data
+        self.floors.check_amount(job, len(self.data.train))
         self.counts = class_counts(self.data.train, job.task.num_classes)
         self.state_folder = state_folder
         self._model_file = state_folder / "local_model.pt"
@@ -111,9 +116,12 @@ class Hospital:
 
         Raises:
             WireError: the task does not fit the job, or is not finite.
+            FloorError: it does not keep to the site's training floors.
         """
         started = time.monotonic()
         check_task(task, self.network, self.method)
+        self.floors.check_model(task, self.network)
+        self.floors.check_repeat(task)
         models.load_arrays(self.network, task.model)
         with self._timed("score"):
             received_scores = self.score()
@@ -143,6 +151,7 @@ class Hospital:
             prototypes, withheld = self._class_sums(keep_withheld=own is not None)
             if own is not None and withheld is not None:
                 own.save(task.round, withheld, accepted)
+        self.floors.note_answered(task)
         reply = SiteReply(
             site=self.name,
             round=task.round,
@@ -160,8 +169,10 @@ class Hospital:
 
         Raises:
             WireError: the model does not fit the job, or is not finite.
+            FloorError: it does not keep to the site's training floors.
         """
         check_model(task, self.network)
+        self.floors.check_model(task, self.network)
         models.load_arrays(self.network, task.model)
         return self.score()
 
@@ -172,6 +183,7 @@ class Hospital:
         if not shared.any():
             return HeadReply(self.name, task.round)
         check_model(task, self.network)
+        self.floors.check_model(task, self.network)
         models.load_arrays(self.network, task.model)
         held = hold_out(
             self.data.train.labels,

@@ -74,3 +74,10 @@ def test_explain_does_not_promise_what_the_policy_cannot_keep(policy: SitePolicy
     assert "The trained model can reveal" in said
     assert "SECURITY.md" in said
     assert ("how many test images of each class" in said) == (policy.share_metrics == "per_class")
+
+
+def test_explain_says_what_is_demanded_of_jobs() -> None:
+    said = "\n".join(explain(SitePolicy()))
+    assert "at least 10 steps a round, learning rate 1e-05 to 0.1 and at least 3 sites" in said
+    assert "harder, not impossible" in said
+    assert "any settings of a job are taken" in "\n".join(explain(SitePolicy(training=None)))

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.federation import Federation, demo_site
 
-OPTED_OUT = "{share_prototypes: false, share_metrics: none}"
+OPTED_OUT = "share_prototypes: false, share_metrics: none"
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,10 @@ from typing import Any
 import pytest
 
 from fedmr_med.deploy.kit import AUTHORIZATION, PRIVACY, RESOURCES
+from fedmr_med.files import write_text
 from fedmr_med.flare.audit import AUDIT_FILE
+from fedmr_med.refusals import floor_code
+from fedmr_med.schema import dump_yaml
 from tests.e2e.test_federation import tiny_job
 from tests.helpers.federation import ADMIN, SERVER, Federation, wait_for
 from tests.helpers.hostile import CANARY, received
@@ -129,3 +132,20 @@ def test_shell_commands_of_an_administrator(hostile: Federation) -> None:
     look = "done = shell(session, {!r})"
     assert "site.yaml" in hostile.as_person(look.format(OPEN), ADMIN)["answer"]
     assert "site.yaml" not in hostile.as_person(look.format(LOCKED), ADMIN)["answer"]
+
+
+def test_a_job_of_configuration_alone_does_not_read_the_class_histogram_off_an_update(hostile: Federation) -> None:
+    """One step on one batch that holds all images with learning rate 1 moves the bias by the share of each class."""
+    steps = {"optimizer": "sgd", "updates": 1, "batch_size": 4096, "lr": 1.0, "momentum": 0.0, "weight_decay": 0.0}
+    job = tiny_job("fedavg", rounds=1, sites=1).override({"name": "histogram", "train": steps})
+
+    def ask(meta: dict[str, Any], client: dict[str, Any], folder: Path) -> None:
+        write_text(folder / "app" / "config" / "fedmr.yaml", dump_yaml(job))
+
+    done = attack(hostile, "histogram", (LOCKED,), ask)
+    assert done["status"] != "FINISHED:COMPLETED", "no model came of it"
+    replies = received(hostile.kit(SERVER), done["job"], LOCKED)
+    assert all(len(reply) < 2000 for reply in replies), "a word, and no update"
+    line = json.loads((hostile.kit(LOCKED) / AUDIT_FILE).read_text().splitlines()[-1])
+    assert line["code"] == floor_code("batch_size")
+    assert "policy.training" in line["reason"], "the hospital reads which floor it was"

@@ -10,7 +10,7 @@ from fedmr_med.config import load_job
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.data.prepare import prepare_isic
 from tests.helpers import REPOSITORY
-from tests.helpers.simulator import Simulation, change_job, simulate
+from tests.helpers.simulator import Simulation, change_job, simulate, without_floors
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -42,6 +42,7 @@ def test_six_hospitals_learn_on_the_demo(name: str, tmp_path: Path) -> None:
 def test_with_learning_rate_zero_it_stays_at_chance(tmp_path: Path) -> None:
     folder = tmp_path / "isic_fedmr"
     shutil.copytree(REPOSITORY / "jobs" / "isic_fedmr", folder)
+    without_floors(folder)
     job = change_job(folder, demo=True, train={"lr": 0.0, "epochs": 1}, federation={"rounds": 1})
     done = simulate(folder, tmp_path / "workspace", "-t", "6")
     assert done.exit_code == 0, done.output[-3000:]
@@ -57,6 +58,7 @@ def test_a_short_job_on_real_images(tmp_path: Path, shared_data: Path) -> None:
     prepare_isic(subset, prepared, workers=2)
     folder = tmp_path / "isic_fedmr"
     shutil.copytree(REPOSITORY / "jobs" / "isic_fedmr", folder)
+    without_floors(folder)
     job = change_job(
         folder,
         task={"image_size": 48},

@@ -77,7 +77,8 @@ def test_a_failed_reply_is_one_line_too(tmp_path: Path) -> None:
 
 def test_the_reason_is_written_down_here_and_does_not_leave(tmp_path: Path) -> None:
     layers = {"site_filters": (PrototypeFilter(),), "components": (PolicyGuard(), AuditLog())}
-    site = SiteAtWork(tmp_path, "data: {source: manifest, root: /no/such/folder}", FedMRExecutor(), **layers)
+    site_file = "data: {source: manifest, root: /no/such/folder}\npolicy: {training: null}\n"
+    site = SiteAtWork(tmp_path, site_file, FedMRExecutor(), **layers)
     reply = site.answer()
     assert reply.get_return_code() == "FEDMR_DATA"
     assert "/no/such/folder" not in repr(reply)

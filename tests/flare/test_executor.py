@@ -21,8 +21,8 @@ from tests.helpers.federation import wait_for
 from tests.helpers.small import initial_state, small_job, task_for
 
 DEMO = "data: {source: demo, center: 5}\n"
-OPEN = DEMO + "policy: {share_prototypes: true, share_metrics: per_class}\n"
-CLOSED = DEMO + "policy: {share_prototypes: false, share_metrics: none}\n"
+OPEN = DEMO + "policy: {share_prototypes: true, share_metrics: per_class, training: null}\n"
+CLOSED = DEMO + "policy: {share_prototypes: false, share_metrics: none, training: null}\n"
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def test_what_a_job_carries_counts_in_the_simulator_only(tmp_path: Path, caplog:
 def test_a_provisioned_site_without_its_data_does_not_fall_back_to_the_demo(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    deploy(tmp_path, small_job(), local="data: {source: flamby_isic, center: 4}\n")
+    deploy(tmp_path, small_job(), local="data: {source: flamby_isic, center: 4}\npolicy: {training: null}\n")
     with caplog.at_level(logging.ERROR):
         reply = ask(tmp_path, "train")
     assert reply.get_return_code() == refusals.DATA
@@ -132,14 +132,16 @@ def test_an_abort_stops_training(tmp_path: Path) -> None:
 
 
 def test_the_demo_says_that_it_is_the_demo(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    deploy(tmp_path, small_job(), carried="data: {source: flamby_isic, center: 4}\n")
+    deploy(tmp_path, small_job(), carried="data: {source: flamby_isic, center: 4}\npolicy: {training: null}\n")
     with caplog.at_level(logging.INFO):
         ask(tmp_path, "validate", simulated=True)
     assert "DEMO" in caplog.text
     assert "not a medical" in caplog.text or "No figure here is a medical result" in caplog.text
 
 
-APPROVES = "data: {{source: demo, center: 5}}\npolicy: {{approve: {approve}, approval_minutes: {minutes}}}\n"
+APPROVES = (
+    "data: {{source: demo, center: 5}}\npolicy: {{approve: {approve}, approval_minutes: {minutes}, training: null}}\n"
+)
 
 
 def test_a_job_that_nobody_here_has_approved_is_refused_before_any_image_is_read(tmp_path: Path) -> None:
@@ -176,7 +178,7 @@ def test_a_simulated_site_has_nobody_to_ask(tmp_path: Path) -> None:
 def test_a_simulated_site_refuses_to_train_on_the_demo_while_others_have_images(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    deploy(tmp_path, small_job(), carried="data: {source: flamby_isic, center: 4}\n")
+    deploy(tmp_path, small_job(), carried="data: {source: flamby_isic, center: 4}\npolicy: {training: null}\n")
     other = tmp_path / JOB_ID / "app_msk" / "config" / "sites" / "bcn"
     other.mkdir()
     (other / "site.yaml").write_text("data: {source: flamby_isic, center: 0, root: /images}\n")

@@ -39,7 +39,7 @@ def test_the_filter_alone_keeps_prototypes_and_metrics_in(tmp_path: Path) -> Non
 
 
 def test_per_class_sharing_and_scalar_metrics(tmp_path: Path) -> None:
-    policy = "policy: {share_prototypes: [NV, DF], min_class_count: 10, share_metrics: scalar}"
+    policy = "policy: {share_prototypes: [NV, DF], min_class_count: 10, share_metrics: scalar, training: null}"
     site = guarded(tmp_path, f"data: {{source: demo, center: 5}}\n{policy}\n")
     reply = from_shareable(site.answer())
     names = [site.job.task.class_names[i] for i in reply.data[codec.PROTOTYPES].data["classes"]]
@@ -140,6 +140,6 @@ def test_what_travels_beside_the_agreed_parts_is_left_behind(tmp_path: Path) -> 
 
 def test_local_models_stay_unless_the_site_allows_them(tmp_path: Path) -> None:
     assert guarded(tmp_path / "a", SHARES_ALL).answer("submit_model").get_return_code() != ReturnCode.OK
-    allowed = "data: {source: demo, center: 5}\npolicy: {allow_submit_model: true}"
+    allowed = "data: {source: demo, center: 5}\npolicy: {allow_submit_model: true, training: null}"
     site = guarded(tmp_path / "b", allowed)
     assert set(wire.decode_model(site.answer("submit_model"))) == set(site.state().model)

@@ -145,7 +145,7 @@ def test_nothing_leaves_in_a_header_of_flares_own(tmp_path: Path, header: str, v
 
 
 def test_filter_and_guard_let_nothing_out_of_a_job_that_was_not_approved(tmp_path: Path) -> None:
-    site_file = "data: {source: demo, center: 5}\npolicy: {share_prototypes: true, approve: each}\n"
+    site_file = "data: {source: demo, center: 5}\npolicy: {share_prototypes: true, approve: each, training: null}\n"
     for number, layers in enumerate(({"components": (PolicyGuard(),)}, {"site_filters": (PrototypeFilter(),)})):
         reply = SiteAtWork(tmp_path / str(number), site_file, TalkativeExecutor(), **layers).answer()
         assert_nothing_left(reply)

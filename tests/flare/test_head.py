@@ -14,7 +14,7 @@ from tests.helpers.site_at_work import SHARES_ALL, SHARES_NOTHING, SiteAtWork, T
 
 SHARES_ONE = """
 data: {source: demo, center: 5}
-policy: {share_prototypes: [NV], min_class_count: 1, share_metrics: per_class}
+policy: {share_prototypes: [NV], min_class_count: 1, share_metrics: per_class, training: null}
 """
 LAYERS = {"filter": {"site_filters": (PrototypeFilter(),)}, "guard": {"components": (PolicyGuard(),)}}
 

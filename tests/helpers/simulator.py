@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from fedmr_med.config import JobConfig, load_job
 from fedmr_med.jobs.folder import write_job
 from fedmr_med.schema import dump_yaml
@@ -75,3 +77,11 @@ def change_job(folder: Path, *, demo: bool = False, **changes: object) -> JobCon
     job = (job.for_demo() if demo else job).override(changes)
     path.write_text(dump_yaml(job))
     return job
+
+
+def without_floors(folder: Path) -> None:
+    """Let the sites of a job folder train for any settings."""
+    for path in folder.glob("app/config/sites/*/site.yaml"):
+        content = yaml.safe_load(path.read_text())
+        content["policy"]["training"] = None
+        path.write_text(yaml.safe_dump(content))

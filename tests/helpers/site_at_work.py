@@ -23,22 +23,21 @@ from fedmr_med.config import JobConfig
 from fedmr_med.files import write_text
 from fedmr_med.flare import messages as wire
 from fedmr_med.flare.executor import FedMRExecutor
-from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.schema import dump_yaml
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.messages import SiteReply
 from fedmr_med.wire.statistics import HeadReply
-from tests.helpers.small import initial_state, small_hospital, small_job, task_for
+from tests.helpers.small import initial_state, lenient, small_hospital, small_job, task_for
 
 SITE, JOB = "vienna-dias", "5ca1ab1e"
 
 SHARES_NOTHING = """
 data: {source: demo, center: 5}
-policy: {share_prototypes: false, share_metrics: none}
+policy: {share_prototypes: false, share_metrics: none, training: null}
 """
 SHARES_ALL = """
 data: {source: demo, center: 5}
-policy: {share_prototypes: true, min_class_count: 1, share_metrics: per_class}
+policy: {share_prototypes: true, min_class_count: 1, share_metrics: per_class, training: null}
 """
 
 
@@ -129,7 +128,7 @@ class SiteAtWork:
 def full_reply() -> SiteReply:
     """Return a real reply that shares everything; trained once."""
     job = small_job()
-    policy = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="per_class")
+    policy = lenient(share_prototypes=True, min_class_count=1, share_metrics="per_class")
     with TemporaryDirectory() as folder:
         return small_hospital(SITE, job, Path(folder), policy).train(task_for(initial_state(job), job))
 
@@ -138,7 +137,7 @@ def full_reply() -> SiteReply:
 def full_statistics() -> HeadReply:
     """Return real statistics for a head of every class; made once."""
     job = small_job()
-    policy = SitePolicy(share_prototypes=True, min_class_count=1)
+    policy = lenient(share_prototypes=True, min_class_count=1)
     with TemporaryDirectory() as folder:
         return small_hospital(SITE, job, Path(folder), policy).head_statistics(task_for(initial_state(job), job))
 

@@ -20,7 +20,7 @@ from fedmr_med.server.state import GlobalState
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.messages import TrainTask
 from fedmr_med.wire.statistics import HeadReply, encode_statistics
-from tests.helpers.small import CLOSED, OPEN, initial_state, small_hospital, small_job, task_for
+from tests.helpers.small import CLOSED, OPEN, initial_state, lenient, small_hospital, small_job, task_for
 
 SITES = ("bcn", "msk", "vienna-dias")
 JOB = small_job(head={"shrinkage": 0.1})
@@ -87,7 +87,7 @@ def test_an_opted_out_site_makes_and_sends_nothing(
 
 
 def test_a_class_below_the_minimum_takes_no_part(state: GlobalState, tmp_path: Path) -> None:
-    policy = SitePolicy(share_prototypes=True, min_class_count=20, share_metrics="per_class")
+    policy = lenient(share_prototypes=True, min_class_count=20, share_metrics="per_class")
     site = small_hospital("rosendahl", JOB, tmp_path, policy)
     reply = site.head_statistics(task_for(state, JOB))
     total = reply.kept.sums.counts.numpy() + (0 if reply.held_out is None else reply.held_out.sums.counts.numpy())
@@ -126,7 +126,7 @@ def sites(policy: SitePolicy) -> dict[str, SiteConfig]:
 
 
 def test_the_head_leaves_with_the_best_model(tmp_path: Path) -> None:
-    policy = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="per_class")
+    policy = lenient(share_prototypes=True, min_class_count=1, share_metrics="per_class")
     state = Federation(small_job(), sites(policy), tmp_path).run()
     record = state.history.head
     assert record.round == 2
@@ -141,7 +141,7 @@ def test_the_head_leaves_with_the_best_model(tmp_path: Path) -> None:
 def test_a_run_that_was_stopped_before_its_head_makes_it_on_resuming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policy = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="per_class")
+    policy = lenient(share_prototypes=True, min_class_count=1, share_metrics="per_class")
     whole = Federation(small_job(), sites(policy), tmp_path / "whole").run()
 
     def stop(self: object, task: TrainTask) -> HeadReply:
@@ -157,6 +157,6 @@ def test_a_run_that_was_stopped_before_its_head_makes_it_on_resuming(
 
 
 def test_without_sharing_there_is_no_head(tmp_path: Path) -> None:
-    state = Federation(small_job(), sites(SitePolicy(share_metrics="per_class")), tmp_path).run()
+    state = Federation(small_job(), sites(lenient(share_metrics="per_class")), tmp_path).run()
     assert state.head == {}
     assert state.history.head is None

@@ -14,7 +14,7 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.site.training import class_sums
 from fedmr_med.wire.messages import SiteReply
-from tests.helpers.small import CLOSED, OPEN, initial_state, small_hospital, small_job, task_for
+from tests.helpers.small import CLOSED, OPEN, initial_state, lenient, small_hospital, small_job, task_for
 
 # Anchored FedMR keeps prototypes of what it withholds, at the site; the paper's has no use for them.
 PAPER = {"options": {"variant": "paper"}}
@@ -77,7 +77,7 @@ def test_opting_out_changes_the_prototypes_and_nothing_else(tmp_path: Path) -> N
 
 
 def test_opting_out_class_by_class(tmp_path: Path) -> None:
-    policy = SitePolicy(share_prototypes=("NV",), share_metrics="none")
+    policy = lenient(share_prototypes=("NV",), share_metrics="none")
     answer = reply(tmp_path, policy=policy)
     assert answer.prototypes.counts.nonzero().flatten().tolist() == [1]
 
@@ -102,7 +102,7 @@ def test_prototypes_that_no_loss_uses_are_neither_computed_nor_sent(
 
 @pytest.mark.parametrize("level", ["none", "scalar", "per_class"])
 def test_metrics_are_a_separate_choice(tmp_path: Path, level: str) -> None:
-    answer = reply(tmp_path, policy=SitePolicy(share_prototypes=True, share_metrics=level))
+    answer = reply(tmp_path, policy=lenient(share_prototypes=True, share_metrics=level))
     if level == "none":
         assert answer.scores is None
         assert answer.report is None
@@ -150,11 +150,11 @@ def test_local_models_leave_only_where_both_sides_agree(tmp_path: Path) -> None:
     closed.train(task)
     with pytest.raises(PolicyError, match="allow_submit_model"):
         closed.trained_model()
-    willing = small_hospital("msk", job, tmp_path / "b", SitePolicy(**asked))
+    willing = small_hospital("msk", job, tmp_path / "b", lenient(**asked))
     with pytest.raises(CheckpointError):
         willing.trained_model()
     answer = willing.train(task)
-    fresh = small_hospital("msk", job, tmp_path / "b", SitePolicy(**asked))
+    fresh = small_hospital("msk", job, tmp_path / "b", lenient(**asked))
     assert np.array_equal(fresh.trained_model()["classifier.weight"], answer.model["classifier.weight"])
 
 

@@ -1,0 +1,52 @@
+"""Training floors: what a hospital demands of a job before it trains for it. :mod:`fedmr_med.site.floors` checks them.
+
+A model update can be made to speak of single images (SECURITY.md): one step on one huge batch, batches of two from
+a classifier of zeros, the same batches through two models. Floors refuse the settings that make this easy. They do
+not make an update harmless.
+"""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from fedmr_med.schema import Strict
+
+
+class TrainingFloors(Strict):
+    """The settings a job must keep to. The defaults let the shipped jobs run.
+
+    Attributes:
+        methods, models: the names that may be asked for; None allows every registered one.
+        min_batch_size, max_batch_size: images in a mini-batch.
+        min_batches: batches that the local training images make at least; 2 refuses a batch that holds all of them.
+        min_updates: optimiser steps of a round.
+        min_lr, max_lr: learning rate.
+        min_sites: replies without which no model is made, the job's ``federation.min_sites``. Three keep each site
+            from subtracting its own share and reading the other's.
+        min_head_spread: how far the classifier's rows must differ, relative to a fresh layer of its size: a
+            classifier of zeros or equal rows gives single images away.
+        max_norm: the largest norm of an array that the server sends.
+        repeat_rounds: whether a round that was answered may be asked again with another model. The same model may
+            always come again: a server that was restarted repeats its round.
+        max_jobs_per_day: jobs that may begin within 24 hours; None does not count them.
+    """
+
+    methods: tuple[str, ...] | None = None
+    models: tuple[str, ...] | None = None
+    min_batch_size: int = Field(8, ge=2)
+    max_batch_size: int = Field(512, ge=2)
+    min_batches: int = Field(2, ge=1)
+    min_updates: int = Field(10, ge=1)
+    min_lr: float = Field(1e-5, gt=0)
+    max_lr: float = Field(0.1, gt=0)
+    min_sites: int = Field(3, ge=1)
+    min_head_spread: float = Field(0.01, ge=0)
+    max_norm: float = Field(1e6, gt=0)
+    repeat_rounds: bool = False
+    max_jobs_per_day: int | None = Field(None, ge=1)
+
+    @model_validator(mode="after")
+    def _ranges_are_not_empty(self) -> Self:
+        if self.min_batch_size > self.max_batch_size or self.min_lr > self.max_lr:
+            raise ValueError("a minimum is above its maximum")
+        return self

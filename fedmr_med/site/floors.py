@@ -1,0 +1,138 @@
+"""The check of a site's training floors: of a job before it trains, and of what the server sends in each round."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedmr_med.arrays import Arrays
+from fedmr_med.config import JobConfig
+from fedmr_med.errors import CheckpointError
+from fedmr_med.files import write_text
+from fedmr_med.models.base import Network
+from fedmr_med.privacy.floors import TrainingFloors
+from fedmr_med.refusals import FloorError
+from fedmr_med.site.training import local_steps
+from fedmr_med.wire.messages import TrainTask
+
+ANSWERED_FILE = "answered.json"
+
+
+class SiteFloors:
+    """The training floors of one site. Every check raises :class:`FloorError`, naming the key of the policy.
+
+    Args:
+        floors: of the site's policy; None lets everything pass.
+        state_folder: where the site keeps what it has answered, per chain.
+    """
+
+    def __init__(self, floors: TrainingFloors | None, state_folder: Path):
+        self.floors = floors
+        self.state_folder = state_folder
+
+    def check_job(self, job: JobConfig) -> None:
+        """Look at a job's settings; no image has to be read for it."""
+        floors = self.floors
+        if floors is None:
+            return
+        names = (("method", job.method.name, floors.methods), ("model", job.model.name, floors.models))
+        for kind, name, allowed in names:
+            if allowed is not None and name not in allowed:
+                raise FloorError(kind, f"{kind}.name is {name}; policy.training.{kind}s has {', '.join(allowed)}.")
+        size, lr, sites = job.train.batch_size, job.train.lr, job.federation.min_sites
+        if not floors.min_batch_size <= size <= floors.max_batch_size:
+            bounds = f"min_batch_size {floors.min_batch_size} and max_batch_size {floors.max_batch_size}"
+            raise FloorError("batch_size", f"train.batch_size is {size}; policy.training has {bounds}.")
+        if not floors.min_lr <= lr <= floors.max_lr:
+            bounds = f"min_lr {floors.min_lr:g} and max_lr {floors.max_lr:g}"
+            raise FloorError("lr", f"train.lr is {lr:g}; policy.training has {bounds}.")
+        if sites < floors.min_sites:
+            reason = f"federation.min_sites is {sites}; policy.training.min_sites asks for {floors.min_sites}."
+            raise FloorError("sites", reason)
+
+    def check_amount(self, job: JobConfig, samples: int) -> None:
+        """Look at a round of training on ``samples`` local images."""
+        floors = self.floors
+        if floors is None:
+            return
+        size, steps = job.train.batch_size, local_steps(samples, job.train)
+        if samples <= size * (floors.min_batches - 1):
+            raise FloorError(
+                "batch_size",
+                f"train.batch_size {size} is too much for {samples} training images: policy.training.min_batches asks "
+                f"for {floors.min_batches} batches.",
+            )
+        if steps < floors.min_updates:
+            reason = f"a round takes {steps} steps; policy.training.min_updates asks for {floors.min_updates}."
+            raise FloorError("updates", reason)
+
+    def check_model(self, task: TrainTask, network: Network) -> None:
+        """Look at the values of a task whose form was checked."""
+        if self.floors is None:
+            return
+        sent = task.model | {f"method state {name}": array for name, array in task.method.items()}
+        sent["prototypes"] = task.prototypes.means.numpy()
+        for name, array in sent.items():
+            norm = float(np.linalg.norm(array.astype(np.float64)))
+            if array.dtype.kind == "f" and norm > self.floors.max_norm:
+                limit = f"policy.training.max_norm allows {self.floors.max_norm:.3g}"
+                raise FloorError("norm", f"the server sent {name!r} with norm {norm:.3g}; {limit}.")
+        head = next(name for name, tensor in network.named_parameters() if tensor is network.classifier.weight)
+        spread = head_spread(task.model[head])
+        if spread < self.floors.min_head_spread:
+            raise FloorError(
+                "head",
+                f"the rows of the classifier that the server sent differ by {spread:.2g} of a fresh layer's; "
+                f"policy.training.min_head_spread asks for {self.floors.min_head_spread:g}.",
+            )
+
+    def check_repeat(self, task: TrainTask) -> None:
+        """Look whether the round was answered for another model already."""
+        if self.floors is None or self.floors.repeat_rounds:
+            return
+        known = self._answered(task).get(str(task.round))
+        if known is not None and known != digest(task):
+            raise FloorError(
+                "repeat",
+                f"round {task.round + 1} of chain {task.chain} was answered for another model; a new chain, or "
+                "policy.training.repeat_rounds, lets it start.",
+            )
+
+    def note_answered(self, task: TrainTask) -> None:
+        """Write down that a task is about to be answered."""
+        if self.floors is not None and not self.floors.repeat_rounds:
+            write_text(self._file(task), json.dumps(self._answered(task) | {str(task.round): digest(task)}))
+
+    def _answered(self, task: TrainTask) -> dict[str, str]:
+        """Return the digest of the task that was answered in each round of the chain."""
+        path = self._file(task)
+        if not path.exists():
+            return {}
+        try:
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as e:
+            raise CheckpointError(f"{path} cannot be read: restore it from a backup, or start a new chain.") from e
+
+    def _file(self, task: TrainTask) -> Path:
+        return self.state_folder / task.chain / ANSWERED_FILE
+
+
+def head_spread(weight: npt.NDArray[Any]) -> float:
+    """Return how far the rows of a classifier (C, d) differ; about 1 for a layer as torch initialises it."""
+    rows = weight.astype(np.float64)
+    fresh = 1 / np.sqrt(3 * rows.shape[1])  # the standard deviation of torch's uniform initialisation
+    return float(np.sqrt(np.mean((rows - rows.mean(0)) ** 2)) / fresh)
+
+
+def digest(task: TrainTask) -> str:
+    """Return a hash of all that a task asks to train on."""
+    found = hashlib.blake2b(digest_size=16)
+    prototypes: Arrays = {"means": task.prototypes.means.numpy(), "available": task.prototypes.available.numpy()}
+    for part, arrays in (("model", task.model), ("method", task.method), ("prototypes", prototypes)):
+        for name in sorted(arrays):
+            found.update(f"{part} {name} {arrays[name].dtype} {arrays[name].shape} ".encode())
+            found.update(arrays[name].tobytes())
+    return found.hexdigest()
