@@ -81,6 +81,12 @@ class Prototypes:
             torch.zeros(num_classes, dtype=torch.int64),
         )
 
+    def younger_than(self, limit: int | None) -> "Prototypes":
+        """Return the prototypes of which no more than ``limit`` rounds have passed since the class was last shared."""
+        if limit is None:
+            return self
+        return Prototypes(self.means, self.available & (self.age <= limit), self.age)
+
     def or_else(self, other: "Prototypes") -> "Prototypes":
         """Return these prototypes, and those of ``other`` for classes that have none here."""
         return Prototypes(

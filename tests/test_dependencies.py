@@ -9,7 +9,13 @@ from tests.helpers import REPOSITORY
 from tests.helpers.imports import sources, third_party
 
 # Packages on PyPI whose import has another name.
-DISTRIBUTIONS = {"PIL": "pillow", "cv2": "opencv-python-headless", "yaml": "pyyaml", "sklearn": "scikit-learn"}
+DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "cv2": "opencv-python-headless",
+    "yaml": "pyyaml",
+    "sklearn": "scikit-learn",
+    "ruamel": "ruamel.yaml",
+}
 # Imported where they are given by something that is not on PyPI or not always there.
 OPTIONAL = {"flamby"}
 

@@ -58,3 +58,20 @@ def test_shapes_are_checked() -> None:
         ClassSums(torch.zeros(3, 2), torch.zeros(2))
     with pytest.raises(ValueError, match="age"):
         Prototypes(torch.zeros(3, 2), torch.zeros(3, dtype=torch.bool), torch.zeros(2))
+
+
+def test_old_prototypes_take_no_part_beyond_their_limit() -> None:
+    prototypes = Prototypes(torch.eye(3), torch.tensor([True, True, False]), torch.tensor([0, 4, 0], dtype=torch.int64))
+    assert prototypes.younger_than(None).available.tolist() == [True, True, False]
+    assert prototypes.younger_than(4).available.tolist() == [True, True, False]
+    assert prototypes.younger_than(3).available.tolist() == [True, False, False]
+
+
+def test_missing_prototypes_come_from_elsewhere() -> None:
+    ages = torch.zeros(2, dtype=torch.int64)
+    mine = Prototypes(torch.ones(2, 3), torch.tensor([True, False]), ages)
+    other = Prototypes(5 * torch.ones(2, 3), torch.tensor([True, True]), ages + 2)
+    both = mine.or_else(other)
+    assert both.means[:, 0].tolist() == [1, 5]
+    assert both.available.tolist() == [True, True]
+    assert both.age.tolist() == [0, 2]

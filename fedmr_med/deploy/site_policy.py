@@ -1,10 +1,8 @@
 """Changing a hospital's policy, and saying in plain words what it means."""
 
-import re
+import io
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from fedmr_med.deploy.manifest import write_seal
 from fedmr_med.errors import PolicyError
@@ -33,7 +31,7 @@ def policy_of(kit: Path) -> SitePolicy:
 def set_policy(kit: Path, changes: dict[str, Any], class_names: tuple[str, ...] | None) -> SitePolicy:
     """Change settings of the policy in a kit, write it and seal the kit with the site's own key.
 
-    Executor, filter and guard all read this one file. Its comments stay where they can.
+    Executor, filter and guard all read this one file. Its comments and its layout stay.
 
     Args:
         kit: the hospital's kit.
@@ -54,10 +52,7 @@ def set_policy(kit: Path, changes: dict[str, Any], class_names: tuple[str, ...] 
     )
     if class_names and unknown:
         raise PolicyError(f"{sorted(unknown)[0]!r} is not one of the classes {', '.join(class_names)}.")
-    text = _edited(path.read_text(encoding="utf-8"), changes)
-    if yaml.safe_load(text) != content | {"policy": wanted}:
-        text = yaml.safe_dump(content | {"policy": wanted}, sort_keys=False)
-    write_text(path, text)
+    write_text(path, _edited(path.read_text(encoding="utf-8"), changes))
     write_seal(kit)
     return policy
 
@@ -75,7 +70,8 @@ def explain(policy: SitePolicy) -> list[str]:
         which = "every class" if shared is True else f"the classes {', '.join(shared)}"
         lines.append(
             f"Prototypes: the sum of features and the number of images of {which}, where there are at least "
-            f"{policy.min_class_count} training images."
+            f"{policy.min_class_count} training images; for a closed-form head also how the features of these classes "
+            "vary together (one matrix for all of them)."
         )
     lines.append(
         {
@@ -116,12 +112,16 @@ def _floors(floors: TrainingFloors | None) -> str:
 
 
 def _edited(text: str, changes: dict[str, Any]) -> str:
-    """Replace values line by line, so that comments stay; the caller checks that the result says what it should."""
+    """Return the text of a site file with other values in its policy."""
+    from ruamel.yaml import YAML
+
+    editor = YAML()
+    editor.preserve_quotes = True
+    editor.width = 120
+    content = editor.load(text)
+    policy = content.setdefault("policy", {})
     for key, value in changes.items():
-        plain = yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n").strip()
-        line = re.compile(rf"^(\s+{key}:).*$", re.MULTILINE)
-        if line.search(text):
-            text = line.sub(rf"\g<1> {plain}", text, count=1)
-        else:
-            text = re.sub(r"^policy:\s*$", f"policy:\n  {key}: {plain}", text, count=1, flags=re.MULTILINE)
-    return text
+        policy[key] = list(value) if isinstance(value, tuple) else value
+    stream = io.StringIO()
+    editor.dump(content, stream)
+    return stream.getvalue()

@@ -34,6 +34,7 @@ class ReshapingOptions(Strict):
         own_prototypes: whether a site uses its own prototype of a class it holds where no global one came, so that
             opting out costs nothing. It never leaves the site.
         radius: of the anchors' sphere; None is sqrt(d) / 2 for features of length d.
+        max_age: a global prototype that nobody has shared for more rounds takes no part; None keeps them for ever.
         terms: ``both``, or one of the two losses alone (the paper's ablation).
         scale: scale of the intra-class loss, see :func:`fedmr_med.losses.intra_class_loss`.
         negatives: the "other" classes of the inter-class loss: ``all`` with a prototype, or only the
@@ -49,6 +50,7 @@ class ReshapingOptions(Strict):
     inertia: float = Field(0.0, ge=0, lt=1)
     own_prototypes: bool = False
     radius: float | None = Field(None, gt=0)
+    max_age: int | None = Field(None, ge=0)
     terms: Literal["both", "intra", "inter"] = "both"
     scale: Literal["released", "paper"] = "released"
     negatives: Literal["all", "local"] = "all"
@@ -92,7 +94,9 @@ class ManifoldReshaping:
             self.means = torch.eye(classes, size, device=device)
             self.available = torch.ones(classes, dtype=torch.bool, device=device)
         else:
-            prototypes = local.prototypes if local.own is None else local.prototypes.or_else(local.own)
+            prototypes = local.prototypes.younger_than(options.max_age)
+            if local.own is not None:
+                prototypes = prototypes.or_else(local.own)
             self.means = prototypes.means.to(device)
             self.available = prototypes.available.to(device)
         self.negatives = local.local_classes if options.negatives == "local" else None

@@ -28,6 +28,15 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
         scores_table(history),
         sites_table(history),
     ]
+    old = [
+        f"{name} {age}"
+        for name, age, known in zip(
+            job.task.class_names, state.prototypes.age.tolist(), state.prototypes.available.tolist(), strict=True
+        )
+        if known and age
+    ]
+    if old:
+        parts.append(Text(f"prototypes that nobody shared of late, with the rounds since: {', '.join(old)}"))
     if history.head and history.head.evaluation and history.head.evaluation.pooled:
         score = history.head.evaluation.pooled.balanced_accuracy
         parts.append(Text(f"with a closed-form head from {len(history.head.sites)} sites' statistics: {score:.3f}"))

@@ -1,5 +1,6 @@
 """What a person reads during and after a run."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 from rich.console import Console
 
 from fedmr_med.metrics import Scores
-from fedmr_med.prototypes import ClassSums
+from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.report.lines import refused_line, site_line
 from fedmr_med.report.summary import summary
 from fedmr_med.results import Evaluation, History, RoundRecord, Score, SiteReport, SiteRound
@@ -78,3 +79,13 @@ def test_one_line_per_hospital_and_round() -> None:
     assert "no prototypes" in site_line(silent, small_job())
     assert "\n" not in line
     assert refused_line("msk", "NaN") == "refused the reply of msk: NaN"
+
+
+def test_prototypes_that_nobody_shared_of_late_are_named() -> None:
+    job = small_job()
+    state = initial_state(job)
+    age = torch.tensor([3, 0, 0, 0, 0, 0, 0, 0])
+    aged = Prototypes(state.prototypes.means, age >= 0, age)
+    console = Console(width=130, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    console.print(summary(replace(state, prototypes=aged), job, Path("/runs/checkpoint.pt"), demo=False))
+    assert "rounds since: MEL 3" in console.export_text()
