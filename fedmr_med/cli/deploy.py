@@ -133,6 +133,21 @@ def abort(chain: Chain, kit: Kit, as_json: Json = False) -> None:
     _leave()
 
 
+@app.command()
+def share(
+    chain: Chain,
+    person: Annotated[str, typer.Argument(help="Name of the lead who may go on with the chain.")],
+    kit: Annotated[Path, typer.Option(envvar=KIT_VARIABLE, help="The server's kit, on the server.")],
+) -> None:
+    """Let another lead go on with a chain, which belongs to the one who started it; run it at the server."""
+    from fedmr_med.deploy.acts import record
+    from fedmr_med.server.owner import share as open_to
+
+    open_to(kit / "chains" / chain, person)
+    record(kit, "share", chain=chain, person=person)
+    typer.echo(f"{person} may go on with the chain {chain}.")
+
+
 @app.command("list")
 def list_chains(kit: Kit, as_json: Json = False) -> None:
     """List the chains the server knows, with owner, jobs and state."""

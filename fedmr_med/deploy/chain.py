@@ -182,7 +182,7 @@ def download(session: Session, chain: str, out: Path) -> Path:
     return out
 
 
-RESULT_FILES = ("checkpoint.pt", "best_model.pt", "results.json")
+RESULT_FILES = ("checkpoint.pt", "best_model.pt", "results.json", "events.jsonl")
 
 
 def _settings(folder: Path) -> JobConfig:

@@ -35,8 +35,10 @@ NEVER = ("byoc", "shell_commands", "server-predeployed-flwr")
 def authorization() -> dict[str, Any]:
     """Return who may do what: nobody brings code, nobody gets a shell."""
     none = dict.fromkeys(NEVER, "none")
-    own = {"clone_job": "n:submitter", "manage_job": "n:submitter", "download_job": "n:submitter"}
-    everything = {"submit_job": "any", "clone_job": "any", "manage_job": "any", "download_job": "any"}
+    # The log is the server's part of a job; sites stream none of theirs.
+    of_a_job = ("clone_job", "manage_job", "download_job", "get_job_log")
+    own = dict.fromkeys(of_a_job, "n:submitter")
+    everything = dict.fromkeys(("submit_job", *of_a_job), "any")
     return {
         "format_version": "1.0",
         "permissions": {

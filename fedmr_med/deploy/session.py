@@ -157,9 +157,14 @@ class Session:
             return datetime.fromtimestamp(float(connection.get_system_info().server_info.start_time), UTC)
 
     def server_log(self, job: str) -> str:
-        """Return what the server's part of a job has logged; empty if FLARE has it no more."""
-        with self._talking() as connection:
-            return str(connection.get_job_logs(job).get("logs", {}).get("server") or "")
+        """Return what the server's part of a job has logged; empty if FLARE has it no more, or keeps it from us."""
+        try:
+            with self._talking() as connection:
+                return str(connection.get_job_logs(job).get("logs", {}).get("server") or "")
+        except ServerLostError:
+            raise
+        except DeployError:
+            return ""
 
     def hospitals(self) -> tuple[str, ...]:
         """Return the hospitals that are connected to the server."""

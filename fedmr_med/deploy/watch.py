@@ -16,7 +16,7 @@ _GHOST_POLLS = 5
 _QUIET_POLLS = 4
 _MAX_IDLE_JOBS = 3
 
-_ERROR = re.compile(r"System Panic[^\n]*?: ([^\n]+)")
+_ERROR = re.compile(r"FATAL_SYSTEM_ERROR received: ([^\n]+)")
 
 T = TypeVar("T")
 

@@ -1,5 +1,6 @@
 """What an adapter learns from FLARE's context: the job's settings, the site's settings, the folders."""
 
+import json
 from pathlib import Path
 
 from nvflare.apis.fl_constant import FLContextKey
@@ -8,6 +9,7 @@ from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
 from fedmr_med.config import JOB_FILE, JobConfig, load_job
 from fedmr_med.data.demo import effective_job, on_demo
+from fedmr_med.server.owner import Owner
 from fedmr_med.sites import SiteConfig, find_site
 
 SITES_FOLDER = "sites"
@@ -43,6 +45,14 @@ def chain_id(job: JobConfig, fl_ctx: FLContext) -> str:
 def chain_folder(fl_ctx: FLContext, job: JobConfig) -> Path:
     """Return the folder of the job's chain on this server, outside what FLARE cleans up."""
     return root_folder(fl_ctx) / "chains" / chain_id(job, fl_ctx)
+
+
+def submitter(fl_ctx: FLContext) -> Owner | None:
+    """Return who submitted the job, by what FLARE's server wrote down when it took it; None in the simulator."""
+    path = Path(fl_ctx.get_engine().get_workspace().get_job_meta_path(fl_ctx.get_job_id()))
+    meta = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    name = meta.get("submitter_name")
+    return Owner(name=str(name), org=str(meta.get("submitter_org"))) if name else None
 
 
 def written_job(fl_ctx: FLContext) -> JobConfig:

@@ -23,6 +23,7 @@ from fedmr_med.flare import context
 from fedmr_med.flare.messages import TASK_HEAD, decode_validation, encode_task, to_message
 from fedmr_med.metrics import Scores
 from fedmr_med.process import set_threads
+from fedmr_med.refusals import in_words
 from fedmr_med.report.lines import refused_line, site_line
 from fedmr_med.report.summary import print_summary
 from fedmr_med.server.aggregation import evaluation
@@ -54,7 +55,7 @@ class FedMRController(Controller):
             set_threads(default=1 if context.server_in_simulator(fl_ctx) else None)
             self._job = context.server_job(fl_ctx)
             self._chain = Chain(context.chain_folder(fl_ctx, self._job), self._job)
-            self._state = self._chain.open()
+            self._state = self._chain.open(owner=context.submitter(fl_ctx))
         except FedMRError as e:
             self.system_panic(str(e), fl_ctx)
             return
@@ -94,8 +95,10 @@ class FedMRController(Controller):
         self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: FLContext
     ) -> None:
         """Say that a reply came too late to count."""
-        line = refused_line(client.name, f"its answer to {task_name} came after the round was closed")
-        self.log_warning(fl_ctx, line, fire_event=False)
+        reason = f"its answer to {task_name} came after the round was closed"
+        self.log_warning(fl_ctx, refused_line(client.name, reason), fire_event=False)
+        if self._chain is not None:
+            self._chain.note("late reply", site=client.name, task=task_name)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Answer FLARE's question for statistics, which is how a coordinator watches the rounds."""
@@ -234,7 +237,7 @@ class FedMRController(Controller):
             if named != site:
                 raise WireError(f"it calls itself {named!r}")
             if code != ReturnCode.OK:
-                raise WireError(f"it answered {code}")
+                raise WireError(in_words(str(code)))
             reply = collector.offer(site, to_message(result))
         except WireError as e:
             collector.refuse(site, str(e))
@@ -267,7 +270,7 @@ class FedMRController(Controller):
 def _check_code(result: Shareable) -> None:
     """Raise WireError unless a site could answer."""
     if result.get_return_code() != ReturnCode.OK:
-        raise WireError(f"it answered {result.get_return_code()}")
+        raise WireError(in_words(str(result.get_return_code())))
 
 
 def _connected(fl_ctx: FLContext) -> list[str]:

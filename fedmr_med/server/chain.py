@@ -1,9 +1,11 @@
 """A chain on the server's disk: a run and its resumptions in one folder."""
 
 import shutil
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from fedmr_med import journal
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
 from fedmr_med.files import locked
@@ -11,9 +13,10 @@ from fedmr_med.model_file import save_model
 from fedmr_med.results import RunResult, RunResults, RunSetup, write_result
 from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint
 from fedmr_med.server.head import with_head
+from fedmr_med.server.owner import Owner, claim
 from fedmr_med.server.state import GlobalState, initial_state
 
-CHECKPOINT, BEST_MODEL, RESULTS = "checkpoint.pt", "best_model.pt", "results.json"
+CHECKPOINT, BEST_MODEL, RESULTS, EVENTS = "checkpoint.pt", "best_model.pt", "results.json", "events.jsonl"
 
 
 class Chain:
@@ -23,7 +26,7 @@ class Chain:
     taken over.
 
     Attributes:
-        folder: holds checkpoint, best model and results.
+        folder: holds checkpoint, best model, results, its owner's name, and a journal of events.
 
     Args:
         folder: where the chain is or will be.
@@ -41,19 +44,26 @@ class Chain:
         """The file to resume from."""
         return self.folder / CHECKPOINT
 
-    def open(self, patience: float = 30) -> GlobalState:
+    def open(self, patience: float = 30, owner: Owner | None = None) -> GlobalState:
         """Take the chain over and return its state: the checkpoint's if there is one, else the initial one.
 
         Args:
             patience: seconds to wait for another job that is about to let go of the chain.
+            owner: who submitted the job; None where nobody does.
 
         Raises:
-            CheckpointError: another job is at work on the chain, or its checkpoint does not fit the job.
+            CheckpointError: the chain is somebody else's, another job is at work on it, or its checkpoint does not
+                fit the job.
         """
         try:
             self._lock.enter_context(locked(self.folder / "lock", patience=patience))
         except TimeoutError as e:
             raise CheckpointError(f"Another job is at work on the chain {self.folder.name}; stop it first.") from e
+        try:
+            claim(self.folder, owner, begun=self.checkpoint.exists())
+        except CheckpointError:
+            self.close()
+            raise
         state = initial_state(self._job)
         if self.checkpoint.exists():
             state = load_checkpoint(self.checkpoint, self._job, state)
@@ -81,6 +91,11 @@ class Chain:
         save_checkpoint(self.checkpoint, state, self._job)
         self._previous = state
 
+    def note(self, event: str, **details: str) -> None:
+        """Write down what happened beside the rounds, such as a reply that came too late."""
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        journal.append(self.folder / EVENTS, {"time": now, "event": event, **details})
+
     def write_results(self, state: GlobalState) -> None:
         """Write scores and byte counts of all rounds."""
         job = self._job
@@ -92,7 +107,7 @@ class Chain:
 
     def copy_to(self, folder: Path) -> None:
         """Copy the files that are there."""
-        for name in (CHECKPOINT, BEST_MODEL, RESULTS):
+        for name in (CHECKPOINT, BEST_MODEL, RESULTS, EVENTS):
             if (self.folder / name).exists():
                 shutil.copy2(self.folder / name, folder / name)
 

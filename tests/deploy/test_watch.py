@@ -52,7 +52,8 @@ class Script:
         return (mine[0], *FOREIGN, *mine[1:])
 
     def server_log(self, job: str) -> str:
-        return "2026-11-17 18:00:00 - ERROR - [run=job1] - System Panic: Round 1 has 2 usable replies."
+        reason = "Round 1 has 2 usable replies."
+        return f"2026-11-17 18:00:00 - ERROR - Aborting current RUN due to FATAL_SYSTEM_ERROR received: {reason}\n"
 
     def hospitals(self) -> tuple[str, ...]:
         return self.connected

@@ -20,6 +20,14 @@ def careful(federation: Federation) -> str:
     return name
 
 
+def test_a_job_that_is_refused_tells_the_coordinator_in_words(federation: Federation, careful: str) -> None:
+    federation.cli("site", "policy", "set", "--approval-minutes", "0", kit=careful)
+    chain = federation.submit(tiny_job(rounds=1), sites=(careful, "vienna-dias"))
+    said = federation.cli("deploy", "watch", chain, code=2).stderr
+    assert f"{careful}: it has not approved these settings" in said
+    federation.cli("site", "policy", "set", "--approval-minutes", "10", kit=careful)
+
+
 def test_a_job_waits_until_a_person_at_the_hospital_approves_it(federation: Federation, careful: str) -> None:
     def asked() -> list[dict]:
         return json.loads(federation.cli("site", "jobs", "--json", kit=careful).stdout)["jobs"]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.test_federation import TWO, finish, tiny_job
 from tests.helpers import REPOSITORY
-from tests.helpers.federation import LEAD, Federation, wait_for
+from tests.helpers.federation import LEAD, OTHER, SERVER, Federation, wait_for
 
 pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -59,3 +59,32 @@ def test_a_job_short_of_hospitals_says_so_at_once_and_can_be_taken_back(federati
     chain = json.loads(done.stdout)["chain"]
     asked(federation, "abort", chain)
     assert asked(federation, "list")["chains"][-1][-1]["status"].startswith("FINISHED")
+
+
+def test_a_chain_of_somebody_else_is_neither_read_nor_written(federation: Federation, tmp_path: Path) -> None:
+    job = tiny_job(rounds=1)
+    chain = federation.submit(job, sites=TWO)
+    finish(federation.watching(chain))
+    before = federation.checkpoint(chain).read_bytes()
+
+    def go_on_as_other() -> dict:
+        """Name the chain in a job of one's own, with one round more to make it write a checkpoint."""
+        folder = federation.write_job(job, sites=TWO)
+        options = ("--set", f"chain={chain}", "--set", "federation.rounds=2")
+        federation.cli("deploy", "submit", str(folder), *options, kit=OTHER)
+        mine = asked(federation, "list", kit=OTHER)["chains"]
+        (last,) = (entry[-1] for entry in mine if entry[0]["chain"] == chain)
+        return federation.as_person(
+            f"done = until_ended(session, {last['job']!r}) | {{'log': session.server_log({last['job']!r})}}", OTHER
+        )
+
+    done = go_on_as_other()
+    assert done["status"] != "FINISHED:COMPLETED"
+    assert f"The chain {chain} belongs to {LEAD} of coordinator." in done["log"]
+    assert federation.checkpoint(chain).read_bytes() == before
+    refused = federation.cli("deploy", "download", chain, "--out", str(tmp_path / "stolen"), kit=OTHER, code=2)
+    assert not (tmp_path / "stolen").exists(), refused.stderr
+
+    federation.cli("deploy", "share", chain, OTHER, kit=SERVER)
+    assert go_on_as_other()["status"] == "FINISHED:COMPLETED"
+    assert federation.checkpoint(chain).read_bytes() != before

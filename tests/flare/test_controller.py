@@ -10,8 +10,9 @@ import pytest
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
+from fedmr_med import journal
 from fedmr_med.flare.messages import encode_reply, encode_statistics, encode_validation
-from fedmr_med.server.chain import BEST_MODEL, CHECKPOINT, RESULTS, Chain
+from fedmr_med.server.chain import BEST_MODEL, CHECKPOINT, EVENTS, RESULTS, Chain
 from tests.helpers.controller import JOB_ID, ControllerAtWork
 from tests.helpers.site_at_work import full_reply, full_statistics
 from tests.helpers.small import small_job
@@ -50,7 +51,7 @@ def test_two_good_replies_close_the_round(at_work: ControllerAtWork) -> None:
     assert at_work.progress()["round"] == 1
 
 
-@pytest.mark.parametrize(("bad", "reason"), [(with_nan, "NaN"), (failed, "it answered EXECUTION_EXCEPTION")])
+@pytest.mark.parametrize(("bad", "reason"), [(with_nan, "NaN"), (failed, "its training failed")])
 def test_a_reply_of_no_use_does_not_count_towards_the_quorum(at_work: ControllerAtWork, bad, reason: str) -> None:
     tasks = {site: at_work.receive(site) for site in SITES}
     at_work.answer("bcn", tasks["bcn"], bad())
@@ -87,7 +88,9 @@ def test_what_is_no_message_at_all_is_refused(at_work: ControllerAtWork) -> None
     assert "not a DXO" in at_work.progress()["refused"]["bcn"]
 
 
-def test_a_late_reply_is_named_in_the_log(at_work: ControllerAtWork, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_late_reply_is_named_in_the_log_and_written_down(
+    at_work: ControllerAtWork, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     tasks = {site: at_work.receive(site) for site in SITES}
     for site in ("bcn", "msk"):
         at_work.answer(site, tasks[site], good())
@@ -95,6 +98,8 @@ def test_a_late_reply_is_named_in_the_log(at_work: ControllerAtWork, caplog: pyt
     time.sleep(0.5)
     at_work.answer("vienna-dias", tasks["vienna-dias"], good())
     assert any("vienna-dias" in line and "after the round was closed" in line for line in caplog.messages)
+    (event,) = journal.read(tmp_path / "chains" / JOB_ID / EVENTS).entries
+    assert (event["event"], event["site"], event["task"]) == ("late reply", "vienna-dias", "train")
 
 
 def test_a_finished_job_leaves_its_files_and_lets_go_of_the_chain(at_work: ControllerAtWork, tmp_path: Path) -> None:
