@@ -40,6 +40,13 @@ class TaskConfig(Strict):
     transform: Name
     split: Name | None = None
 
+    @model_validator(mode="after")
+    def _one_name_per_class(self) -> Self:
+        # A site's policy goes by names: two classes of one name would both leave where one may.
+        if len(set(self.class_names)) < len(self.class_names):
+            raise ValueError("class_names has a name twice")
+        return self
+
     @property
     def num_classes(self) -> int:
         """Number of classes of the task."""

@@ -11,6 +11,10 @@ class NotApprovedError(PolicyError):
     """A person at the site has not approved the job yet, or has refused it."""
 
 
+class ClassNamesError(PolicyError):
+    """A job names the classes otherwise than the site does, so that a label would mean something else."""
+
+
 FLOORS = {
     "method": "the method",
     "model": "the network",
@@ -47,11 +51,13 @@ def floor_code(floor: str) -> str:
 
 
 NOT_APPROVED, POLICY, DATA = "FEDMR_NOT_APPROVED", "FEDMR_POLICY", "FEDMR_DATA"
+CLASSES = "FEDMR_CLASSES"
 CONFIG, TASK, FAILED = "FEDMR_CONFIG", "FEDMR_TASK", "EXECUTION_EXCEPTION"
 
 # The first class that fits counts.
 _CODES: dict[type[FedMRError], str] = {
     NotApprovedError: NOT_APPROVED,
+    ClassNamesError: CLASSES,
     PolicyError: POLICY,
     DataError: DATA,
     ConfigError: CONFIG,
@@ -59,6 +65,7 @@ _CODES: dict[type[FedMRError], str] = {
 }
 WORDS = {
     NOT_APPROVED: "it has not approved these settings (there: fedmr-med site jobs)",
+    CLASSES: "the job names the classes otherwise than the site does (there: classes in site.yaml)",
     POLICY: "its policy does not allow what the job asks",
     **{floor_code(floor): f"its training floors do not allow {what}" for floor, what in FLOORS.items()},
     DATA: "its images cannot be used (there: fedmr-med site check)",

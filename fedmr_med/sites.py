@@ -10,9 +10,9 @@ The hospital is the authority. Its settings are, in this order:
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from fedmr_med.errors import ConfigError
 from fedmr_med.privacy.policy import SitePolicy
@@ -89,15 +89,35 @@ class SiteConfig(Strict):
 
     Attributes:
         data: where its images are.
+        classes: what its labels mean. A list names the classes of labels 0, 1, ...; a mapping the class of each label
+            in its table. None takes labels that are class names as they are, and numbers as the job counts them.
         policy: what it shares.
         max_bad_fraction: share of its images that may be unreadable before the site refuses to train.
         cache: folder for decoded images; None uses the user's cache folder.
     """
 
     data: DataSource
+    classes: tuple[str, ...] | dict[str, str] | None = None
     policy: SitePolicy = SitePolicy()
     max_bad_fraction: float = Field(0.01, ge=0, le=1)
     cache: Path | None = None
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _labels_are_text(cls, content: Any) -> Any:
+        return {str(label): name for label, name in content.items()} if isinstance(content, dict) else content
+
+    @model_validator(mode="after")
+    def _policy_names_own_classes(self) -> Self:
+        if self.classes is not None:
+            own = self.classes.values() if isinstance(self.classes, dict) else self.classes
+            if isinstance(self.classes, tuple) and len(set(own)) < len(self.classes):
+                raise ValueError("classes has a name twice")
+            shared = self.policy.share_prototypes
+            unknown = set(shared if isinstance(shared, tuple) else ()) - set(own)
+            if unknown:
+                raise ValueError(f"policy.share_prototypes names {min(unknown)!r}, which classes does not have")
+        return self
 
 
 def load_site(path: Path) -> SiteConfig:

@@ -2,6 +2,7 @@
 
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import SiteData
+from fedmr_med.data.labels import check_classes
 from fedmr_med.sites import BenchmarkSource, DemoSource, FlambyIsicSource, SiteConfig
 
 __all__ = ["load"]
@@ -19,7 +20,9 @@ def load(site: SiteConfig, task: TaskConfig, *, seed: int) -> SiteData:
 
     Raises:
         DataError: the data is missing or inconsistent, or too many images are unreadable.
+        ClassNamesError: the job gives the site's labels another meaning.
     """
+    check_classes(site, task.class_names)
     source = site.data
     if isinstance(source, DemoSource):
         from fedmr_med.data.demo import load_demo

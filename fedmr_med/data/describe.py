@@ -21,6 +21,7 @@ from fedmr_med.data.flamby_isic import (
     read_split,
 )
 from fedmr_med.data.folds import FoldName, Row, shared_groups
+from fedmr_med.data.labels import labels_of
 from fedmr_med.data.manifest import read_manifest
 from fedmr_med.errors import DataError
 from fedmr_med.sites import SITE_FILE, DemoSource, FlambyIsicSource, ManifestSource, load_site
@@ -112,11 +113,13 @@ def describe(
 def _site(path: Path, class_names: tuple[str, ...]) -> SiteSummary:
     """Count what the source in a site file holds."""
     name = path.parent.name
-    source = load_site(path).data
+    config = load_site(path)
+    source = config.data
     if isinstance(source, DemoSource):
         return _demo(name, source.center)
     if isinstance(source, ManifestSource):
-        return _summary(name, read_manifest(source.root / source.manifest, class_names), len(class_names))
+        rows = read_manifest(source.root / source.manifest, labels_of(config, class_names))
+        return _summary(name, rows, len(class_names))
     if isinstance(source, FlambyIsicSource):
         centers = _centers(find_root(source.root), source.split_file, source.flamby)
         return _summary(name, centers[source.center], len(CLASS_NAMES))

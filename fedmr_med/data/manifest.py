@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import SiteData
 from fedmr_med.data.folds import Row, as_fold, shared_groups, site_data
+from fedmr_med.data.labels import labels_of
 from fedmr_med.data.tables import read_table
 from fedmr_med.errors import DataError
 from fedmr_med.sites import ManifestSource, SiteConfig
@@ -26,7 +27,7 @@ def load_manifest(source: ManifestSource, task: TaskConfig, site: SiteConfig) ->
     if not source.root.is_dir():
         raise DataError(f"{source.root} is not a folder: check data.root in site.yaml.")
     path = source.root / source.manifest
-    rows = read_manifest(path, task.class_names)
+    rows = read_manifest(path, labels_of(site, task.class_names))
     if not source.allow_shared_groups:
         _check_groups(path, rows)
     return site_data(source.root, rows, task, site)
@@ -44,19 +45,21 @@ def read_folder(dataset: "Dataset", root: Path, task: TaskConfig) -> SiteData:
     return load_manifest(source, task, SiteConfig(data=source))
 
 
-def read_manifest(path: Path, class_names: Sequence[str]) -> list[Row]:
-    """Read a manifest: columns image, label (name or number of a class), fold (train, test), optionally group.
+def read_manifest(path: Path, labels: Mapping[str, int]) -> list[Row]:
+    """Read a manifest: columns image, label, fold (train, test), optionally group.
+
+    Args:
+        path: the table.
+        labels: the number of the class that each label stands for.
 
     Raises:
         DataError: it cannot be read, a column is missing, a value is not valid or an image is listed twice; names
             the file and the row.
     """
-    labels = {str(number): number for number in range(len(class_names))}
-    labels |= {name: number for number, name in enumerate(class_names)}
     rows: list[Row] = []
     seen: dict[str, str] = {}
     for where, record in read_table(path, required=COLUMNS[:3]):
-        row = _row(where, record, labels, class_names)
+        row = _row(where, record, labels)
         if row.image in seen:
             raise DataError(f"{where}: {row.image} is listed a second time (first: {seen[row.image]}).")
         seen[row.image] = where
@@ -66,16 +69,14 @@ def read_manifest(path: Path, class_names: Sequence[str]) -> list[Row]:
     return rows
 
 
-def _row(where: str, record: Mapping[str, str], labels: Mapping[str, int], class_names: Sequence[str]) -> Row:
+def _row(where: str, record: Mapping[str, str], labels: Mapping[str, int]) -> Row:
     """Check one record of a manifest."""
     image = PurePosixPath(record["image"])
     if not record["image"] or image.is_absolute() or ".." in image.parts:
         raise DataError(f"{where}: image {record['image']!r} is not a path inside the data folder.")
     if record["label"] not in labels:
-        raise DataError(
-            f"{where}: label {record['label']!r} is neither one of {', '.join(class_names)} "
-            f"nor a number from 0 to {len(class_names) - 1}."
-        )
+        advice = "" if any(label.isdigit() for label in labels) else " A number needs `classes` in site.yaml."
+        raise DataError(f"{where}: label {record['label']!r} is not one of {', '.join(sorted(labels))}.{advice}")
     return Row(str(image), labels[record["label"]], as_fold(record["fold"], where), record.get("group", ""))
 
 

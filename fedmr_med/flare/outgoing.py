@@ -15,6 +15,7 @@ from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
 from fedmr_med import refusals
+from fedmr_med.data.labels import check_classes
 from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.flare import context, messages
 from fedmr_med.flare.approval import require_approval
@@ -60,6 +61,8 @@ class ReleaseRule:
         site, _ = context.site_settings(fl_ctx)
         if self._form is None:
             self._form = reply_form(context.client_job(fl_ctx))
+        if reply.get_return_code() == ReturnCode.OK:
+            check_classes(site, self._form.class_names)
         return released(str(fl_ctx.get_prop(FLContextKey.TASK_NAME)), reply, site.policy, self._form)
 
 

@@ -54,9 +54,9 @@ def test_a_spreadsheets_byte_order_mark_does_not_matter(tmp_path: Path) -> None:
     [
         (("images/a.png", "NV", "train", ""), r"row 6: images/a\.png is listed a second time .*row 2"),
         (("./images/a.png", "NV", "train", ""), r"row 6: images/a\.png is listed a second time"),
-        (("e.png", "8", "train", ""), r"row 6: label '8' .*number from 0 to 7"),
+        (("e.png", "8", "train", ""), r"row 6: label '8' is not one of 0, 1"),
         (("e.png", "-1", "train", ""), r"row 6: label '-1'"),
-        (("e.png", "mel", "train", ""), r"row 6: label 'mel' is neither one of MEL, NV"),
+        (("e.png", "mel", "train", ""), r"row 6: label 'mel' is not one of .*MEL, NV"),
         (("e.png", "", "train", ""), r"row 6: label ''"),
         (("e.png", "NV", "validation", ""), r"row 6: fold is 'validation', not train or test"),
         (("../e.png", "NV", "train", ""), r"row 6: image '\.\./e\.png' is not a path inside"),
