@@ -61,7 +61,7 @@ def test_from_submission_to_the_model(federation: Federation, tmp_path: Path) ->
     assert finish(watcher) == {"chain": chain, "jobs": [chain], "status": "FINISHED:COMPLETED"}
     federation.cli("deploy", "download", chain, "--out", str(tmp_path / "out"))
     expected = in_process(federation, job, tmp_path / "in_process", tuple(federation.sites))
-    assert_same_model(load_model(tmp_path / "out" / "checkpoint.pt"), expected)
+    assert_same_model(load_model(tmp_path / "out" / "checkpoint.pt").model, expected)
     results = json.loads((tmp_path / "out" / "results.json").read_text())["runs"][0]
     sites = results["history"]["rounds"][-1]["sites"]
     assert sites["msk"]["shared_classes"] == []

@@ -40,7 +40,7 @@ def test_the_server_killed_in_every_phase_loses_nothing(federation: Federation, 
     assert len(watched["jobs"]) == len(phases) + 1
     assert [record["round"] for record in history(federation, chain)] == [1, 2, 3]
     expected = in_process(federation, job, tmp_path, TWO)
-    assert_same_model(load_model(federation.checkpoint(chain)), expected)
+    assert_same_model(load_model(federation.checkpoint(chain)).model, expected)
 
 
 def load_round(federation: Federation, chain: str) -> int:
@@ -62,7 +62,7 @@ def test_the_server_killed_under_fedmr_gives_the_model_of_an_uninterrupted_run(
     federation.start(SERVER)
     assert len(finish(watcher)["jobs"]) == 2
     expected = in_process(federation, job, tmp_path, TWO)
-    assert_same_model(load_model(federation.checkpoint(chain)), expected)
+    assert_same_model(load_model(federation.checkpoint(chain)).model, expected)
 
 
 def test_a_hospital_that_hangs_answers_late_dies_and_comes_back(federation: Federation) -> None:
