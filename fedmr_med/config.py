@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from fedmr_med.privacy.policy import Sharing
+from fedmr_med.results import MAX_IMAGES
 from fedmr_med.schema import NAME_PATTERN, Strict, read_yaml, validated
 
 JOB_FILE = "fedmr.yaml"
@@ -175,9 +176,18 @@ class FederationConfig(Strict):
         buffers: what becomes of BatchNorm statistics: ``average`` like weights, or ``first``: those of the
             first site, as FLamby scores its models.
         max_norm: a reply with an array of a larger norm is refused.
+        max_samples: a reply that tells of more training or test images is refused. They are a site's weight, so set
+            it to what the largest site can have.
+        max_deviation: a reply that is so many times as far from the others as the median one is left out of its
+            round, see :mod:`fedmr_med.server.robust`; None leaves nobody out.
+        robust, trim: what is done to all replies of a round besides; the share that ``trimmed_mean`` cuts off at
+            either end.
+        quarantine_after: a site whose replies were refused in so many rounds in a row does not count any more in this
+            chain; None only names it.
         wire: type of the model's parameters between server and sites; ``float16`` halves the bytes. Everything else
             (buffers, prototypes, what a method adds) stays as it is.
         server: the server's optimiser; None takes the method's own, which is the average for all but anchored FedMR.
+        resume_from: the checkpoint a follow-up starts from: the ``last``, or the ``previous`` one if that is damaged.
     """
 
     rounds: int = Field(ge=1, le=100_000)
@@ -187,8 +197,14 @@ class FederationConfig(Strict):
     grace_seconds: int = Field(10, ge=0, le=31_536_000)
     buffers: Literal["average", "first"] = "average"
     max_norm: float = Field(1e9, gt=0, le=1e12)
+    max_samples: int = Field(1_000_000, ge=1, le=MAX_IMAGES)
+    max_deviation: float | None = Field(3.0, gt=1, le=1e6)
+    robust: Literal["none", "clip", "median", "trimmed_mean"] = "none"
+    trim: float = Field(0.2, gt=0, lt=0.5)
+    quarantine_after: int | None = Field(None, ge=1, le=100_000)
     wire: Literal["float32", "float16"] = "float32"
     server: ServerConfig | None = None
+    resume_from: Literal["last", "previous"] = "last"
 
     def halved(self, parameters: frozenset[str]) -> frozenset[str]:
         """Return which of the model's parameters are sent as float16."""
@@ -238,8 +254,9 @@ class JobConfig(Strict):
         return validated(JobConfig, merged | {"demo": {}}, "the overrides")
 
     def digest(self) -> str:
-        """Return a short hash of what makes two runs comparable: everything but the name and the chain's length."""
-        content = self.model_dump(mode="json", exclude={"name": True, "chain": True, "federation": {"rounds"}})
+        """Return a short hash of what makes two runs comparable: not the name, nor where and when the chain ends."""
+        ends = {"rounds", "resume_from"}
+        content = self.model_dump(mode="json", exclude={"name": True, "chain": True, "federation": ends})
         return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 

@@ -28,6 +28,7 @@ from fedmr_med.report.lines import refused_line, site_line
 from fedmr_med.report.summary import print_summary
 from fedmr_med.server.aggregation import evaluation
 from fedmr_med.server.chain import Chain
+from fedmr_med.server.checks import Registered
 from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.head import HeadCollector, head_exchange, scored_head, wants_head, with_head
 from fedmr_med.server.sampling import draw_sites
@@ -125,7 +126,11 @@ class FedMRController(Controller):
         self._ask(AppConstants.TASK_TRAIN, state, targets, take, lambda: collector.has_quorum, abort_signal, fl_ctx)
         if abort_signal.triggered:
             return state
+        _, refused = collector.standing()
         state = self._keep(collector.close())
+        for site, reason in state.history.rounds[-1].refused.items():
+            if site not in refused:
+                self.log_warning(fl_ctx, refused_line(site, reason), fire_event=False)
         self.fire_event(AppEventType.ROUND_DONE, fl_ctx)
         return state if state.round >= job.federation.rounds else self._exchange_head(state, abort_signal, fl_ctx)
 
@@ -164,12 +169,14 @@ class FedMRController(Controller):
         """Let all sites score the model of ``state``."""
         answered: set[str] = set()
         scores: dict[str, Scores] = {}
+        registered = Registered.of(state.history, self._job.federation.max_samples)
 
         def take(client_task: ClientTask, fl_ctx: FLContext) -> None:
             site = client_task.client.name
             try:
                 _check_code(client_task.result)
                 score = decode_validation(client_task.result, self._job.task.num_classes)
+                registered.check_scores(site, score)
             except WireError as e:
                 self.log_warning(fl_ctx, f"{site} did not score the final model: {e}", fire_event=False)
                 return

@@ -10,6 +10,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.report.console import wide_console
 from fedmr_med.report.lines import megabytes
 from fedmr_med.results import History, SiteRound
+from fedmr_med.server.robust import offences
 from fedmr_med.server.state import GlobalState
 
 DEMO_NOTE = "This was the DEMO on generated pictures. No figure here is a medical result."
@@ -40,6 +41,10 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
     if history.head and history.head.evaluation and history.head.evaluation.pooled:
         score = history.head.evaluation.pooled.balanced_accuracy
         parts.append(Text(f"with a closed-form head from {len(history.head.sites)} sites' statistics: {score:.3f}"))
+    for site, rounds in sorted(offences(history).items()):
+        if rounds > 1:
+            text = f"{site} was refused in its last {rounds} rounds: talk to it before you use this model"
+            parts.append(Text(text, style="bold yellow"))
     if history.best:
         parts.append(Text(f"best model: after round {history.best.round}, {history.best.balanced_accuracy:.3f}"))
     parts += [Text(f"checkpoint: {checkpoint}"), Text(f"results:    {checkpoint.parent / 'results.json'}")]

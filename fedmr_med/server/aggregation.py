@@ -1,26 +1,23 @@
 """The server's side of a round: validate every reply as a whole, add it up, and make the new global state."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from fedmr_med import methods
-from fedmr_med.arrays import Arrays, forms_of
+from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
 from fedmr_med.methods.base import Contribution
 from fedmr_med.metrics import Scores, pooled
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.results import Evaluation, RoundRecord, Score, SiteRound
+from fedmr_med.server.checks import ReplyCheck
 from fedmr_med.server.optimizer import server_step
 from fedmr_med.server.state import GlobalState
-from fedmr_med.sums import Sums, vectors
-from fedmr_med.wire.form import ReplyForm
+from fedmr_med.sums import Sums
 from fedmr_med.wire.messages import SiteReply
-
-_FLOAT32 = np.dtype(np.float32)
-_LARGE = 1e37  # a sum of squares in float32 can be trusted below it
 
 
 class PrototypeAggregator:
@@ -40,16 +37,10 @@ class PrototypeAggregator:
         self.job = job
         self.state = state
         self.server = method.server()
-        self.uses_prototypes = method.uses_prototypes
         self._inertia = method.prototype_inertia
         self._optimizer = job.federation.server or method.server_optimizer
         self.parameters = {name: array for name, array in state.model.items() if name in state.parameters}
-        self._form = ReplyForm(
-            class_names=job.task.class_names,
-            feature_size=state.prototypes.means.shape[1],
-            model=forms_of(state.model),
-            payload=self.server.payload_forms(self.parameters),
-        )
+        self._check = ReplyCheck(job, state)
         self._buffer_names = [name for name in state.model if name not in state.parameters]
         self._sums = Sums()
         self._counters: Arrays = {}
@@ -65,15 +56,9 @@ class PrototypeAggregator:
         Raises:
             WireError: with the reason, naming the site.
         """
-        try:
-            self._check_header(reply)
-            self._form.check(reply)
-            self._check_values("model", reply.model)
-            self._check_values("method payload", reply.payload)
-            self.server.check_payload(reply.payload)
-            self._check_prototypes(reply)
-        except WireError as e:
-            raise WireError(f"{reply.site}: {e}") from e
+        if reply.site in self.sites:
+            raise WireError(f"{reply.site}: a second reply in the same round")
+        self._check.check(reply)
 
     def add(self, *replies: SiteReply) -> None:
         """Add replies that passed :meth:`check`; many at once take less time than one after the other."""
@@ -107,7 +92,7 @@ class PrototypeAggregator:
             seconds: wall time of the round.
 
         Raises:
-            WireError: no reply was added.
+            WireError: no reply was added, or together they give values that are not finite.
         """
         state = self.state
         if not self.sites:
@@ -119,7 +104,7 @@ class PrototypeAggregator:
         history = state.history
         if self._scores:
             history = history.with_evaluation(evaluation(state.round, self._scores))
-        return replace(
+        new = replace(
             state,
             model={name: value.astype(state.model[name].dtype, copy=False) for name, value in model.items()},
             prototypes=state.prototypes.updated(self._class_sums, inertia=self._inertia),
@@ -129,52 +114,9 @@ class PrototypeAggregator:
             accepted=state.accepted | dict.fromkeys(self.sites, state.round),
             history=history.with_round(record),
         )
-
-    def _check_header(self, reply: SiteReply) -> None:
-        if reply.round != self.state.round:
-            raise WireError(f"the reply is for round {reply.round + 1}, not {self.state.round + 1}")
-        if reply.site in self.sites:
-            raise WireError("a second reply in the same round")
-        if reply.samples < 1:
-            raise WireError(f"the number of training images is {reply.samples}")
-
-    def _check_values(self, what: str, arrays: Arrays) -> None:
-        if not self._clearly_small(arrays.values()):
-            for name, array in arrays.items():
-                self._check_size(f"the {what}'s {name!r}", array)
-
-    def _clearly_small(self, arrays: Collection[np.ndarray]) -> bool:
-        """Whether sums of squares show that all values are finite and far below the bound, as they nearly always do."""
-        bound = min(self.job.federation.max_norm**2 / 2, _LARGE)
-        floats = vectors([array for array in arrays if array.dtype == _FLOAT32])
-        others = vectors([array for array in arrays if array.dtype != _FLOAT32])
-        with np.errstate(over="ignore", invalid="ignore"):
-            return all(np.dot(values, values) < bound for values in (*floats, *(v.astype(np.float64) for v in others)))
-
-    def _check_size(self, what: str, array: np.ndarray) -> None:
-        # The norm in float64 is finite only if every entry is, so one pass checks both.
-        norm = float(np.linalg.norm(array.astype(np.float64)))
-        if not np.isfinite(norm):
-            raise WireError(f"{what} has NaN or infinite values")
-        if norm > self.job.federation.max_norm:
-            raise WireError(f"{what} has norm {norm:.3g}, over federation.max_norm {self.job.federation.max_norm:.3g}")
-
-    def _check_prototypes(self, reply: SiteReply) -> None:
-        shared = reply.prototypes
-        if shared is None:
-            return
-        if not self.uses_prototypes:
-            raise WireError(f"prototypes, which {self.job.method.name} does not use")
-        if shared.sums.shape != self.state.prototypes.means.shape:
-            expected = tuple(self.state.prototypes.means.shape)
-            raise WireError(f"the prototypes have shape {tuple(shared.sums.shape)}, not {expected}")
-        if bool((shared.counts < 0).any()) or int(shared.counts.sum()) > reply.samples:
-            raise WireError("the class counts of the prototypes are negative or exceed the training images")
-        if bool((shared.sums[shared.counts == 0] != 0).any()):
-            raise WireError("a prototype sum without a count")
-        means = (shared.sums / shared.counts.clamp(min=1)[:, None]).numpy()
-        if not self._clearly_small([means]):
-            self._check_size("the prototype mean", means)
+        if what := new.defect():
+            raise WireError(f"round {new.round} of {', '.join(self.sites)} gives {what}; the global state stays")
+        return new
 
     def _add_buffers(self, reply: SiteReply) -> None:
         buffers = {name: reply.model[name] for name in self._buffer_names}

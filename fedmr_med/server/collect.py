@@ -7,6 +7,7 @@ from fedmr_med import faults
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.server.aggregation import PrototypeAggregator
+from fedmr_med.server.robust import needs_all_replies, offences, outliers, restrained
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.codec import Message, decode_reply
 from fedmr_med.wire.messages import SiteReply
@@ -23,14 +24,16 @@ class ReplyCollector:
         state: the global state the round starts from.
         num_sites: sites of the federation, whether or not all of them are asked.
         in_order: whether the replies come in the order of the site names. Then each is added at once and none is
-            held: memory does not grow with the number of sites.
+            held, so that memory does not grow with their number, unless the job compares them with each other
+            (:mod:`fedmr_med.server.robust`).
     """
 
     def __init__(self, job: JobConfig, state: GlobalState, *, num_sites: int, in_order: bool = False):
         self.job = job
         self.state = state
         self._num_sites = num_sites
-        self._in_order = in_order
+        self._in_order = in_order and not needs_all_replies(job.federation)
+        self._offences = offences(state.history)
         self._aggregator = PrototypeAggregator(job, state)
         self._lock = threading.Lock()
         self._held: dict[str, SiteReply] = {}
@@ -94,6 +97,7 @@ class ReplyCollector:
                     f"Round {number} has {usable} usable replies, federation.min_sites asks for {needed}. "
                     f"Refused: {reasons or 'none'}."
                 )
+            self._leave_outliers_out()
             self._add_held()
             faults.reach(f"aggregate-{number}")
             return self._aggregator.finish(self._num_sites, self._refused, time.monotonic() - self._started)
@@ -111,8 +115,18 @@ class ReplyCollector:
         if self._in_order and any(site < earlier for earlier in self._aggregator.sites):
             raise WireError("the reply came out of the order of the site names")
         self._aggregator.check(reply)
+        patience = self.job.federation.quarantine_after
+        if patience is not None and self._offences.get(site, 0) >= patience:
+            raise WireError(f"in quarantine: refused in the last {self._offences[site]} rounds")
         return reply
 
+    def _leave_outliers_out(self) -> None:
+        """Take back replies that differ too much from the others; they still count for the quorum."""
+        for site, reason in outliers(list(self._held.values()), self.state, self.job.federation).items():
+            del self._held[site]
+            self._refused.setdefault(site, reason)
+
     def _add_held(self) -> None:
-        self._aggregator.add(*(self._held[site] for site in sorted(self._held)))
+        held = [self._held[site] for site in sorted(self._held)]
+        self._aggregator.add(*restrained(held, self.state, self.job.federation))
         self._held = {}

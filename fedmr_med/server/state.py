@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from fedmr_med import methods, models
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
@@ -36,6 +38,16 @@ class GlobalState:
     round: int = 0
     accepted: dict[str, int] = field(default_factory=dict)
     history: History = field(default_factory=History)
+
+    def defect(self) -> str | None:
+        """Say what of the arrays is not finite or cannot be; None if all is well."""
+        arrays = {**self.model, **self.method, "prototypes": self.prototypes.means.numpy()}
+        for name, array in arrays.items():
+            if array.dtype.kind == "f" and not np.isfinite(array.sum(dtype=np.float64)):
+                return f"NaN or infinite values in {name!r}"
+            if name.endswith("running_var") and (array < 0).any():
+                return f"a negative variance in {name!r}"
+        return None
 
     def scored(self, history: History) -> "GlobalState":
         """Return the same state with another history."""

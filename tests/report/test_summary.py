@@ -59,6 +59,17 @@ def test_without_any_scores_there_is_still_a_summary() -> None:
     assert "no hospital" in text(History())
 
 
+def test_a_site_that_never_fits_in_is_named() -> None:
+    part = SiteRound(samples=9, shared_classes=(), bytes_up=0, bytes_down=0)
+    history = History()
+    for number in (1, 2):
+        reasons = {"msk": "left out as an outlier: update 50 times the median, over 3"}
+        history = history.with_round(RoundRecord(round=number, sites={"bcn": part}, refused=reasons))
+    shown = text(history)
+    assert "msk was refused in its last 2 rounds" in shown
+    assert "bcn was" not in shown
+
+
 def test_one_line_per_hospital_and_round() -> None:
     counts = torch.tensor([0, 12, 0, 0, 11, 0, 0, 0])
     reply = SiteReply(

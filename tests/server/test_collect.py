@@ -56,13 +56,14 @@ def test_the_order_of_arrival_changes_nothing(job: JobConfig, state: GlobalState
 def test_in_order_gives_the_same_and_refuses_another_order(
     job: JobConfig, state: GlobalState, replies: dict[str, Message], collector: ReplyCollector
 ) -> None:
-    in_order = ReplyCollector(job, state, num_sites=3, in_order=True)
+    streaming = job.override({"federation": {"max_deviation": None}})
+    in_order = ReplyCollector(streaming, state, num_sites=3, in_order=True)
     for site in sorted(replies):
         collector.offer(site, replies[site])
         in_order.offer(site, replies[site])
     held, streamed = collector.close(), in_order.close()
     assert all(np.array_equal(held.model[name], streamed.model[name]) for name in held.model)
-    in_order = ReplyCollector(job, state, num_sites=3, in_order=True)
+    in_order = ReplyCollector(streaming, state, num_sites=3, in_order=True)
     in_order.offer("msk", replies["msk"])
     with pytest.raises(WireError, match="out of the order"):
         in_order.offer("bcn", replies["bcn"])

@@ -71,6 +71,12 @@ ON_THE_REPLY: dict[str, tuple[Callable[[SiteReply], SiteReply], str]] = {
     "negative images": (lambda reply: replace(reply, samples=-5), "'samples' is not between 0"),
     "NaN prototype": (spoiled_sums(np.nan), "NaN or infinite"),
     "prototype of 1e30": (spoiled_sums(1e30), "norm"),
+    "10^400 images": (lambda reply: replace(reply, samples=10**400), "'samples' is not between 0"),
+    "2^63 images": (lambda reply: replace(reply, samples=2**63), "'samples' is not between 0"),
+    "more images than the job allows": (
+        lambda reply: replace(reply, samples=2 * 10**6),
+        "over federation.max_samples 1000000",
+    ),
     "counts beyond the images": (lambda reply: replace(reply, samples=1), "exceed the training images"),
 }
 ON_THE_WIRE: dict[str, tuple[Callable[[Shareable], Shareable], str]] = {

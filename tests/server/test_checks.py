@@ -1,0 +1,75 @@
+"""Plausibility: statistics that no data has, and sites that grow from round to round."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedmr_med.config import JobConfig
+from fedmr_med.errors import WireError
+from fedmr_med.metrics import Scores
+from fedmr_med.server.aggregation import PrototypeAggregator
+from fedmr_med.server.checks import Registered, ReplyCheck
+from fedmr_med.server.state import GlobalState
+from fedmr_med.wire.messages import SiteReply
+from tests.helpers.small import initial_state, small_hospital, small_job, task_for
+
+
+@pytest.fixture(scope="module")
+def job() -> JobConfig:
+    return small_job(model={"name": "narrow_resnet", "options": {"width": 8, "blocks": 1}})
+
+
+@pytest.fixture(scope="module")
+def state(job: JobConfig) -> GlobalState:
+    return initial_state(job)
+
+
+@pytest.fixture(scope="module")
+def reply(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPathFactory) -> SiteReply:
+    folder: Path = tmp_path_factory.mktemp("sites")
+    return small_hospital("bcn", job, folder).train(task_for(state, job))
+
+
+@pytest.fixture(scope="module")
+def later(job: JobConfig, state: GlobalState, reply: SiteReply) -> GlobalState:
+    aggregation = PrototypeAggregator(job, state)
+    aggregation.check(reply)
+    aggregation.add(reply)
+    return aggregation.finish(1, {})
+
+
+@pytest.mark.parametrize("kind", ["running_var", "num_batches_tracked"])
+def test_negative_statistics_are_refused(job: JobConfig, state: GlobalState, reply: SiteReply, kind: str) -> None:
+    name = next(name for name in state.model if name.endswith(kind))
+    bad = replace(reply, model=reply.model | {name: np.full_like(reply.model[name], -1000)})
+    with pytest.raises(WireError, match=f"bcn: the model's {name!r} is negative"):
+        ReplyCheck(job, state).check(bad)
+
+
+def test_a_site_cannot_grow_in_the_course_of_a_chain(job: JobConfig, later: GlobalState, reply: SiteReply) -> None:
+    check = ReplyCheck(job, later)
+    again = replace(reply, round=1)
+    check.check(again)
+    check.check(replace(again, samples=2 * reply.samples))
+    with pytest.raises(WireError, match="training images, and started the chain with"):
+        check.check(replace(again, samples=2 * reply.samples + 1))
+    perfect = Scores(1.0, 1.0, 10**5)
+    with pytest.raises(WireError, match="test images, and started the chain with"):
+        check.check(replace(again, scores=perfect))
+    with pytest.raises(WireError, match="test images"):
+        Registered.of(later.history, 10**6).check_scores("bcn", perfect)
+    Registered.of(later.history, 10**6).check_scores("somebody new", perfect)
+    with pytest.raises(WireError, match=r"over federation\.max_samples 99"):
+        Registered.of(later.history, 99).check_scores("somebody new", perfect)
+
+
+def test_a_global_state_that_is_not_finite_never_replaces_one_that_is(
+    job: JobConfig, state: GlobalState, reply: SiteReply
+) -> None:
+    aggregation = PrototypeAggregator(job, state)
+    name = next(iter(state.parameters))
+    aggregation.add(replace(reply, model=reply.model | {name: np.full_like(reply.model[name], np.inf)}))
+    with pytest.raises(WireError, match=r"round 1 of bcn gives NaN or infinite values in .*; the global state stays"):
+        aggregation.finish(1, {})

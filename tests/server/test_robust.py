@@ -1,0 +1,173 @@
+"""Robust aggregation: nothing happens without an attack, and an outlier does not count."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedmr_med.config import FederationConfig, JobConfig
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.results import History, RoundRecord, SiteRound
+from fedmr_med.server.collect import ReplyCollector
+from fedmr_med.server.robust import offences, outliers, restrained
+from fedmr_med.server.state import GlobalState
+from fedmr_med.wire.codec import encode_reply
+from fedmr_med.wire.messages import SiteReply
+from tests.helpers.methods import Federation, same_model
+from tests.helpers.methods import job as tiny_job
+from tests.helpers.small import initial_state, small_hospital, small_job, task_for
+
+SITES = ("bcn", "msk", "rosendahl", "vienna-dias")
+BAD = "rosendahl"
+
+
+@pytest.fixture(scope="module")
+def job() -> JobConfig:
+    return small_job(model={"name": "narrow_resnet", "options": {"width": 8, "blocks": 1}})
+
+
+@pytest.fixture(scope="module")
+def state(job: JobConfig) -> GlobalState:
+    return initial_state(job)
+
+
+@pytest.fixture(scope="module")
+def replies(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPathFactory) -> dict[str, SiteReply]:
+    folder: Path = tmp_path_factory.mktemp("sites")
+    return {site: small_hospital(site, job, folder).train(task_for(state, job)) for site in SITES}
+
+
+def closed(job: JobConfig, state: GlobalState, replies: dict[str, SiteReply], **federation: object) -> GlobalState:
+    collector = ReplyCollector(job.override({"federation": federation}), state, num_sites=len(SITES))
+    for site, reply in replies.items():
+        collector.offer(site, encode_reply(reply))
+    return collector.close()
+
+
+def scaled(reply: SiteReply, state: GlobalState, factor: float) -> SiteReply:
+    """Return the reply with its update scaled."""
+    moved = {
+        name: (state.model[name] + factor * (array - state.model[name])).astype(array.dtype)
+        for name, array in reply.model.items()
+        if name in state.parameters
+    }
+    return replace(reply, model=reply.model | moved)
+
+
+def update(model: dict[str, np.ndarray], state: GlobalState) -> np.ndarray:
+    return np.concatenate([(model[name] - state.model[name]).ravel() for name in sorted(state.parameters)])
+
+
+def left_out(job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]) -> dict[str, str]:
+    return outliers(list(replies.values()), state, job.federation)
+
+
+def test_without_an_attack_the_default_is_the_plain_mean_bit_for_bit(
+    job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]
+) -> None:
+    assert job.federation.max_deviation is not None
+    default, plain = closed(job, state, replies), closed(job, state, replies, max_deviation=None)
+    assert same_model(default, plain)
+    assert torch.equal(default.prototypes.means, plain.prototypes.means)
+    assert default.history.rounds[0].refused == {}
+
+
+@pytest.mark.parametrize("factor", [-100, -5, 10, 1000])
+def test_an_outlier_is_left_out_whole_and_named(
+    job: JobConfig, state: GlobalState, replies: dict[str, SiteReply], factor: float
+) -> None:
+    attacked = replies | {BAD: scaled(replies[BAD], state, factor)}
+    new = closed(job, state, attacked)
+    assert same_model(new, closed(job, state, {site: replies[site] for site in SITES if site != BAD}))
+    assert "left out as an outlier: update" in new.history.rounds[0].refused[BAD]
+    assert BAD not in new.accepted
+
+
+def test_an_outlier_counts_for_the_quorum(job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]) -> None:
+    attacked = replies | {BAD: scaled(replies[BAD], state, -100)}
+    assert BAD in closed(job, state, attacked, min_sites=4).history.rounds[0].refused
+
+
+def test_statistics_payload_and_prototypes_are_measured_too(
+    job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]
+) -> None:
+    name = next(name for name in state.model if name.endswith("running_var"))
+    blown = replace(replies[BAD], model=replies[BAD].model | {name: replies[BAD].model[name] + 1e6})
+    assert "BatchNorm" in left_out(job, state, replies | {BAD: blown})[BAD]
+    steps = {site: np.asarray(1e6 if site == BAD else 10, dtype=np.float32) for site in SITES}
+    payloads = {site: replace(reply, payload={"steps": steps[site]}) for site, reply in replies.items()}
+    assert left_out(job, state, payloads).keys() == {BAD}
+    shared = replies[BAD].prototypes
+    blown = replace(replies[BAD], prototypes=ClassSums(100 * shared.sums, shared.counts))
+    assert "prototypes" in left_out(job, state, replies | {BAD: blown})[BAD]
+
+
+def test_sites_of_other_classes_and_of_no_class_are_no_outliers(tmp_path: Path) -> None:
+    federation = Federation(tiny_job("fedavg"), tmp_path)
+    replies = [site.train(federation.task()) for site in federation.sites.values()]
+    assert outliers(replies, federation.state, federation.job.federation) == {}
+    still = [replace(reply, model=federation.state.model) for reply in replies]
+    assert outliers(still, federation.state, federation.job.federation) == {}, "nobody moved"
+
+
+def test_half_of_the_sites_are_not_left_out_by_the_other_half(
+    job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]
+) -> None:
+    """Otherwise a round could end with nobody in it."""
+    odd = {site: scaled(replies[site], state, factor) for site, factor in (("bcn", 400.0), (BAD, -400.0))}
+    assert left_out(job, state, replies | odd) == {}
+
+
+def test_clip_lets_nobody_exceed_the_median(job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]) -> None:
+    clip = FederationConfig(rounds=1, robust="clip")
+    norms = [np.linalg.norm(update(reply.model, state)) for reply in replies.values()]
+    after = [np.linalg.norm(update(r.model, state)) for r in restrained(list(replies.values()), state, clip)]
+    assert max(after) == pytest.approx(np.median(norms), rel=1e-4)
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed_mean"])
+@pytest.mark.parametrize("method", ["fedmr", "feddc", "fednova"])
+def test_coordinate_wise_rules_stay_between_the_honest_values(method: str, rule: str, tmp_path: Path) -> None:
+    job = small_job(method)
+    state = initial_state(job)
+    honest = {site: small_hospital(site, job, tmp_path).train(task_for(state, job)) for site in SITES}
+    attacked = honest | {BAD: scaled(honest[BAD], state, -1000)}
+    new = closed(job, state, attacked, robust=rule, max_deviation=None)
+    others = np.stack([update(reply.model, state) for site, reply in honest.items() if site != BAD])
+    moved = update(new.model, state)
+    if method == "feddc":  # the server adds the mean drift to the mean of the models
+        moved = moved / 2
+    assert (moved >= others.min(axis=0) - 1e-5).all()
+    assert (moved <= others.max(axis=0) + 1e-5).all()
+
+
+def test_two_replies_have_no_majority(job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]) -> None:
+    two = [replies["bcn"], scaled(replies[BAD], state, 1000)]
+    for rule in ("none", "clip", "median", "trimmed_mean"):
+        assert restrained(two, state, FederationConfig(rounds=1, robust=rule)) == two
+    assert outliers(two, state, FederationConfig(rounds=1)) == {}
+
+
+def test_a_site_that_never_fits_in_is_put_into_quarantine(
+    job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]
+) -> None:
+    part = SiteRound(samples=9, shared_classes=(), bytes_up=0, bytes_down=0)
+    history = History()
+    for number in (1, 2, 3):
+        refused = {BAD: "why"} | ({"msk": "late"} if number == 2 else {})
+        taken = {site: part for site in SITES if site not in refused}
+        history = history.with_round(RoundRecord(round=number, sites=taken, refused=refused))
+    assert offences(history) == {BAD: 3}
+    later = replace(state, history=History(rounds=history.rounds))
+    small = {site: replace(reply, samples=9, prototypes=None) for site, reply in replies.items()}
+    assert set(closed(job, later, small).history.rounds[-1].sites) == set(SITES)
+    collector = ReplyCollector(job.override({"federation": {"quarantine_after": 3}}), later, num_sites=4)
+    for site, reply in small.items():
+        if site == BAD:
+            with pytest.raises(Exception, match="in quarantine"):
+                collector.offer(site, encode_reply(reply))
+        else:
+            collector.offer(site, encode_reply(reply))
+    assert BAD in collector.close().history.rounds[-1].refused
