@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,18 +15,25 @@ PRIVATE = 0o077
 
 
 @contextmanager
-def atomic_writer(path: Path) -> Iterator[BinaryIO]:
+def atomic_writer(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO]:
     """Open a temporary file beside ``path``; on success sync it and rename it over ``path``.
 
-    If the body raises (a full disk, for example), the temporary file is removed and the old ``path`` stays.
+    If the body raises (a full disk, for example), the temporary file is removed and the old ``path`` stays. The body
+    can read back what it wrote.
+
+    Args:
+        path: the file to write.
+        previous: keeps what ``path`` was before; ``path`` itself is there at every moment.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
-        with os.fdopen(descriptor, "wb") as stream:
+        with os.fdopen(descriptor, "w+b") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
+        if previous is not None and path.exists():
+            _keep(path, previous)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -74,6 +82,17 @@ def locked(*paths: Path, patience: float) -> Iterator[None]:
 def lock_shared(stream: BinaryIO) -> None:
     """Share the lock of an open file with other readers, until it is closed; :func:`locked` waits for all of them."""
     fcntl.flock(stream, fcntl.LOCK_SH)
+
+
+def _keep(path: Path, previous: Path) -> None:
+    """Make ``previous`` what ``path`` is now, without a moment in which either is missing or half there."""
+    link = previous.with_name(f".{previous.name}.tmp")
+    link.unlink(missing_ok=True)
+    try:
+        os.link(path, link)
+    except OSError:
+        shutil.copy2(path, link)  # a file system without hard links
+    link.replace(previous)
 
 
 def _try_lock(descriptor: int) -> bool:

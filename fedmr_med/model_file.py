@@ -3,10 +3,13 @@
 A chain's checkpoint is such a file too, with more in it.
 """
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+import numpy as np
 import torch
 
 from fedmr_med import faults, models
@@ -19,6 +22,7 @@ from fedmr_med.network import build_network
 from fedmr_med.schema import dump_yaml, parse_yaml, validated
 
 FORMAT = 2
+_PLAIN = {torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool}
 
 
 @dataclass(frozen=True)
@@ -80,22 +84,39 @@ def load_model(path: Path) -> SavedModel:
     try:
         job = validated(JobConfig, parse_yaml(content["job"]), f"the job in {path}", CheckpointError)
         model = as_arrays(content["model"])
+        if not all(np.isfinite(array).all() for array in model.values() if array.dtype.kind == "f"):
+            raise CheckpointError(f"{path} holds NaN or infinite weights.")
         about = {key: value for key, value in content.items() if key not in known}
-        return SavedModel(model, job, int(content["round"]), about)
+        return SavedModel(model, job, whole_number(content["round"]), about)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise CheckpointError(f"{path} holds no model with its job ({e!r}).") from e
 
 
-def write_tensors(path: Path, content: dict[str, Any]) -> None:
-    """Write tensors and plain values, atomically.
+def write_tensors(
+    path: Path,
+    content: dict[str, Any],
+    *,
+    check: Callable[[dict[str, Any]], object] = lambda content: None,
+    previous: Path | None = None,
+) -> None:
+    """Write tensors and plain values, atomically, once what was written can be read back.
+
+    Args:
+        path: the file to write.
+        content: what to write.
+        check: looks at what was read back, and raises CheckpointError if it is not good.
+        previous: keeps the file that was there before.
 
     Raises:
         CheckpointError: it could not be written; the file that was there before stays.
     """
     try:
-        with atomic_writer(path) as stream:
+        with atomic_writer(path, previous=previous) as stream:
             torch.save(content, stream)
             faults.reach(f"{path.stem}-{content.get('round')}")
+            stream.seek(0)
+            check(_read(stream, path))
+            stream.seek(0, os.SEEK_END)
     except (OSError, RuntimeError) as e:
         # torch reports a failed write as RuntimeError.
         raise CheckpointError(f"{path} could not be written ({e}); what was there before is unchanged.") from e
@@ -108,15 +129,34 @@ def read_tensors(path: Path) -> dict[str, Any]:
         CheckpointError: it is missing, damaged, or of another format.
     """
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with path.open("rb") as stream:
+            return _read(stream, path)
     except FileNotFoundError as e:
         raise CheckpointError(f"{path} does not exist.") from e
+    except OSError as e:
+        raise CheckpointError(f"{path} cannot be read: {e}.") from e
+
+
+def _read(stream: BinaryIO, path: Path) -> dict[str, Any]:
+    try:
+        content = torch.load(stream, map_location="cpu", weights_only=True)
     except Exception as e:
         # torch.load has no error class of its own: a damaged file gives pickle, zip, runtime and EOF errors.
         raise CheckpointError(f"{path} cannot be read as a checkpoint ({type(e).__name__}).") from e
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    if type(content) is not dict or type(content.get("format")) is not int or content["format"] != FORMAT:
         raise CheckpointError(f"{path} is not a file of this toolkit's format {FORMAT}.")
     return content
+
+
+def whole_number(value: Any) -> int:
+    """Return a whole number of a file.
+
+    Raises:
+        TypeError: it is something else, or negative.
+    """
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r} is not a whole number")
+    return value
 
 
 def as_tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
@@ -124,6 +164,17 @@ def as_tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def as_arrays(tensors: dict[str, torch.Tensor]) -> Arrays:
-    """Return the tensors as arrays, in the same memory."""
-    return {name: tensor.numpy() for name, tensor in tensors.items()}
+def as_arrays(tensors: Any) -> Arrays:
+    """Return the tensors of a file as arrays, in the same memory.
+
+    Raises:
+        TypeError: something is not a named, dense tensor of plain numbers.
+    """
+    if type(tensors) is not dict:
+        raise TypeError(f"a {type(tensors).__name__} where named tensors were expected")
+    for name, tensor in tensors.items():
+        if not (isinstance(name, str) and isinstance(tensor, torch.Tensor) and tensor.dtype in _PLAIN):
+            raise TypeError(f"{name!r} is not a tensor of plain numbers")
+        if tensor.layout is not torch.strided:
+            raise TypeError(f"{name!r} is not a dense tensor")
+    return {name: tensor.detach().numpy() for name, tensor in tensors.items()}

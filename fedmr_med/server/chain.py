@@ -17,6 +17,7 @@ from fedmr_med.server.owner import Owner, claim
 from fedmr_med.server.state import GlobalState, initial_state
 
 CHECKPOINT, BEST_MODEL, RESULTS, EVENTS = "checkpoint.pt", "best_model.pt", "results.json", "events.jsonl"
+PREVIOUS, DAMAGED = "checkpoint.previous.pt", "checkpoint.damaged.pt"
 
 
 class Chain:
@@ -44,16 +45,24 @@ class Chain:
         """The file to resume from."""
         return self.folder / CHECKPOINT
 
+    @property
+    def previous(self) -> Path:
+        """The checkpoint before that."""
+        return self.folder / PREVIOUS
+
     def open(self, patience: float = 30, owner: Owner | None = None) -> GlobalState:
         """Take the chain over and return its state: the checkpoint's if there is one, else the initial one.
+
+        With ``federation.resume_from: previous`` it goes back to the checkpoint before the last one, which is kept
+        aside.
 
         Args:
             patience: seconds to wait for another job that is about to let go of the chain.
             owner: who submitted the job; None where nobody does.
 
         Raises:
-            CheckpointError: the chain is somebody else's, another job is at work on it, or its checkpoint does not
-                fit the job.
+            CheckpointError: the chain is somebody else's, another job is at work on it, or its checkpoint is damaged
+                or does not fit the job; the message says whether the one before is good.
         """
         try:
             self._lock.enter_context(locked(self.folder / "lock", patience=patience))
@@ -65,9 +74,34 @@ class Chain:
             self.close()
             raise
         state = initial_state(self._job)
-        if self.checkpoint.exists():
-            state = load_checkpoint(self.checkpoint, self._job, state)
+        if self._job.federation.resume_from == "previous":
+            state = self._go_back(state)
+        elif self.checkpoint.exists():
+            state = self._loaded(state)
         self._previous = state
+        return state
+
+    def _loaded(self, initial: GlobalState) -> GlobalState:
+        """Read the checkpoint, or say which round an older one could take the chain back to."""
+        try:
+            return load_checkpoint(self.checkpoint, self._job, initial)
+        except CheckpointError as e:
+            try:
+                older = load_checkpoint(self.previous, self._job, initial)
+            except CheckpointError:
+                raise e from None
+            raise CheckpointError(
+                f"{e} The one before it is good: `fedmr-med deploy resume {self.folder.name} --from-previous` "
+                f"goes back to round {older.round}."
+            ) from e
+
+    def _go_back(self, initial: GlobalState) -> GlobalState:
+        """Put the previous checkpoint in the place of the last one, and return its state."""
+        state = load_checkpoint(self.previous, self._job, initial)
+        if self.checkpoint.exists():
+            self.checkpoint.replace(self.folder / DAMAGED)
+        shutil.copy2(self.previous, self.folder / f".{CHECKPOINT}.tmp")
+        (self.folder / f".{CHECKPOINT}.tmp").replace(self.checkpoint)
         return state
 
     def save(self, state: GlobalState) -> None:
@@ -88,7 +122,7 @@ class Chain:
                     balanced_accuracy=best.balanced_accuracy,
                     closed_form_head=best.head,
                 )
-        save_checkpoint(self.checkpoint, state, self._job)
+        save_checkpoint(self.checkpoint, state, self._job, previous=self.previous)
         self._previous = state
 
     def note(self, event: str, **details: str) -> None:

@@ -1,21 +1,34 @@
-"""The checkpoint of a chain: one file, written atomically, from which any job of the chain can resume."""
+"""The checkpoint of a chain: one file, written atomically, from which any job of the chain can resume.
+
+It is read back and checked as a whole before it takes the place of the one before, which is kept beside it.
+"""
 
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from fedmr_med.arrays import difference, forms_of
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
-from fedmr_med.model_file import as_arrays, as_tensors, described, read_tensors, write_tensors
+from fedmr_med.model_file import as_arrays, as_tensors, described, read_tensors, whole_number, write_tensors
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.results import History
 from fedmr_med.server.state import GlobalState
 
 
-def save_checkpoint(path: Path, state: GlobalState, job: JobConfig) -> None:
+def save_checkpoint(path: Path, state: GlobalState, job: JobConfig, *, previous: Path | None = None) -> None:
     """Write the global state.
 
+    Args:
+        path: the checkpoint.
+        state: what to write.
+        job: the job that made it.
+        previous: keeps the checkpoint that was there before.
+
     Raises:
-        CheckpointError: it could not be written; the file that was there before stays.
+        CheckpointError: it could not be written, or would not be one to resume from; the file that was there before
+            stays.
     """
     content = described(state.model, job, state.round) | {
         "configuration": job.digest(),
@@ -27,7 +40,7 @@ def save_checkpoint(path: Path, state: GlobalState, job: JobConfig) -> None:
         "accepted": dict(state.accepted),
         "history": state.history.model_dump_json(),
     }
-    write_tensors(path, content)
+    write_tensors(path, content, check=lambda written: _state(written, path, job, state), previous=previous)
 
 
 def load_checkpoint(path: Path, job: JobConfig, expected: GlobalState) -> GlobalState:
@@ -39,23 +52,27 @@ def load_checkpoint(path: Path, job: JobConfig, expected: GlobalState) -> Global
         expected: a state of the job's model, to compare names and shapes with.
 
     Raises:
-        CheckpointError: it cannot be read, or it belongs to another model or configuration.
+        CheckpointError: it cannot be read, is damaged, or belongs to another model or configuration.
     """
-    content = read_tensors(path)
+    return _state(read_tensors(path), path, job, expected)
+
+
+def _state(content: dict[str, Any], path: Path, job: JobConfig, expected: GlobalState) -> GlobalState:
+    """Return the state that a checkpoint holds, looked at from end to end."""
     try:
         state = GlobalState(
             model=as_arrays(content["model"]),
             parameters=frozenset(content["parameters"]),
-            prototypes=Prototypes(*content["prototypes"]),
+            prototypes=_prototypes(content["prototypes"]),
             method=as_arrays(content["method"]),
             optimizer=as_arrays(content["optimizer"]),
             head=as_arrays(content["head"]),
-            round=content["round"],
-            accepted=content["accepted"],
+            round=whole_number(content["round"]),
+            accepted=_accepted(content["accepted"]),
             history=History.model_validate_json(content["history"]),
         )
         configuration = content["configuration"]
-    except (KeyError, TypeError, ValueError, AttributeError) as e:
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as e:
         raise CheckpointError(f"{path} is not a checkpoint of this toolkit ({e!r}).") from e
     found = difference(state.model, forms_of(expected.model))
     if found:
@@ -65,4 +82,40 @@ def load_checkpoint(path: Path, job: JobConfig, expected: GlobalState) -> Global
             f"{path} belongs to another configuration ({configuration}) than this job ({job.digest()}). "
             "Use another chain id, or the settings the chain was started with."
         )
+    if damage := _damage(state, expected):
+        raise CheckpointError(f"{path} is damaged: it has {damage}.")
     return state
+
+
+def _prototypes(content: Any) -> Prototypes:
+    """Read the global prototypes: means, availability and age."""
+    means, available, age = as_arrays(dict(zip(("means", "available", "age"), content, strict=True))).values()
+    return Prototypes(torch.from_numpy(means), torch.from_numpy(available), torch.from_numpy(age))
+
+
+def _accepted(content: Any) -> dict[str, int]:
+    """Read the last round in which each site's reply counted."""
+    if type(content) is not dict or not all(type(site) is str for site in content):
+        raise TypeError("'accepted' does not name sites")
+    return {site: whole_number(number) for site, number in content.items()}
+
+
+def _damage(state: GlobalState, expected: GlobalState) -> str | None:
+    """Say what of a state cannot be, though each part of it can be read."""
+    kept, forms = forms_of(expected.method), forms_of(expected.model)
+    method = {name: array for name, array in state.method.items() if name in kept}
+    own = (state.prototypes.means, state.prototypes.available, state.prototypes.age)
+    right = (expected.prototypes.means, expected.prototypes.available, expected.prototypes.age)
+    told = state.history.rounds[-1].round if state.history.rounds else state.round
+    faults = {
+        "other trained parameters than the model": state.parameters != expected.parameters,
+        "another state of the method than configured": difference(method, kept) is not None,
+        "a head of another size": any(forms.get(name) != form for name, form in forms_of(state.head).items()),
+        "prototypes of another size or type": any(
+            a.shape != b.shape or a.dtype != b.dtype for a, b in zip(own, right, strict=True)
+        ),
+        "prototypes of negative age": bool((state.prototypes.age < 0).any()),
+        f"a history of {told} rounds and a model of {state.round}": told != state.round,
+        "a reply accepted in a round to come": any(number > state.round for number in state.accepted.values()),
+    }
+    return next((what for what, present in faults.items() if present), None) or state.defect()

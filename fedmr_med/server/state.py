@@ -41,8 +41,8 @@ class GlobalState:
 
     def defect(self) -> str | None:
         """Say what of the arrays is not finite or cannot be; None if all is well."""
-        arrays = {**self.model, **self.method, "prototypes": self.prototypes.means.numpy()}
-        for name, array in arrays.items():
+        parts = (self.model, self.method, self.optimizer, self.head, {"prototypes": self.prototypes.means.numpy()})
+        for name, array in (item for part in parts for item in part.items()):
             if array.dtype.kind == "f" and not np.isfinite(array.sum(dtype=np.float64)):
                 return f"NaN or infinite values in {name!r}"
             if name.endswith("running_var") and (array < 0).any():
