@@ -99,7 +99,7 @@ class Chain:
         """Put the previous checkpoint in the place of the last one, and return its state."""
         state = load_checkpoint(self.previous, self._job, initial)
         if self.checkpoint.exists():
-            self.checkpoint.replace(self.folder / DAMAGED)
+            shutil.copy2(self.checkpoint, self.folder / DAMAGED)
         shutil.copy2(self.previous, self.folder / f".{CHECKPOINT}.tmp")
         (self.folder / f".{CHECKPOINT}.tmp").replace(self.checkpoint)
         return state
