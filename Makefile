@@ -34,14 +34,18 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Three workers for two cores: the federation's tests wait more than they compute.
+WORKERS ?= 3
+SIDE_BY_SIDE := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest $(SIDE_BY_SIDE)
 
 test-federation: lint
 	$(BIN)/pytest -m federation
 
 test-fast: lint
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not slow"
 
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,4 +1,4 @@
-"""Fixtures that every test folder shares."""
+"""Fixtures that every test folder shares, and how tests are dealt to workers that run them side by side."""
 
 from pathlib import Path
 
@@ -15,6 +15,29 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("no folder with real images beside the checkout")
     return folder
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep together what shares a federation or simulator runs, and start with what takes longest.
+
+    The federation's tests wait more than they compute, so that other workers have the cores meanwhile.
+    """
+    for item in items:
+        if item.get_closest_marker("federation"):
+            item.add_marker(pytest.mark.xdist_group("federation"))
+        elif item.get_closest_marker("slow") or "module" in _scopes(item):
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+    items.sort(
+        key=lambda item: (item.get_closest_marker("federation") is None, item.get_closest_marker("slow") is None)
+    )
+
+
+def _scopes(item: pytest.Item) -> set[str]:
+    """Return the scopes of the fixtures that a test uses."""
+    used = getattr(item, "_fixtureinfo", None)
+    definitions = used.name2fixturedefs.values() if used else ()
+    return {definition.scope for fixtures in definitions for definition in fixtures}
 
 
 @pytest.fixture(scope="session", autouse=True)
