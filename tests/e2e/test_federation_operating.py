@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def asked(federation: Federation, *command: str, kit: str = LEAD) -> dict:
     return json.loads(federation.cli("deploy", *command, "--json", kit=kit).stdout)
 
 
-def test_a_chain_is_watched_stopped_resumed_and_fetched_from_another_machine(
+def test_a_chain_survives_an_abort_another_machine_and_a_restored_server(
     federation: Federation, laptop: str, tmp_path: Path
 ) -> None:
     federation.arm("msk", "train-2")
@@ -42,12 +43,26 @@ def test_a_chain_is_watched_stopped_resumed_and_fetched_from_another_machine(
     assert asked(federation, "abort", chain, kit=laptop)["job"] == chain
     federation.release("msk", "train-2")
     wait_for(lambda: asked(federation, "list", kit=laptop)["chains"][-1][-1]["status"].startswith("FINISHED"), "abort")
+    restore_from_backup(federation, tmp_path / "server.tgz")
     follow_up = asked(federation, "resume", chain, kit=laptop)["job"]
     assert finish(federation.watching(chain, kit=laptop))["jobs"] == [chain, follow_up]
     federation.cli("deploy", "download", chain, "--out", str(tmp_path / "out"), kit=laptop)
     assert (tmp_path / "out" / "checkpoint.pt").exists()
     log = json.loads(federation.run("deploy", "log", str(federation.kit(laptop)), "--json").stdout)
     assert [act["act"] for act in log["acts"]] == ["abort", "resume"]
+
+
+def restore_from_backup(federation: Federation, archive: Path) -> None:
+    """The drill of the runbook: back up the running server, lose its machine, unpack the archive, start."""
+    kit = federation.kit(SERVER)
+    backup = ["tar", "-C", str(kit.parent), "-czf", str(archive), "--exclude=server/log*", "server"]
+    subprocess.run(backup, check=True, timeout=120)
+    federation.kill(SERVER)
+    shutil.rmtree(kit)
+    subprocess.run(["tar", "-C", str(kit.parent), "-xzf", str(archive)], check=True, timeout=120)
+    federation.cli("site", "check", kit=SERVER)
+    federation.start(SERVER)
+    federation.wait_connected()
 
 
 def test_a_job_short_of_hospitals_says_so_at_once_and_can_be_taken_back(federation: Federation) -> None:
