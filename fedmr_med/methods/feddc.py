@@ -4,11 +4,13 @@ With omega_k and a_k = alpha / omega_k as in :mod:`fedmr_med.methods.feddyn`, a 
 loss + a_k / 2 * ||w_k + h_k - w||^2 + <w_k, c / omega_k - c_k>. Then, with D = w_k - w, h_k += D and
 c_k' = c_k - c / omega_k - D / (M lr), where M are the effective local steps: momentum makes a step count for up
 to ten, and with their plain number the control would be as much too large. The server sets
-c += mean over all sites of omega_k (c_k' - c_k), and w as FedDyn does. Gradients are clipped as in the authors' code;
+c = mean over all sites of omega_k c_k', and w as FedDyn does. Gradients are clipped as in the authors' code;
 without that, drift and control can drive each other to infinity.
 
-A site keeps h_k and c_k, twice the model; it sends omega_k (c_k' - c_k) and receives c, so that the wire carries
-twice the model each way.
+A site keeps h_k and c_k, twice the model; it sends c_k' - c_k and receives c, so that the wire carries twice the model
+each way. The server keeps the sum of n_k c_k, which grows by n_k (c_k' - c_k), and divides it by the mean n it knows at
+the moment. A mean of omega_k (c_k' - c_k) would keep every round's omega for ever, and with it the error of the first
+round, in which nobody's n is known.
 """
 
 from collections.abc import Mapping
@@ -30,7 +32,7 @@ from fedmr_med.methods.vectors import (
     without_prefix,
 )
 
-CONTROL = "c"
+CONTROL, CONTROLS, SITES = "c", "controls", "sites"
 
 
 class FedDCOptions(FedDynOptions):
@@ -65,43 +67,48 @@ class FedDCClient(ClientHalf):
         clip(self.parameters, self.options)
 
     def finish(self, trained: Mapping[str, Tensor]) -> LocalResult:
-        """Keep the new h_k and c_k; send the weighted change of c_k."""
+        """Keep the new h_k and c_k; send the change of c_k."""
         moved = combine(trained, -1, self.local.received)
         drift = combine(self.drift, 1, moved)
         control = combine(self.correction, -1 / (self.local.effective_steps * self.local.lr), moved)
-        change = {name: self.omega * (value - self.control[name]) for name, value in control.items()}
+        change = combine(control, -1, self.control)
         kept = with_prefix(DRIFT, to_arrays(drift)) | with_prefix(CONTROL, to_arrays(control))
         return LocalResult(payload=to_arrays(change), state=kept)
 
 
 class FedDCServer(FedDynServer):
-    """FedDyn's server half, with the global control c. The payload has the names of the parameters."""
+    """FedDyn's server half, with the global control c. The payload has the names of the parameters.
+
+    State: FedDyn's, the sum of n_k c_k over all sites by parameter, and the number of sites.
+    """
 
     def initial_state(self, parameters: Arrays) -> Arrays:
         """No drift and no control yet."""
         zeros = {name: np.zeros_like(array) for name, array in parameters.items()}
-        return super().initial_state(parameters) | with_prefix(CONTROL, zeros)
+        return super().initial_state(parameters) | with_prefix(CONTROLS, zeros) | {SITES: np.asarray(1)}
 
     def client_view(self, state: Arrays) -> Arrays:
         """The mean number of images, if it is known, and c."""
-        return super().client_view(state) | with_prefix(CONTROL, without_prefix(CONTROL, state))
+        total = (self.mean_samples(state) or 1.0) * int(state[SITES])
+        control = {name: (s / total).astype(s.dtype) for name, s in without_prefix(CONTROLS, state).items()}
+        return super().client_view(state) | with_prefix(CONTROL, control)
 
     def payload_forms(self, parameters: Arrays) -> Forms:
-        """The weighted change of c_k, by parameter."""
+        """The change of c_k, by parameter."""
         return forms_of(parameters)
 
     def add(self, sums: Sums, contribution: Contribution, parameters: Arrays) -> None:
         """Add one participant and its change of control."""
         super().add(sums, contribution, parameters)
-        sums.add(CONTROL, contribution.payload, 1)
+        sums.add(CONTROLS, contribution.payload, contribution.samples)
 
     def finish(self, sums: Sums, parameters: Arrays, state: Arrays, num_sites: int) -> tuple[Arrays, Arrays]:
-        """As FedDyn; and move c by the mean change over all sites, absent ones having none."""
+        """As FedDyn; and move the sum of the controls on by the participants' changes."""
         new, state = super().finish(sums, parameters, state, num_sites)
-        change = sums.mean(CONTROL, num_sites)
-        before = without_prefix(CONTROL, state)
-        control = {name: (before[name] + change[name]).astype(w.dtype) for name, w in parameters.items()}
-        return new, state | with_prefix(CONTROL, control)
+        change = sums.mean(CONTROLS, 1)
+        before = without_prefix(CONTROLS, state)
+        controls = {name: (before[name] + change[name]).astype(w.dtype) for name, w in parameters.items()}
+        return new, state | with_prefix(CONTROLS, controls) | {SITES: np.asarray(num_sites)}
 
 
 @register

@@ -112,9 +112,13 @@ class FedDynServer(ServerHalf):
 
     def client_view(self, state: Arrays) -> Arrays:
         """The mean number of images, if it is known; no single site's, and no drift."""
-        samples = [int(number) for number in without_prefix(SAMPLES, state).values()]
-        mean = self.options.mean_samples or (sum(samples) / len(samples) if samples else None)
+        mean = self.mean_samples(state)
         return {} if mean is None else {MEAN_SAMPLES: np.asarray(mean, dtype=np.float64)}
+
+    def mean_samples(self, state: Arrays) -> float | None:
+        """Return the mean number of images of a site; None as long as it is not known."""
+        samples = [int(number) for number in without_prefix(SAMPLES, state).values()]
+        return self.options.mean_samples or (sum(samples) / len(samples) if samples else None)
 
     def add(self, sums: Sums, contribution: Contribution, parameters: Arrays) -> None:
         """Add one participant, unweighted, and note its size."""

@@ -241,24 +241,27 @@ class FedDyn(FedAvg):
 
 
 class FedDC(FedDyn):
+    """c is what its definition says at any moment: the mean over all sites of omega_k c_k with today's omega."""
+
     def __init__(self, *args: object, **options: float | None):
         super().__init__(*args, **options)
-        self.c = zeros(self.w)
         self.c_local = [zeros(self.w) for _ in self.sizes]
 
+    @property
+    def c(self) -> Weights:
+        weighted = [{n: self.omega(k) * c[n] for n in c} for k, c in enumerate(self.c_local)]
+        return {n: np.mean([c[n] for c in weighted], axis=0) for n in self.w}
+
     def on_weights(self, k: int, w: Weights) -> Weights:
-        omega = self.omega(k)
+        omega, c = self.omega(k), self.c
         a = self.options["alpha"] / omega
-        return {n: a * (w[n] + self.h[k][n] - self.w[n]) + self.c[n] / omega - self.c_local[k][n] for n in w}
+        return {n: a * (w[n] + self.h[k][n] - self.w[n]) + c[n] / omega - self.c_local[k][n] for n in w}
 
     def merge(self, local: dict[int, Weights], steps: dict[int, int]) -> Weights:
-        change = [zeros(self.w) for _ in self.sizes]
+        c = self.c
         for k, w in local.items():
             omega = self.omega(k)
             m = momentum_steps(steps[k], self.settings.momentum)
             moved = add(w, -1, self.w)
-            new = {n: self.c_local[k][n] - self.c[n] / omega - moved[n] / (m * self.settings.lr) for n in moved}
-            change[k] = {n: omega * (new[n] - self.c_local[k][n]) for n in new}
-            self.c_local[k] = new
-        self.c = {n: self.c[n] + np.mean([d[n] for d in change], axis=0) for n in self.c}
+            self.c_local[k] = {n: self.c_local[k][n] - c[n] / omega - moved[n] / (m * self.settings.lr) for n in moved}
         return super().merge(local, steps)
