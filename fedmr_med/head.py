@@ -22,8 +22,9 @@ from fedmr_med.prototypes import ClassSums
 SHRINKAGES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6)
 """What :func:`choose_shrinkage` tries by default."""
 
-ABSENT = -1e30
-"""Bias of a class without statistics: finite in float32, below any score; its probability is exactly 0."""
+ABSENT = -6e4
+"""Bias of a class without statistics: below any score, so its probability is exactly 0. It is finite in float16, and a
+hundred of them are within the norm that a site accepts of a received array by default."""
 
 Prior = Literal["uniform", "counts"]
 Criterion = Literal["error", "likelihood"]

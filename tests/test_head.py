@@ -9,6 +9,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from fedmr_med.head import ABSENT, HeadStatistics, choose_shrinkage, solve
+from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 
 C, D = 4, 6
@@ -267,3 +268,10 @@ def test_refusals() -> None:
     odd = labels % 2 == 1
     with pytest.raises(ValueError, match="not in the head"):
         choose_shrinkage(of(features[odd], labels[odd]), statistics)
+
+
+def test_the_bias_of_absent_classes_is_one_that_sites_accept_and_half_precision_holds() -> None:
+    bias = torch.full((100,), ABSENT)
+    assert torch.isfinite(bias.half()).all()
+    assert float(bias.norm()) < SitePolicy().training.max_norm
+    assert float(torch.softmax(torch.tensor([0.0, ABSENT]), 0)[1]) == 0.0
