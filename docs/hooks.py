@@ -21,6 +21,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "provisioning/README.md": "runbook.md",
+    "provisioning/DATA-PROTECTION.md": "data-protection.md",
     "sites/README.md": "sites.md",
     "examples/README.md": "examples/index.md",
 }
