@@ -18,12 +18,15 @@ class Scores:
         samples: size of the test set.
         confusion: (C, C) counts, row = true class, column = predicted class; None where a site shares only
             the scalars.
+        withheld: the classes whose rows a site holds back. They are zero in ``confusion`` and count nowhere else, so
+            nobody can tell whether there are none or a few.
     """
 
     accuracy: float
     balanced_accuracy: float
     samples: int
     confusion: IntArray | None = None
+    withheld: tuple[int, ...] = ()
 
 
 def confusion_matrix(labels: IntArray, predictions: IntArray, num_classes: int) -> IntArray:
@@ -32,8 +35,8 @@ def confusion_matrix(labels: IntArray, predictions: IntArray, num_classes: int) 
     return cells.reshape(num_classes, num_classes).astype(np.int64)
 
 
-def scores(confusion: IntArray) -> Scores:
-    """Score a confusion matrix (C, C); both accuracies are 0 for an empty test set."""
+def scores(confusion: IntArray, withheld: tuple[int, ...] = ()) -> Scores:
+    """Score a confusion matrix (C, C), of which rows may be held back; both accuracies are 0 for an empty test set."""
     present = confusion.sum(1) > 0
     samples = int(confusion.sum())
     right = np.diag(confusion)
@@ -43,6 +46,7 @@ def scores(confusion: IntArray) -> Scores:
         balanced_accuracy=float(recall.mean()) if samples else 0.0,
         samples=samples,
         confusion=confusion,
+        withheld=withheld,
     )
 
 

@@ -33,16 +33,27 @@ Omitted = Annotated[T | None, Field(exclude_if=lambda value: value is None)]
 
 
 class Score(Strict):
-    """The scalars of :class:`fedmr_med.metrics.Scores`."""
+    """The scalars of :class:`fedmr_med.metrics.Scores`.
+
+    Attributes:
+        accuracy, balanced_accuracy, samples: over the classes that are not held back.
+        withheld: the labels of the classes that a site holds back.
+    """
 
     accuracy: float
     balanced_accuracy: float
     samples: int
+    withheld: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, scores: Scores) -> "Score":
         """Drop the confusion matrix."""
-        return cls(accuracy=scores.accuracy, balanced_accuracy=scores.balanced_accuracy, samples=scores.samples)
+        return cls(
+            accuracy=scores.accuracy,
+            balanced_accuracy=scores.balanced_accuracy,
+            samples=scores.samples,
+            withheld=scores.withheld,
+        )
 
 
 class Evaluation(Strict):

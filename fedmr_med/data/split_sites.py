@@ -38,7 +38,7 @@ data:
   allow_shared_groups: {allow}
 policy:
   share_prototypes: false     # true, or a list of classes, lets class prototypes leave this hospital
-  min_class_count: 10         # a class with fewer train images leaves no prototype
+  min_class_count: 11         # a class with fewer train images leaves no prototype
   share_metrics: none         # none, scalar or per_class
   allow_submit_model: false
 max_bad_fraction: 0.01        # share of unreadable images above which the site refuses to train

@@ -73,13 +73,16 @@ def explain(policy: SitePolicy) -> list[str]:
             f"{policy.min_class_count} training images; for a closed-form head also how the features of these classes "
             "vary together (one matrix for all of them)."
         )
+    level = "scalar" if policy.share_metrics == "per_class" and shared in (False, ()) else policy.share_metrics
+    enough = f"the classes with at least {policy.min_class_count} of them"
     lines.append(
         {
             "none": "Metrics: none leave, nor local training losses and times.",
-            "scalar": "Metrics: accuracy, balanced accuracy, number of test images, training losses and times.",
+            "scalar": f"Metrics: accuracy, balanced accuracy and number of test images, over {enough}; training losses "
+            "and times.",
             "per_class": "Metrics: the confusion matrix on the local test images, which tells how many test images of "
-            "each class there are, training losses and times.",
-        }[policy.share_metrics]
+            f"each shared class there are, over {enough}; training losses and times.",
+        }[level]
     )
     lines.append(
         "Local models are handed out on request (submit_model)."

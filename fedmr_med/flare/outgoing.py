@@ -85,7 +85,7 @@ def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -
         return messages.encode_reply(permitted(content, policy, form.class_names), halved=form.halved)
     if task == AppConstants.TASK_VALIDATION:
         scores = messages.decode_validation(reply, len(form.class_names))
-        return messages.encode_validation(permitted_scores(scores, policy))
+        return messages.encode_validation(permitted_scores(scores, policy, form.class_names))
     if task == messages.TASK_HEAD:
         classes, size = len(form.class_names), form.feature_size
         statistics = messages.decode_statistics(reply, site="", num_classes=classes, feature_size=size)

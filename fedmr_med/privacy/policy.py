@@ -18,9 +18,11 @@ class Sharing(Strict):
 
     Attributes:
         share_prototypes: True, False, or the names of the classes whose prototypes may leave.
-        min_class_count: a class with fewer local training images leaves neither sum nor count.
+        min_class_count: a class with fewer local training images leaves neither sum nor count, and one with fewer test
+            images takes no part in any score. 11 is the rule of CMS: no cell of 1 to 10.
         share_metrics: ``none``; ``scalar``: accuracy, balanced accuracy and the number of test images;
-            ``per_class``: the confusion matrix as well.
+            ``per_class``: the confusion matrix of the classes that are shared; a site that opted out of all sends the
+            scalars.
         allow_submit_model: whether the site answers ``submit_model``, which hands its local model out.
         approve: which jobs start by themselves (``fedmr-med site jobs`` lists all of them): ``always``: every job that
             keeps to this policy; ``new_settings``: only with settings that a person here has approved before;
@@ -29,7 +31,7 @@ class Sharing(Strict):
     """
 
     share_prototypes: bool | tuple[str, ...] = False
-    min_class_count: int = Field(10, ge=1)
+    min_class_count: int = Field(11, ge=1)
     share_metrics: Literal["none", "scalar", "per_class"] = "none"
     allow_submit_model: bool = False
     approve: Literal["always", "new_settings", "each"] = "always"
@@ -47,12 +49,14 @@ class SitePolicy(Sharing):
 
     def shareable_classes(self, counts: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
         """Return a mask (C,) of the classes whose prototype may leave, given the local counts (C,)."""
-        if isinstance(self.share_prototypes, bool):
-            chosen = np.full(len(class_names), self.share_prototypes)
-        else:
-            chosen = np.array([name in self.share_prototypes for name in class_names])
-        mask: npt.NDArray[np.bool_] = chosen & (counts >= self.min_class_count)
+        mask: npt.NDArray[np.bool_] = self.chosen_classes(class_names) & (counts >= self.min_class_count)
         return mask
+
+    def chosen_classes(self, class_names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+        """Return a mask (C,) of the classes that are not opted out, however few images there are."""
+        if isinstance(self.share_prototypes, bool):
+            return np.full(len(class_names), self.share_prototypes)
+        return np.array([name in self.share_prototypes for name in class_names])
 
     def restricted_by(self, other: Sharing) -> "SitePolicy":
         """Return the stricter of the two, setting by setting; what is not about sharing stays this policy's choice."""

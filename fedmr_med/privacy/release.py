@@ -11,10 +11,13 @@ import torch
 
 from fedmr_med.errors import PolicyError
 from fedmr_med.metrics import Scores
+from fedmr_med.metrics import scores as score
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.wire.messages import SiteReply
 from fedmr_med.wire.statistics import HeadReply
+
+_DIGITS = 3
 
 
 def permitted(reply: SiteReply, policy: SitePolicy, class_names: tuple[str, ...]) -> SiteReply:
@@ -22,16 +25,39 @@ def permitted(reply: SiteReply, policy: SitePolicy, class_names: tuple[str, ...]
     return replace(
         reply,
         prototypes=_permitted_sums(reply.prototypes, policy, class_names),
-        scores=permitted_scores(reply.scores, policy),
+        scores=permitted_scores(reply.scores, policy, class_names),
         report=None if policy.share_metrics == "none" else reply.report,
     )
 
 
-def permitted_scores(scores: Scores | None, policy: SitePolicy) -> Scores | None:
-    """Return the scores without what the policy does not allow."""
+def permitted_scores(scores: Scores | None, policy: SitePolicy, class_names: tuple[str, ...]) -> Scores | None:
+    """Return the scores without what the policy does not allow.
+
+    Classes that are held back count nowhere: what leaves is a function of the rows that leave, or for the scalars of
+    the classes with enough test images. So no total, share or mean tells of the others.
+    """
     if scores is None or policy.share_metrics == "none":
         return None
-    return scores if policy.share_metrics == "per_class" else replace(scores, confusion=None)
+    if scores.confusion is None:
+        return _scalars(scores)
+    counts, chosen = scores.confusion.sum(1), policy.chosen_classes(class_names)
+    opted_out = not chosen.any()
+    leaves = (counts >= policy.min_class_count) & (chosen | opted_out | (policy.share_metrics == "scalar"))
+    if not leaves.any():
+        return None
+    confusion = np.where(leaves[:, None], scores.confusion, 0)
+    if opted_out or policy.share_metrics == "scalar":
+        return _scalars(score(confusion))
+    # With a minimum of 1 a row of zeros hides nothing.
+    held = ~leaves if policy.min_class_count > 1 else ~chosen
+    withheld = sorted({*np.flatnonzero(held).tolist(), *scores.withheld})
+    return score(confusion, tuple(withheld))
+
+
+def _scalars(scores: Scores) -> Scores:
+    """Return the scores without their matrix; in full, their digits give away the counts they are ratios of."""
+    accuracy, balanced = round(scores.accuracy, _DIGITS), round(scores.balanced_accuracy, _DIGITS)
+    return Scores(accuracy, balanced, scores.samples)
 
 
 def permitted_statistics(reply: HeadReply, policy: SitePolicy, class_names: tuple[str, ...]) -> HeadReply:

@@ -1,5 +1,6 @@
 """The tables at the end of a run."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -13,6 +14,7 @@ from fedmr_med.results import History, SiteRound
 from fedmr_med.server.robust import offences
 from fedmr_med.server.state import GlobalState
 
+HELD_BACK = "held back"
 DEMO_NOTE = "This was the DEMO on generated pictures. No figure here is a medical result."
 
 
@@ -26,7 +28,7 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
     history = state.history
     parts: list[RenderableType] = [
         Text(f"\n{job.name}: {job.method.name}, {job.model.name}, {state.round} rounds", style="bold"),
-        scores_table(history),
+        scores_table(history, job.task.class_names),
         sites_table(history),
     ]
     old = [
@@ -53,18 +55,26 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
     return Group(*parts)
 
 
-def scores_table(history: History) -> Table:
+def scores_table(history: History, class_names: Sequence[str]) -> Table:
     """Return the balanced accuracy of the global model per hospital and pooled, by round."""
     table = Table(title="Balanced accuracy of the global model on each hospital's test images")
     table.add_column("after round")
-    sites = sorted({site for evaluation in history.evaluations for site in evaluation.sites})
+    scored = {site for evaluation in history.evaluations for site in evaluation.sites}
+    sites = sorted(scored | {site for record in history.rounds for site in record.sites})
     for site in [*sites, "pooled"]:
         table.add_column(site, justify="right")
     for evaluation in history.evaluations:
         scores = [evaluation.sites.get(site) for site in sites] + [evaluation.pooled]
-        table.add_row(str(evaluation.round), *(f"{s.balanced_accuracy:.3f}" if s else "-" for s in scores))
+        missing = ["-" if site in scored else HELD_BACK for site in sites] + ["-"]
+        cells = [f"{s.balanced_accuracy:.3f}" if s else none for s, none in zip(scores, missing, strict=True)]
+        table.add_row(str(evaluation.round), *cells)
     pooled = history.evaluations[-1].pooled_sites if history.evaluations else ()
     table.caption = f"pooled over {', '.join(pooled) or 'no hospital: none shares per-class scores'}"
+    if history.evaluations:
+        withheld = {site: score.withheld for site, score in history.evaluations[-1].sites.items() if score.withheld}
+        lines = [f"{site} {' '.join(class_names[i] for i in labels)}" for site, labels in withheld.items()]
+        # A hospital that has no image of a class and one that has a few look alike here.
+        table.caption += f"; {HELD_BACK}, few or none: {', '.join(lines)}" if lines else ""
     return table
 
 

@@ -21,6 +21,7 @@ from fedmr_med.methods.base import LocalRound
 from fedmr_med.metrics import Scores, scores
 from fedmr_med.model_file import load_model, save_model
 from fedmr_med.network import build_network
+from fedmr_med.privacy.release import permitted_scores
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.results import MAX_TERM, SiteReport
 from fedmr_med.schema import validated
@@ -211,7 +212,7 @@ class Hospital:
         if self.policy.share_metrics == "none" or not len(self.data.test):
             return None
         result = scores(evaluate(self.network, self.test_batches, self.job.task.num_classes))
-        return result if self.policy.share_metrics == "per_class" else replace(result, confusion=None)
+        return permitted_scores(result, self.policy, self.job.task.class_names)
 
     def _report(self, terms: Mapping[str, float], seconds: float) -> SiteReport | None:
         """Make the figures for the summary; a term that diverged is left out, as no number stands for it."""

@@ -31,6 +31,7 @@ MODEL, PROTOTYPES, METHOD = "model", "prototypes", "method"
 ROUND, ROUNDS, CHAIN, ACCEPTED = "round", "rounds", "chain", "accepted"
 SAMPLES, SCORES, REPORT, BYTES_DOWN = "samples", "scores", "report", "bytes_down"
 EXPONENTS = "exponents"
+_SCORE_KEYS = {"accuracy", "balanced_accuracy", "samples", "confusion", "withheld"}
 _MOST = 10**12
 
 
@@ -146,6 +147,7 @@ def encode_scores(scores: Scores | None) -> dict[str, Any] | None:
         "balanced_accuracy": scores.balanced_accuracy,
         "samples": scores.samples,
         "confusion": confusion,
+        "withheld": list(scores.withheld),
     }
 
 
@@ -157,7 +159,7 @@ def decode_scores(content: Any, num_classes: int) -> Scores | None:
     """
     if content is None:
         return None
-    if not isinstance(content, dict) or content.keys() != {"accuracy", "balanced_accuracy", "samples", "confusion"}:
+    if not isinstance(content, dict) or content.keys() != _SCORE_KEYS:
         raise WireError("the scores do not have the agreed keys")
     shares = content["accuracy"], content["balanced_accuracy"]
     if not all(type(share) is float and 0 <= share <= 1 for share in shares):
@@ -166,7 +168,19 @@ def decode_scores(content: Any, num_classes: int) -> Scores | None:
     matrix = None if content["confusion"] is None else _confusion(content["confusion"], num_classes)
     if matrix is not None and matrix.sum() != samples:
         raise WireError(f"the confusion matrix counts {matrix.sum()} images, the scores {samples}")
-    return Scores(*shares, samples, matrix)
+    return Scores(*shares, samples, matrix, _withheld(content["withheld"], matrix))
+
+
+def _withheld(classes: Any, confusion: IntArray | None) -> tuple[int, ...]:
+    """Return the classes whose rows are held back: only zeros may stand there."""
+    if not isinstance(classes, list) or not all(type(label) is int for label in classes):
+        raise WireError("the classes held back are not a list of labels")
+    known = range(0 if confusion is None else len(confusion))
+    if classes != sorted(set(classes)) or not set(classes) <= set(known):
+        raise WireError("the classes held back are not in order, or do not exist")
+    if confusion is not None and confusion[classes].any():
+        raise WireError("the confusion matrix has counts of a class that is held back")
+    return tuple(classes)
 
 
 def _confusion(rows: Any, num_classes: int) -> IntArray:

@@ -33,7 +33,7 @@ data:
 policy:
   # Prototypes of these classes may leave.
   share_prototypes: true
-  min_class_count: 10
+  min_class_count: 11
   share_metrics: per_class
 """
 

@@ -73,7 +73,7 @@ def test_explain_does_not_promise_what_the_policy_cannot_keep(policy: SitePolicy
     said = "\n".join(explain(policy))
     assert "The trained model can reveal" in said
     assert "SECURITY.md" in said
-    assert ("how many test images of each class" in said) == (policy.share_metrics == "per_class")
+    assert ("how many test images of each shared class" in said) == (policy.share_metrics == "per_class")
 
 
 def test_explain_says_what_is_demanded_of_jobs() -> None:

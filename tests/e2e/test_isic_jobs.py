@@ -34,7 +34,7 @@ def test_six_hospitals_learn_on_the_demo(name: str, tmp_path: Path) -> None:
     final = history.evaluations[-1]
     assert final.round == len(history.rounds)
     assert final.pooled.balanced_accuracy >= 0.25
-    assert set(final.pooled_sites) == set(HOSPITALS)
+    assert set(final.pooled_sites) == set(HOSPITALS) - {"msk"}, "msk shares no metrics"
     sharing = {site for site, part in history.rounds[0].sites.items() if part.shared_classes}
     assert sharing == (set(HOSPITALS) - {"msk"} if name == "isic_fedmr" else set())
 

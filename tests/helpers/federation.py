@@ -236,7 +236,7 @@ def settle(kit: Path, site_file: str) -> None:
 FLOORS = "{min_updates: 3, min_sites: 1}"
 
 
-def demo_site(name: str, sharing: str = "share_prototypes: true, min_class_count: 10, share_metrics: per_class") -> str:
+def demo_site(name: str, sharing: str = "share_prototypes: true, min_class_count: 11, share_metrics: per_class") -> str:
     """Return the ``site.yaml`` of a hospital on generated pictures."""
     policy = f"{{{sharing}, training: {FLOORS}}}"
     return f"data: {{source: demo, center: {HOSPITALS.index(name)}}}\npolicy: {policy}\n"

@@ -5,11 +5,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmr_med.metrics import Scores
+from fedmr_med.metrics import scores
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.release import permitted
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.results import SiteReport
+from fedmr_med.wire.codec import encode_scores
 from fedmr_med.wire.messages import SiteReply
 
 NAMES = ("MEL", "NV", "BCC", "AK")
@@ -28,8 +29,8 @@ counts = st.lists(st.integers(0, 30), min_size=4, max_size=4)
 def reply(numbers: list[int]) -> SiteReply:
     held = torch.tensor(numbers)
     sums = ClassSums(torch.rand(4, 3, dtype=torch.float64) * held[:, None], held)
-    scores = Scores(accuracy=0.5, balanced_accuracy=0.4, samples=10, confusion=np.eye(4, dtype=np.int64))
-    return SiteReply("x", 0, 100, {"w": np.ones(2)}, sums, {"p": np.ones(1)}, scores, REPORT)
+    confusion = np.array([[9, 3, 0, 1], [0, 4, 0, 0], [0, 0, 0, 0], [2, 1, 3, 6]])
+    return SiteReply("x", 0, 100, {"w": np.ones(2)}, sums, {"p": np.ones(1)}, scores(confusion), REPORT)
 
 
 @given(policies, counts)
@@ -52,9 +53,20 @@ def test_exactly_the_chosen_and_large_enough_classes_leave(policy: SitePolicy, n
 
 @given(policies, counts)
 def test_metrics_leave_as_far_as_the_policy_says(policy: SitePolicy, numbers: list[int]) -> None:
-    sent = permitted(reply(numbers), policy, NAMES)
-    assert (sent.scores is None) == (policy.share_metrics == "none")
-    assert (sent.scores is not None and sent.scores.confusion is not None) == (policy.share_metrics == "per_class")
+    full = reply(numbers)
+    sent = permitted(full, policy, NAMES)
+    chosen = policy.chosen_classes(NAMES)
+    large = full.scores.confusion.sum(1) >= policy.min_class_count
+    per_class = policy.share_metrics == "per_class" and chosen.any()
+    rows = large & chosen if per_class else large
+    assert (sent.scores is None) == (policy.share_metrics == "none" or not rows.any())
+    if sent.scores is not None:
+        assert (sent.scores.confusion is not None) == per_class
+        assert sent.scores.samples == full.scores.confusion[rows].sum()
+    if per_class and sent.scores is not None:
+        assert np.array_equal(sent.scores.confusion, full.scores.confusion * rows[:, None])
+        assert set(np.flatnonzero(~chosen)) <= set(sent.scores.withheld)
+        assert not set(np.flatnonzero(rows)) & set(sent.scores.withheld)
     assert sent.report == (None if policy.share_metrics == "none" else REPORT)
 
 
@@ -65,4 +77,5 @@ def test_what_may_leave_may_leave_again(policy: SitePolicy, numbers: list[int]) 
     assert (once.prototypes is None) == (again.prototypes is None)
     if once.prototypes is not None:
         assert torch.equal(once.prototypes.sums, again.prototypes.sums)
-    assert (once.scores, once.report) == (again.scores, again.report)
+    assert encode_scores(once.scores) == encode_scores(again.scores)
+    assert once.report == again.report
