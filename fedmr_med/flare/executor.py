@@ -20,6 +20,8 @@ from fedmr_med.process import available_cores, kept_memory, set_threads
 from fedmr_med.refusals import code_of
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.training import Aborted
+from fedmr_med.wire.agreement import check_settings
+from fedmr_med.wire.messages import TrainTask
 
 DEMO_BANNER = "DEMO: no images were given, so generated pictures stand in for them. No figure here is a medical result."
 
@@ -68,20 +70,25 @@ class FedMRExecutor(Executor):
         return locked(*(run / f".core-{core}.lock" for core in range(available_cores())), patience=math.inf)
 
     def _train(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        hospital = self._open(fl_ctx)
-        task = messages.decode_task(shareable)
+        hospital, task = self._open(fl_ctx), self._task(shareable, fl_ctx)
         faults.reach(f"train-{task.round + 1}")
         reply = hospital.train(task, lambda: bool(abort_signal.triggered))
         halved = hospital.job.federation.halved(parameter_names(hospital.network))
         return messages.encode_reply(reply, halved=halved)
 
     def _validate(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        task = messages.decode_task(shareable)
+        task = self._task(shareable, fl_ctx)
         return messages.encode_validation(self._open(fl_ctx).validate(task))
 
     def _head(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        task = messages.decode_task(shareable)
+        task = self._task(shareable, fl_ctx)
         return messages.encode_statistics(self._open(fl_ctx).head_statistics(task))
+
+    def _task(self, shareable: Shareable, fl_ctx: FLContext) -> TrainTask:
+        """Decode a task; refuse one of other settings than this site was given: it would train something else."""
+        task = messages.decode_task(shareable)
+        check_settings(task.settings, self._open(fl_ctx).job.digest())
+        return task
 
     def _submit_model(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         return messages.encode_model(self._open(fl_ctx).trained_model())

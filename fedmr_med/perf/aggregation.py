@@ -25,7 +25,7 @@ def aggregation_figures(job: JobConfig, state: GlobalState, contributions: int, 
 
     As on a server: replies are checked as they come and held until the round closes.
     """
-    replies = _replies(state, contributions)
+    replies = _replies(job, state, contributions)
     samples = sum(reply.samples for reply in replies)
     from fedmr_med.perf.stock import stock_mean  # nvflare, which nothing else here needs
 
@@ -69,10 +69,11 @@ def _peak_models(job: JobConfig, contributions: int) -> float:
     before = _memory("VmRSS") - size
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far, see proc(5)
     for number in range(contributions):
-        reply = SiteReply(f"site-{number:03}", state.round, 100, {n: a.copy() for n, a in state.model.items()})
+        model = {name: array.copy() for name, array in state.model.items()}
+        reply = SiteReply(f"site-{number:03}", state.round, 100, job.digest(), model)
         aggregation.check(reply)
         aggregation.add(reply)
-        del reply
+        del reply, model
     aggregation.finish(contributions, {})
     return (_memory("VmHWM") - before) / size
 
@@ -83,7 +84,7 @@ def _memory(field: str) -> int:
     return int(lines[field].split()[0]) * 1024
 
 
-def _replies(state: GlobalState, count: int) -> list[SiteReply]:
+def _replies(job: JobConfig, state: GlobalState, count: int) -> list[SiteReply]:
     """Return replies near the global model, each with all its prototypes."""
     models = []
     size = sum(array.nbytes for array in state.model.values())
@@ -93,7 +94,7 @@ def _replies(state: GlobalState, count: int) -> list[SiteReply]:
     shared = ClassSums.zeros(*state.prototypes.means.shape)
     shared.counts.fill_(1)
     return [
-        SiteReply(f"site-{n:03}", state.round, 100 + n, models[n % len(models)], prototypes=shared)
+        SiteReply(f"site-{n:03}", state.round, 100 + n, job.digest(), models[n % len(models)], prototypes=shared)
         for n in range(count)
     ]
 

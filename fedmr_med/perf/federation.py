@@ -57,7 +57,7 @@ def round_bytes(job: JobConfig) -> int:
     classes, size = state.prototypes.means.shape
     shared = ClassSums.zeros(classes, size)
     shared.counts.fill_(1)
-    reply = SiteReply("site", 0, classes, state.model, prototypes=shared)
+    reply = SiteReply("site", 0, classes, job.digest(), state.model, prototypes=shared)
     return task.size + encode_reply(reply, halved=halved).size
 
 

@@ -88,6 +88,7 @@ class ReplyCheck:
         self._form = ReplyForm(
             class_names=job.task.class_names,
             feature_size=state.prototypes.means.shape[1],
+            settings=job.digest(),
             model=forms_of(state.model),
             payload=self._server.payload_forms(parameters),
         )

@@ -82,5 +82,6 @@ def train_task(state: GlobalState, job: JobConfig, chain: str) -> TrainTask:
         round=state.round,
         rounds=job.federation.rounds,
         chain=chain,
+        settings=job.digest(),
         accepted=state.accepted,
     )

@@ -157,6 +157,7 @@ class Hospital:
             site=self.name,
             round=task.round,
             samples=len(self.data.train),
+            settings=self.job.digest(),
             model=models.state_arrays(self.network),
             prototypes=prototypes,
             payload=trained.result.payload,

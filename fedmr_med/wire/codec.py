@@ -24,6 +24,7 @@ from fedmr_med.metrics import IntArray, Scores
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.results import MAX_IMAGES, SiteReport
 from fedmr_med.schema import NAME_PATTERN, validated
+from fedmr_med.wire.agreement import agreed_settings, agreement
 from fedmr_med.wire.half import pack, unpack
 from fedmr_med.wire.messages import SiteReply, TrainTask
 
@@ -62,6 +63,7 @@ def encode_task(task: TrainTask, *, halved: Collection[str] = ()) -> Message:
         "age": task.prototypes.age.numpy(),
     }
     meta = {
+        **agreement(task.settings),
         ROUND: task.round,
         ROUNDS: task.rounds,
         CHAIN: task.chain,
@@ -77,6 +79,7 @@ def decode_task(message: Message) -> TrainTask:
     Raises:
         WireError: it does not have the agreed form.
     """
+    settings = agreed_settings(message.meta)
     return TrainTask(
         model=_unpacked(message),
         prototypes=_prototypes(_part(message, PROTOTYPES)),
@@ -84,6 +87,7 @@ def decode_task(message: Message) -> TrainTask:
         round=whole_number(message.meta, ROUND),
         rounds=whole_number(message.meta, ROUNDS),
         chain=_chain(message.meta),
+        settings=settings,
         accepted=_accepted(message.meta.get(ACCEPTED)),
         bytes=message.size,
     )
@@ -101,6 +105,7 @@ def encode_reply(reply: SiteReply, *, halved: Collection[str] = ()) -> Message:
             "counts": reply.prototypes.counts[classes].numpy(),
         }
     meta = {
+        **agreement(reply.settings),
         ROUND: reply.round,
         SAMPLES: reply.samples,
         SCORES: encode_scores(reply.scores),
@@ -117,6 +122,7 @@ def decode_reply(message: Message, site: str, *, num_classes: int, feature_size:
     Raises:
         WireError: it does not have the agreed form.
     """
+    settings = agreed_settings(message.meta)
     unexpected = message.parts.keys() - {MODEL, PROTOTYPES, METHOD}
     if unexpected:
         raise WireError(f"the reply has an unexpected part {min(unexpected)!r}")
@@ -127,6 +133,7 @@ def decode_reply(message: Message, site: str, *, num_classes: int, feature_size:
         site=site,
         round=whole_number(message.meta, ROUND),
         samples=whole_number(message.meta, SAMPLES, most=MAX_IMAGES),
+        settings=settings,
         model=_unpacked(message),
         prototypes=prototypes,
         payload=_part(message, METHOD),

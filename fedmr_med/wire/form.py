@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from fedmr_med.arrays import Arrays, Forms, difference
 from fedmr_med.errors import WireError
+from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.messages import SiteReply
 
 
@@ -14,22 +15,25 @@ class ReplyForm:
     Attributes:
         class_names: the classes of the task.
         feature_size: length of a prototype.
+        settings: digest of the job's settings.
         model, payload: shape and type of each array by name.
         halved: the parameters of the model that are sent as float16.
     """
 
     class_names: tuple[str, ...]
     feature_size: int
+    settings: str
     model: Forms
     payload: Forms
     halved: frozenset[str] = frozenset()
 
     def check(self, reply: SiteReply) -> None:
-        """Compare a reply's arrays with the form.
+        """Compare a reply's settings and arrays with the form.
 
         Raises:
-            WireError: names, shapes or types differ.
+            WireError: the settings, or names, shapes or types of arrays differ.
         """
+        check_settings(reply.settings, self.settings)
         self.check_model(reply.model)
         if found := difference(reply.payload, self.payload):
             raise WireError(f"the method payload {found}")

@@ -19,6 +19,7 @@ class TrainTask:
         round: number of this round, from 0.
         rounds: rounds of the whole chain.
         chain: id of the chain, under which a site keeps its own state.
+        settings: digest of the server's settings of the job.
         accepted: the last round in which each site's reply counted.
         bytes: size of the arrays.
     """
@@ -29,6 +30,7 @@ class TrainTask:
     round: int
     rounds: int
     chain: str
+    settings: str
     accepted: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
 
@@ -41,6 +43,7 @@ class SiteReply:
         site: name of the site.
         round: the round it answers.
         samples: number of its training images.
+        settings: digest of the site's settings of the job.
         model: the trained weights and buffers.
         prototypes: class sums of the classes it shares, zero elsewhere; None if it shares none.
         payload: what the method's client half adds.
@@ -52,6 +55,7 @@ class SiteReply:
     site: str
     round: int
     samples: int
+    settings: str
     model: Arrays
     prototypes: ClassSums | None = None
     payload: Arrays = field(default_factory=dict)

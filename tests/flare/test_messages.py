@@ -27,6 +27,7 @@ def a_reply(prototypes: ClassSums | None = None) -> SiteReply:
         site="bcn",
         round=2,
         samples=40,
+        settings="0" * 16,
         model={"w": np.arange(6, dtype=np.float32).reshape(2, 3), "n": np.array(7)},
         prototypes=prototypes,
         payload={"steps": np.array([3.0], dtype=np.float32)},
@@ -182,7 +183,7 @@ def test_half_of_the_bytes_with_float16_and_the_same_message_when_sent_on() -> N
     for name, array in half.model.items():
         assert array.dtype == state.model[name].dtype
         assert np.linalg.norm(array - state.model[name]) <= 1e-3 * np.linalg.norm(state.model[name])
-    reply = SiteReply("bcn", 0, 4, half.model)
+    reply = SiteReply("bcn", 0, 4, "0" * 16, half.model)
     sent = wire.encode_reply(reply, halved=halved)
     read = wire.decode_reply(through_fobs(sent), "bcn", num_classes=8, feature_size=128)
     assert same_message(wire.encode_reply(read, halved=halved), sent), "the guard reads and writes it again"

@@ -111,7 +111,9 @@ class ControllerAtWork:
 
     def answer(self, site: str, task: tuple[str, str, Any], reply: Shareable, *, named: str | None = None) -> None:
         """Answer a task in a site's name; ``named`` is what the message says of its sender."""
-        name, task_id, _ = task
+        name, task_id, sent = task
+        if "settings" in reply.get("DXO", {}).get("meta", {}):
+            reply["DXO"]["meta"]["settings"] = sent["DXO"]["meta"]["settings"]  # replies are made for another job
         with self.engine.new_context() as fl_ctx:
             peer = FLContext()
             peer.put(ReservedKey.IDENTITY_NAME, named or site, private=False, sticky=False)

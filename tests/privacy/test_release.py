@@ -30,7 +30,7 @@ def reply(numbers: list[int]) -> SiteReply:
     held = torch.tensor(numbers)
     sums = ClassSums(torch.rand(4, 3, dtype=torch.float64) * held[:, None], held)
     confusion = np.array([[9, 3, 0, 1], [0, 4, 0, 0], [0, 0, 0, 0], [2, 1, 3, 6]])
-    return SiteReply("x", 0, 100, {"w": np.ones(2)}, sums, {"p": np.ones(1)}, scores(confusion), REPORT)
+    return SiteReply("x", 0, 100, "0" * 16, {"w": np.ones(2)}, sums, {"p": np.ones(1)}, scores(confusion), REPORT)
 
 
 @given(policies, counts)

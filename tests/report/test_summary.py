@@ -76,6 +76,7 @@ def test_one_line_per_hospital_and_round() -> None:
         site="bcn",
         round=1,
         samples=40,
+        settings=small_job().digest(),
         model={},
         prototypes=ClassSums(torch.zeros(8, 2), counts),
         scores=Scores(0.5, 0.333, 9, np.zeros((8, 8), dtype=np.int64)),
@@ -86,7 +87,7 @@ def test_one_line_per_hospital_and_round() -> None:
     assert line.startswith("round 2/2 · bcn")
     for part in ("40 images", "0.333", "1.5 classification + 0.25 inter", "prototypes of NV BKL", "2.0 MB"):
         assert part in line
-    silent = SiteReply(site="msk", round=0, samples=4, model={})
+    silent = SiteReply(site="msk", round=0, samples=4, settings=small_job().digest(), model={})
     assert "no prototypes" in site_line(silent, small_job())
     assert "\n" not in line
     assert refused_line("msk", "NaN") == "refused the reply of msk: NaN"

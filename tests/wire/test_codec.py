@@ -1,22 +1,30 @@
 """A reply is read strictly: what is not of the agreed type and size is refused by name."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedmr_med import __version__
+from fedmr_med.arrays import forms_of
 from fedmr_med.errors import WireError
 from fedmr_med.metrics import Scores
+from fedmr_med.prototypes import Prototypes
 from fedmr_med.results import SiteReport
-from fedmr_med.wire.codec import Message, decode_reply, encode_reply
-from fedmr_med.wire.messages import SiteReply
+from fedmr_med.wire.agreement import WIRE_VERSION
+from fedmr_med.wire.codec import Message, decode_reply, decode_task, encode_reply, encode_task
+from fedmr_med.wire.form import ReplyForm
+from fedmr_med.wire.messages import SiteReply, TrainTask
 
 CLASSES, SIZE = 2, 3
+SETTINGS = "0123456789abcdef"
 REPLY = SiteReply(
     site="bcn",
     round=2,
     samples=40,
+    settings=SETTINGS,
     model={"w": np.ones(2, dtype=np.float32)},
     scores=Scores(0.5, 0.25, 8, np.array([[1, 2], [3, 2]])),
     report=SiteReport(seconds=1.5, terms={"classification": 0.5}),
@@ -27,6 +35,39 @@ REPLY = SiteReply(
 def decoded(**changes: Any) -> SiteReply:
     message = encode_reply(REPLY)
     return decode_reply(Message(message.parts, message.meta | changes), "bcn", num_classes=CLASSES, feature_size=SIZE)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"wire": WIRE_VERSION + 1}, f"wire format {WIRE_VERSION + 1}.* this is {__version__}"),
+        ({"wire": True}, "which version"),
+        ({"wire": None}, "which version"),
+        ({"toolkit": "99.1.2"}, f"fedmr_med 99.1.2 .* this is {__version__}"),
+        ({"toolkit": "a patient's name"}, "which version"),
+        ({"settings": "xyz"}, "which settings"),
+        ({"settings": None}, "which settings"),
+    ],
+)
+def test_other_versions_are_refused_with_both(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(WireError, match=reason):
+        decoded(**change)
+    task = encode_task(TrainTask({}, Prototypes.none(2, 3), {}, 0, 1, "chain", SETTINGS))
+    with pytest.raises(WireError, match=reason):
+        decode_task(Message(task.parts, task.meta | change))
+
+
+def test_another_patch_of_the_same_version_is_read() -> None:
+    assert decoded(toolkit=".".join([*__version__.split(".")[:2], "77"])).settings == SETTINGS
+
+
+def test_a_reply_made_with_other_settings_is_refused_with_both_digests() -> None:
+    form = ReplyForm(("a", "b"), SIZE, "f" * 16, model=forms_of(REPLY.model), payload={})
+    with pytest.raises(
+        WireError, match=f"other settings of the job \\({SETTINGS}\\) than there are here \\({'f' * 16}\\)"
+    ):
+        form.check(REPLY)
+    replace(form, settings=SETTINGS).check(REPLY)
 
 
 def scores(**changes: Any) -> dict[str, Any]:
