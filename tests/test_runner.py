@@ -142,7 +142,7 @@ def test_the_engine_knows_its_own_cost(fmnist: Path, tmp_path: Path) -> None:
     federation.run()
     costs = federation.costs
     assert costs.tasks == 15
-    assert set(costs.spent) == {"train", "prototypes", "score"}
+    assert set(costs.spent) == {"train", "prototypes", "score", "head"}
     assert all(seconds > 0 for seconds in costs.spent.values())
     assert 0 < costs.engine_ms_per_task * costs.tasks / 1e3 < costs.wall
 
