@@ -9,6 +9,7 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.models.base import Network, load_arrays, parameter_names, state_arrays
 from fedmr_med.models.char_lstm import CharLSTM
 from fedmr_med.models.efficientnet import EfficientNetB0
+from fedmr_med.models.efficientnet_lite import EfficientNetLite0
 from fedmr_med.models.resnet import narrow_resnet, resnet18
 from fedmr_med.models.small_cnn import SmallCNN
 from fedmr_med.models.wide_resnet import WideResNet28x10
@@ -32,6 +33,7 @@ Builder = Callable[..., Network]
 MODELS: Registry[Builder] = Registry("network", group="fedmr_med.models", fits=lambda name, item: callable(item))
 MODELS.add("char_lstm", CharLSTM)
 MODELS.add("efficientnet_b0", EfficientNetB0)
+MODELS.add("efficientnet_lite0", EfficientNetLite0)
 MODELS.add("narrow_resnet", narrow_resnet)
 MODELS.add("resnet18", resnet18)
 MODELS.add("small_cnn", SmallCNN)

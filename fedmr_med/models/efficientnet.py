@@ -77,7 +77,7 @@ class EfficientNetB0(Network):
             raise ConfigError(f"model.options.head: {head!r} is not a head of efficientnet_b0 (flamby, fedmr).")
         self.classifier = nn.Linear(self.feature_size, num_classes)
         if pretrained != "none":
-            _load_backbone(self.base_model, Path(pretrained).expanduser())
+            load_backbone(self.base_model, Path(pretrained).expanduser(), "efficientnet-b0")
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return features and logits of images (n, in_channels, h, w)."""
@@ -98,8 +98,12 @@ def to_flamby(state: Mapping[str, T]) -> dict[str, T]:
     return {name.replace("classifier.", "base_model._fc."): value for name, value in state.items()}
 
 
-def _load_backbone(base_model: nn.Module, path: Path) -> None:
-    """Load everything but the classifier from efficientnet-pytorch's weights file."""
+def load_backbone(base_model: nn.Module, path: Path, network: str) -> None:
+    """Load everything but the classifier from efficientnet-pytorch's weights file for a network.
+
+    Raises:
+        ConfigError: the file is missing, cannot be read, or is for another network.
+    """
     if not path.is_file():
         raise ConfigError(f"model.options.pretrained: {path} does not exist; name a weights file, or none.")
     try:
@@ -112,10 +116,10 @@ def _load_backbone(base_model: nn.Module, path: Path) -> None:
     own = base_model.state_dict()
     for name, tensor in own.items():
         if name not in weights:
-            raise ConfigError(f"model.options.pretrained: {path} has no {name!r}; it is not efficientnet-b0.")
+            raise ConfigError(f"model.options.pretrained: {path} has no {name!r}; it is not {network}.")
         if weights[name].shape != tensor.shape:
             raise ConfigError(
                 f"model.options.pretrained: {name!r} in {path} has shape {tuple(weights[name].shape)}, "
-                f"not {tuple(tensor.shape)}; it is not efficientnet-b0 for these images."
+                f"not {tuple(tensor.shape)}; it is not {network} for these images."
             )
     base_model.load_state_dict({name: weights[name] for name in own})

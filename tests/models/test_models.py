@@ -15,6 +15,7 @@ NETWORKS = [
     ("efficientnet_b0", {}, 1280, 8, (2, 3, 64, 64)),
     ("efficientnet_b0", {"head": "fedmr"}, 640, 8, (2, 3, 33, 40)),
     ("efficientnet_b0", {"image_size": None}, 1280, 8, (2, 1, 20, 20)),
+    ("efficientnet_lite0", {}, 1280, 8, (2, 3, 64, 64)),
     ("resnet18", {}, 512, 10, (2, 3, 16, 16)),
     ("resnet18", {}, 512, 10, (2, 1, 28, 28)),
     ("narrow_resnet", {}, 64, 10, (2, 3, 32, 32)),
