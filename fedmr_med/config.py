@@ -6,6 +6,7 @@ is not here but in :mod:`fedmr_med.sites`.
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -168,7 +169,8 @@ class FederationConfig(Strict):
     """How the sites take part.
 
     Attributes:
-        rounds: rounds of the whole chain (a run and its resumptions).
+        rounds: rounds of the whole chain (a run and its resumptions). With 0 nothing is trained: the sites make one
+            exchange for the closed-form head of the initial model, which ``head.exchange`` must ask for.
         min_sites: replies that make a round count (the quorum).
         sites_per_round: how many sites are drawn each round; None asks all of them.
         timeout_seconds: how long a round may take; 0 waits forever.
@@ -190,7 +192,7 @@ class FederationConfig(Strict):
         resume_from: the checkpoint a follow-up starts from: the ``last``, or the ``previous`` one if that is damaged.
     """
 
-    rounds: int = Field(ge=1, le=100_000)
+    rounds: int = Field(ge=0, le=100_000)
     min_sites: int = Field(1, ge=1, le=100_000)
     sites_per_round: int | None = Field(None, ge=1, le=100_000)
     timeout_seconds: int = Field(0, ge=0, le=31_536_000)
@@ -235,6 +237,12 @@ class JobConfig(Strict):
     demo: dict[str, Any] = {}
 
     @model_validator(mode="after")
+    def _something_is_done(self) -> Self:
+        if self.federation.rounds == 0 and self.head.exchange in (None, "none"):
+            raise ValueError("federation.rounds: 0 rounds make sense with a closed-form head only: head.exchange: last")
+        return self
+
+    @model_validator(mode="after")
     def _demo_is_valid(self) -> Self:
         if self.demo:
             self.for_demo()
@@ -250,7 +258,7 @@ class JobConfig(Strict):
         Raises:
             ConfigError: a key does not exist or a value is not valid.
         """
-        merged = _merge(self.model_dump(mode="json", exclude={"demo"}), changes)
+        merged = merge(self.model_dump(mode="json", exclude={"demo"}), changes)
         return validated(JobConfig, merged | {"demo": {}}, "the overrides")
 
     def digest(self) -> str:
@@ -269,14 +277,14 @@ def load_job(path: Path) -> JobConfig:
     return validated(JobConfig, read_yaml(path), str(path))
 
 
-def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Merge nested mappings. Another ``name`` of a model or method starts from no options: the old ones are not its."""
     merged = dict(base)
-    if "options" in base and changes.get("name", base["name"]) != base["name"]:
+    if "options" in base and changes.get("name", base.get("name")) != base.get("name"):
         merged["options"] = {}
     for key, value in changes.items():
         if isinstance(value, dict) and isinstance(merged.get(key), dict):
-            merged[key] = _merge(merged[key], value)
+            merged[key] = merge(merged[key], value)
         else:
             merged[key] = value
     return merged

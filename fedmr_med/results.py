@@ -128,7 +128,8 @@ class HeadRecord(Strict):
         shrinkage, prior: of the head.
         sites: the sites whose statistics it is made of.
         classes: the classes it knows.
-        bytes_up: size of the statistics that all sites sent.
+        bytes_up, bytes_down: size of the statistics that all sites sent, and of the models they received for it.
+        seconds: wall time from sending the model to the head.
         evaluation: the model with this head.
     """
 
@@ -138,6 +139,8 @@ class HeadRecord(Strict):
     sites: tuple[str, ...]
     classes: tuple[str, ...]
     bytes_up: int
+    bytes_down: int = 0
+    seconds: float = 0.0
     evaluation: Evaluation | None = None
 
 
@@ -258,6 +261,7 @@ class RunResult(RunSetup):
         last_accuracy, last5_accuracy: of the last round, and the mean of the last five.
         best: the model that is kept as the best.
         head_accuracy, head_balanced_accuracy: of the final model with its closed-form head.
+        head_bytes_up, head_bytes_down, head_seconds: what the exchange for that head cost.
         engine_ms_per_task: what the runner itself cost per task, in milliseconds.
         kept_bytes: what the site with the most keeps from round to round.
         history: the whole history of a chain.
@@ -273,6 +277,9 @@ class RunResult(RunSetup):
     best: Best | None = None
     head_accuracy: float | None = None
     head_balanced_accuracy: float | None = None
+    head_bytes_up: int | None = None
+    head_bytes_down: int | None = None
+    head_seconds: float | None = None
     engine_ms_per_task: float | None = None
     kept_bytes: int | None = None
     history: Omitted[History] = None
@@ -304,6 +311,9 @@ class RunResult(RunSetup):
             "best": history.best,
             "head_accuracy": head.accuracy if head else None,
             "head_balanced_accuracy": head.balanced_accuracy if head else None,
+            "head_bytes_up": history.head.bytes_up if history.head else None,
+            "head_bytes_down": history.head.bytes_down if history.head else None,
+            "head_seconds": history.head.seconds if history.head else None,
             "engine_ms_per_task": engine_ms_per_task,
             "kept_bytes": kept_bytes,
             "history": history if whole else None,

@@ -118,6 +118,9 @@ class Federation:
                 state = self._with_head(state)
                 self.costs.wall += time.perf_counter() - started
                 after_round(state)
+            if not self.job.federation.rounds and not state.history.evaluations:
+                state = self._scored(state)
+                self._chain.save(state)
             # A run that was stopped between its last round and its head has no round left to make it in.
             state = self._with_head(state)
         finally:

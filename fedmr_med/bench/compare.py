@@ -37,7 +37,7 @@ def compare(
     results = complete(runs, out, workers)
     write_outputs(out, results, title)
     if not quiet:
-        console = wide_console(120)
+        console = wide_console(140)
         console.print(screen_table(results, title))
         console.print(f"results: {out / RESULTS}\nreport:  {out / REPORT}", highlight=False)
     return results

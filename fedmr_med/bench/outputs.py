@@ -16,13 +16,14 @@ from fedmr_med.results import RunResult, RunResults, write_result
 
 RESULTS, CURVES, REPORT = "results.json", "curves.png", "report.html"
 COLUMNS = (
-    *("method", "seeds", "best", "last", "mean of last 5", "with head", "balanced, best"),
+    *("method", "seeds", "best", "last", "mean of last 5", "with head", "balanced, best", "balanced, head"),
     *("s / round", "MB / round"),
 )
 CAPTION = (
     "Accuracy on the common test set in percent, mean ± standard deviation over the seeds. With head: the last model "
     "with a closed-form classifier from the sites' class statistics. Time is wall time of a "
-    "round with all runs side by side; traffic is what all clients of a round send and receive."
+    "round with all runs side by side; traffic is what all clients of a round send and receive. A run without rounds "
+    "has its one exchange there."
 )
 
 
@@ -53,12 +54,13 @@ def screen_table(results: Sequence[RunResult], title: str) -> Table:
 
 def cells(row: Row) -> list[str]:
     """Return a row as text, in the order of :data:`COLUMNS`."""
-    missing = "not scored" if row.seeds else "failed"
+    missing = "-" if row.seeds else "failed"
     best, last, last5, balanced = (
         spread.percent() if spread else missing for spread in (row.best, row.last, row.last5, row.balanced)
     )
-    head = row.head.percent() if row.head else "-"
-    return [row.label, str(row.seeds), best, last, last5, head, balanced, f"{row.seconds:.1f}", f"{row.megabytes:.1f}"]
+    head, head_balanced = (spread.percent() if spread else "-" for spread in (row.head, row.head_balanced))
+    costs = f"{row.seconds:.1f}", f"{row.megabytes:.1f}"
+    return [row.label, str(row.seeds), best, last, last5, head, balanced, head_balanced, *costs]
 
 
 def _run_cells(run: RunResult) -> list[str]:

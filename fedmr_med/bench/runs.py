@@ -83,8 +83,8 @@ class Run:
 
     @property
     def steps(self) -> int:
-        """The rounds of the run."""
-        return self.job.federation.rounds
+        """The rounds of the run; the one exchange of a run without rounds is a step too."""
+        return max(self.job.federation.rounds, 1)
 
     @property
     def result_type(self) -> type[RunResult]:
@@ -125,6 +125,8 @@ class Run:
 
         federation = Federation(self.job, self.sites, folder, test=self.test())
         state = federation.run(after_round)
+        if not state.round:
+            on_progress(Progress(1, 1))
         return RunResult.of(
             self.setup(),
             state.history,
@@ -152,7 +154,7 @@ def check(runs: Iterable[Run]) -> None:
     for run in sorted(runs, key=lambda run: run.job.seed):
         network = run.job.model.model_dump_json() + str(run.job.task.num_classes)
         if network not in networks:
-            build_network(run.job)
+            build_network(run.job, pretrained=True)
             networks.add(network)
         data = (run.job.task, run.job.federation, run.job.seed, run.clients, run.root, run.fraction)
         if data not in partitions:

@@ -18,9 +18,10 @@ class Row:
         best, last, last5: accuracy of the best round, the last, and the mean of the last five; None if no run was
             scored.
         balanced: balanced accuracy of the best round.
-        head: accuracy of the last model with its closed-form head; None where no head was made.
-        seconds: wall time of a round.
-        megabytes: sent and received by all clients in a round, 10^6 bytes.
+        head, head_balanced: accuracy and balanced accuracy of the last model with its closed-form head; None where no
+            head was made.
+        seconds: wall time of a round; of the one exchange of a run without rounds.
+        megabytes: sent and received by all clients in it, 10^6 bytes.
         errors: why runs failed.
     """
 
@@ -31,6 +32,7 @@ class Row:
     last5: Spread | None = None
     balanced: Spread | None = None
     head: Spread | None = None
+    head_balanced: Spread | None = None
     seconds: float = 0.0
     megabytes: float = 0.0
     errors: tuple[str, ...] = ()
@@ -47,19 +49,29 @@ def _row(label: str, runs: list[RunResult]) -> Row:
     errors = tuple(f"seed {run.seed}: {run.error}" for run in runs if run.error is not None)
     if not good:
         return Row(label, 0, errors=errors)
-    rounds = [round_ for run in good for round_ in run.rounds]
+    costs = [cost for run in good for cost in _costs(run)]
+    # The initial model of a run without rounds is no result of the method.
+    trained = [run for run in good if run.rounds]
     return Row(
         label,
         len(good),
-        best=_spread(good, lambda run: run.best_accuracy),
-        last=_spread(good, lambda run: run.last_accuracy),
-        last5=_spread(good, lambda run: run.last5_accuracy),
-        balanced=_spread(good, lambda run: run.best_balanced_accuracy),
+        best=_spread(trained, lambda run: run.best_accuracy),
+        last=_spread(trained, lambda run: run.last_accuracy),
+        last5=_spread(trained, lambda run: run.last5_accuracy),
+        balanced=_spread(trained, lambda run: run.best_balanced_accuracy),
         head=_spread(good, lambda run: run.head_accuracy),
-        seconds=fmean(round_.seconds for round_ in rounds),
-        megabytes=fmean((round_.bytes_up + round_.bytes_down) / 1e6 for round_ in rounds),
+        head_balanced=_spread(good, lambda run: run.head_balanced_accuracy),
+        seconds=fmean(seconds for seconds, _ in costs) if costs else 0.0,
+        megabytes=fmean(size / 1e6 for _, size in costs) if costs else 0.0,
         errors=errors,
     )
+
+
+def _costs(run: RunResult) -> list[tuple[float, int]]:
+    """Return seconds and bytes of each round of a run, or of the one exchange of a run without rounds."""
+    if run.rounds or run.head_seconds is None:
+        return [(round_.seconds, round_.bytes_up + round_.bytes_down) for round_ in run.rounds]
+    return [(run.head_seconds, (run.head_bytes_up or 0) + (run.head_bytes_down or 0))]
 
 
 def _spread(runs: Sequence[RunResult], figure: Callable[[RunResult], float | None]) -> Spread | None:

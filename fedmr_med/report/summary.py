@@ -29,8 +29,10 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
     parts: list[RenderableType] = [
         Text(f"\n{job.name}: {job.method.name}, {job.model.name}, {state.round} rounds", style="bold"),
         scores_table(history, job.task.class_names),
-        sites_table(history),
+        *([sites_table(history)] if history.rounds else []),
     ]
+    if not job.federation.rounds and job.model.options.get("pretrained", "none") == "none":
+        parts.append(Text("no round trained the network and it has no pretrained weights: its features are random"))
     old = [
         f"{name} {age}"
         for name, age, known in zip(
@@ -42,7 +44,10 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
         parts.append(Text(f"prototypes that nobody shared of late, with the rounds since: {', '.join(old)}"))
     if history.head and history.head.evaluation and history.head.evaluation.pooled:
         score = history.head.evaluation.pooled.balanced_accuracy
-        parts.append(Text(f"with a closed-form head from {len(history.head.sites)} sites' statistics: {score:.3f}"))
+        sent = megabytes(history.head.bytes_up)
+        parts.append(
+            Text(f"with a closed-form head from {len(history.head.sites)} sites' statistics ({sent}): {score:.3f}")
+        )
     for site, rounds in sorted(offences(history).items()):
         if rounds > 1:
             text = f"{site} was refused in its last {rounds} rounds: talk to it before you use this model"

@@ -1,6 +1,7 @@
 """The server's side of a head exchange: add up the sites' statistics and solve for the classifier."""
 
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -35,6 +36,7 @@ class HeadCollector:
         self.state = state
         self._lock = threading.Lock()
         self._replies: dict[str, HeadReply] = {}
+        self._started = time.monotonic()
 
     @property
     def answered(self) -> int:
@@ -64,6 +66,7 @@ class HeadCollector:
         Replies are added up in the order of the site names, so the head does not depend on who answered first.
         """
         with self._lock:
+            answered = len(self._replies)
             sharing = [reply for _, reply in sorted(self._replies.items()) if reply.kept is not None]
             if not sharing:
                 return None
@@ -86,6 +89,8 @@ class HeadCollector:
             sites=tuple(reply.site for reply in sharing),
             classes=tuple(self.job.task.class_names[c] for c in present),
             bytes_up=sum(reply.bytes_up for reply in sharing),
+            bytes_down=answered * sum(array.nbytes for array in self.state.model.values()),
+            seconds=time.monotonic() - self._started,
         )
         return replace(self.state, head=arrays, history=self.state.history.with_head(record))
 
