@@ -1,5 +1,5 @@
 # make run        the six hospitals of Fed-ISIC2019 in NVIDIA FLARE's simulator
-# make jobs       a FLARE job for each dataset of the paper, in jobs/; three of them are checked in
+# make jobs       a FLARE job for each dataset of the paper, in jobs/; four of them are checked in
 # make test       lint, type check, all tests
 # make test-fast  lint, type check, the tests without simulator runs and federations
 # make docs       the documentation with the API from the docstrings, in build/docs

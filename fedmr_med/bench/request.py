@@ -81,7 +81,7 @@ class BenchRequest(Strict):
 
     def _run(self, method: str, seed: int, split: str | None, clients: int) -> Run:
         changes: dict[str, JsonValue] = {}
-        if self.rounds:
+        if self.rounds and resolve(method)[1].trains:
             changes["federation.rounds"] = self.rounds
         if self.epochs:
             changes["train.epochs"] = self.epochs

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedmr_med.config import JobConfig
+from fedmr_med.config import JobConfig, merge
 from fedmr_med.data.datasets import DATASETS, Dataset
 from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.benchmark import benchmark_sites, clients_of
@@ -53,10 +53,12 @@ def job_for(
         ConfigError: something is not known or not valid.
     """
     record = DATASETS.get(dataset)
-    named, (method, settings) = method, resolve(method)
+    named, (method, preset) = method, resolve(method)
     if record.sites and (split or clients):
         raise ConfigError(f"{dataset} is already partitioned by hospital; drop --split and --clients.")
     paper = record.protocol
+    if preset.transform not in (None, paper.transform):
+        raise ConfigError(f"{named} is for colour photographs, such as those of isic2019, not for {dataset}.")
     split = split or paper.split
     number = clients_of(dataset, split, clients)
     drawn = DRAWN_CLIENTS if number >= MANY_CLIENTS else None
@@ -83,9 +85,14 @@ def job_for(
         },
         "seed": seed,
     }
-    job = validated(JobConfig, content, f"the job for {dataset}").override(dict(paper.settings)).override(settings)
-    # The demo's options of a network are for the dataset's own.
-    on_demo = {key: value for key, value in paper.demo.items() if not (other and key == "model")}
+    job = validated(JobConfig, content, f"the job for {dataset}").override(dict(paper.settings))
+    # Options of a network are for that network alone, and one that was asked for stays.
+    settings, on_demo = dict(preset.settings), dict(preset.demo)
+    if model is not None:
+        settings.pop("model", None)
+        on_demo.pop("model", None)
+    on_demo = merge({key: value for key, value in paper.demo.items() if not (other and key == "model")}, on_demo)
+    job = job.override(settings)
     job = job.override(on_demo) if demo else job.model_copy(update={"demo": on_demo})
     return change(job, changes or {})
 
@@ -133,13 +140,13 @@ def _site_files(dataset: Dataset, sites: Path) -> dict[str, str]:
 
 
 def paper_jobs(sites: Path) -> list[tuple[JobConfig, dict[str, str]]]:
-    """Return the jobs that ``make jobs`` writes: each dataset of the paper with its settings.
+    """Return the jobs that ``make jobs`` writes: each dataset of the paper with its settings, and the one-shot job.
 
     Args:
         sites: folder with one folder per hospital.
     """
     jobs = [(dataset, method) for dataset in TWO_METHODS for method in ("fedmr", "fedavg")]
-    jobs += [(dataset, "fedmr") for dataset in ("hyperkvasir", "odir", "shakespeare")]
+    jobs += [(dataset, "fedmr") for dataset in ("hyperkvasir", "odir", "shakespeare")] + [("isic2019", "oneshot")]
     return [
         any_job(dataset, method, name=f"{DATASETS.get(dataset).short_name or dataset}_{method}", sites=sites)
         for dataset, method in jobs

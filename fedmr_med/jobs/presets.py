@@ -1,23 +1,61 @@
-"""Names under which the literature knows FedAvg with an optimiser at the server.
+"""Names for FedAvg with other settings, which comparisons and jobs take like the name of a method.
 
-The optimiser is a setting of any job, ``federation.server``; these are rows for comparisons.
+``fedavgm``, ``fedadam``, ``fedyogi`` and ``fedadagrad`` are what the literature calls FedAvg with an optimiser at the
+server, a setting of any job. ``oneshot`` trains nothing: one exchange gives a frozen backbone the classifier that
+pooled data would give it, see :mod:`fedmr_med.head`.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from fedmr_med.config import ServerConfig
+METHOD = "fedavg"
+"""The method of every preset."""
 
-PRESETS: dict[str, ServerConfig] = {
-    "fedavgm": ServerConfig(optimizer="sgd", momentum=0.5),
-    "fedadam": ServerConfig(optimizer="adam", lr=0.01),
-    "fedyogi": ServerConfig(optimizer="yogi", lr=0.01),
-    "fedadagrad": ServerConfig(optimizer="adagrad", lr=0.01),
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings that come with a name, nested like ``fedmr.yaml``.
+
+    Attributes:
+        settings: on top of the dataset's own.
+        demo: on top of the dataset's own for its demo.
+        transform: the only transform of images that it is made for; None where any will do.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    demo: Mapping[str, Any] = field(default_factory=dict)
+    transform: str | None = None
+
+    @property
+    def trains(self) -> bool:
+        """Whether there are rounds of training."""
+        return bool(self.settings.get("federation", {}).get("rounds", True))
+
+
+def _server(**optimizer: Any) -> Preset:
+    return Preset({"federation": {"server": optimizer}})
+
+
+PRESETS: dict[str, Preset] = {
+    "fedavgm": _server(optimizer="sgd", momentum=0.5),
+    "fedadam": _server(optimizer="adam", lr=0.01),
+    "fedyogi": _server(optimizer="yogi", lr=0.01),
+    "fedadagrad": _server(optimizer="adagrad", lr=0.01),
+    "oneshot": Preset(
+        {
+            "model": {"name": "efficientnet_lite0", "options": {"pretrained": "imagenet"}},
+            "federation": {"rounds": 0},
+            "head": {"exchange": "last"},
+        },
+        # The demo asks for no further package: random features of a small network, which still tell its classes apart.
+        demo={"model": {"name": "small_cnn", "options": {}}, "federation": {"rounds": 0}},
+        transform="isic",
+    ),
 }
-"""FedAvgM (Hsu et al., 2019); FedAdam, FedYogi and FedAdagrad (Reddi et al., ICLR 2021)."""
+"""FedAvgM (Hsu et al., 2019); FedAdam, FedYogi and FedAdagrad (Reddi et al., ICLR 2021); the closed-form head alone."""
 
 
-def resolve(name: str) -> tuple[str, dict[str, Any]]:
+def resolve(name: str) -> tuple[str, Preset]:
     """Return the method behind a name, and the settings that come with it."""
-    if name not in PRESETS:
-        return name, {}
-    return "fedavg", {"federation": {"server": PRESETS[name].model_dump(mode="json")}}
+    return (METHOD, PRESETS[name]) if name in PRESETS else (name, Preset())

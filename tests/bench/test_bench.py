@@ -43,7 +43,7 @@ def request_for(data: Path, methods: tuple[str, ...] = ("fedavg", "fedmr"), **ch
 
 def without_times(results: Iterable[RunResult]) -> list[dict[str, Any]]:
     """Drop what no two runs have in common: how long they took."""
-    timed = {"seconds", "local_seconds", "engine_ms_per_task"}
+    timed = {"seconds", "local_seconds", "head_seconds", "engine_ms_per_task"}
     return [
         {key: value for key, value in run.items() if key not in timed | {"rounds"}}
         | {"rounds": [{k: v for k, v in record.items() if k not in timed} for record in run["rounds"]]}
@@ -161,6 +161,24 @@ def test_the_demo_of_isic_can_be_compared_too(tmp_path: Path) -> None:
     assert "No figure here is a medical result" in (tmp_path / "report.html").read_text()
     with pytest.raises(ConfigError, match="'mayo' is not one of bcn"):
         request.model_copy(update={"absent": ("mayo",)}).runs()
+
+
+def test_a_run_without_rounds_shows_its_head_and_its_exchange(tmp_path: Path, capsys: Any) -> None:
+    absent = ("bcn", "vidir-molemax", "vidir-modern", "rosendahl")
+    settings = {"task.image_size": 24, "model.options": {"width": 4, "feature_size": 16}}
+    request = BenchRequest(
+        dataset="isic2019", data=Path("demo"), methods=("oneshot",), absent=absent, settings=settings
+    )
+    (result,) = compare(request.runs(), tmp_path, title="one exchange", workers=0)
+    assert (result.error, result.rounds, result.last_accuracy) == (None, (), None)
+    (row,) = rows([result])
+    assert (row.best, row.balanced) == (None, None)
+    assert row.head is not None and row.head.mean == result.head_accuracy
+    assert row.head_balanced is not None and row.head_balanced.mean == result.head_balanced_accuracy
+    assert row.megabytes == pytest.approx((result.head_bytes_up + result.head_bytes_down) / 1e6)
+    assert row.seconds > 0
+    assert "balanced, head" in capsys.readouterr().out
+    assert (tmp_path / "report.html").exists()
 
 
 def test_mean_and_spread_over_the_seeds(fmnist: Path, tmp_path: Path) -> None:

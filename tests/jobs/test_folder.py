@@ -24,7 +24,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-CHECKED_IN = ("isic_fedmr", "isic_fedavg", "fmnist_fedmr")
+CHECKED_IN = ("isic_fedmr", "isic_fedavg", "isic_oneshot", "fmnist_fedmr")
 JOBS = {job.name: (job, sites) for job, sites in paper_jobs(SITES)}
 
 
@@ -55,7 +55,7 @@ def test_no_other_job_is_checked_in() -> None:
 
 def test_every_dataset_of_the_paper_has_its_jobs() -> None:
     two = {f"{d}_{m}" for d in ("isic", "cifar10", "cifar100", "svhn", "fmnist") for m in ("fedmr", "fedavg")}
-    assert set(JOBS) == two | {"hyperkvasir_fedmr", "odir_fedmr", "shakespeare_fedmr"}
+    assert set(JOBS) == two | {"hyperkvasir_fedmr", "odir_fedmr", "shakespeare_fedmr", "isic_oneshot"}
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -157,7 +157,7 @@ def test_a_folder_that_is_no_job_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_the_isic_job_goes_on_without_two_of_its_six_hospitals_and_not_for_ever(tmp_path: Path) -> None:
-    for name in ("isic_fedavg", "isic_fedmr"):
+    for name in ("isic_fedavg", "isic_fedmr", "isic_oneshot"):
         job = load_job(REPOSITORY / "jobs" / name / "app" / "config" / "fedmr.yaml")
         for effective in (job, job.for_demo()):
             federation = effective.federation

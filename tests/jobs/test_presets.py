@@ -1,19 +1,67 @@
-"""FedAvg with an optimiser at the server, by the names of the literature."""
+"""FedAvg with other settings, by names of their own."""
 
 import pytest
 
+from fedmr_med.bench.request import BenchRequest
+from fedmr_med.config import ServerConfig
+from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.catalog import job_for
+from fedmr_med.jobs.isic import isic_job
 from fedmr_med.jobs.presets import PRESETS
 
+SERVERS = {
+    "fedavgm": ServerConfig(optimizer="sgd", momentum=0.5),
+    "fedadam": ServerConfig(optimizer="adam", lr=0.01),
+    "fedyogi": ServerConfig(optimizer="yogi", lr=0.01),
+    "fedadagrad": ServerConfig(optimizer="adagrad", lr=0.01),
+}
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_is_fedavg_with_its_server(name: str) -> None:
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_fedavg_with_an_optimiser_at_the_server(name: str) -> None:
     job = job_for("fmnist", name, model="small_cnn")
     assert job.method.name == "fedavg"
-    assert job.federation.server == PRESETS[name]
+    assert job.federation.server == SERVERS[name]
     assert job.name == f"fmnist_{name}_P5C2"
+    assert PRESETS[name].trains
 
 
 def test_settings_change_a_preset() -> None:
     job = job_for("fmnist", "fedavgm", changes={"federation.server.momentum": 0.9})
-    assert job.federation.server == PRESETS["fedavgm"].model_copy(update={"momentum": 0.9})
+    assert job.federation.server == SERVERS["fedavgm"].model_copy(update={"momentum": 0.9})
+
+
+def test_oneshot_is_one_exchange_on_a_frozen_backbone() -> None:
+    job = isic_job("oneshot")
+    assert (job.name, job.method.name, job.federation.rounds, job.head.exchange) == (
+        "isic_oneshot",
+        "fedavg",
+        0,
+        "last",
+    )
+    assert (job.model.name, job.model.options) == ("efficientnet_lite0", {"pretrained": "imagenet"})
+    assert job.task.image_size == 200
+    assert not PRESETS["oneshot"].trains
+
+
+def test_the_demo_of_oneshot_needs_no_further_package() -> None:
+    for job in (isic_job("oneshot").for_demo(), job_for("isic2019", "oneshot", demo=True)):
+        assert (job.model.name, job.model.options) == ("small_cnn", {})
+        assert (job.federation.rounds, job.head.exchange, job.task.image_size) == (0, "last", 40)
+
+
+def test_a_network_that_was_asked_for_stays() -> None:
+    job = job_for("isic2019", "oneshot", model="efficientnet_b0", changes={"model.options.pretrained": "b0.pth"})
+    assert (job.model.name, job.model.options["pretrained"]) == ("efficientnet_b0", "b0.pth")
+    assert job_for("isic2019", "oneshot", model="resnet18", demo=True).model.name == "resnet18"
+
+
+def test_oneshot_is_refused_where_the_backbone_would_see_other_colours() -> None:
+    with pytest.raises(ConfigError, match=r"oneshot is for colour photographs.*not for fmnist"):
+        job_for("fmnist", "oneshot")
+
+
+def test_in_a_comparison_the_rounds_are_for_those_that_train() -> None:
+    request = BenchRequest(dataset="isic2019", methods=("fedavg", "oneshot"), rounds=3, absent=("bcn",))
+    assert [run.job.federation.rounds for run in request.runs()] == [3, 0]
+    assert [run.steps for run in request.runs()] == [3, 1]
