@@ -60,7 +60,10 @@ def set_policy(kit: Path, changes: dict[str, Any], class_names: tuple[str, ...] 
 def explain(policy: SitePolicy) -> list[str]:
     """Say in plain sentences what leaves the hospital under a policy."""
     shared = policy.share_prototypes
-    lines = ["Leaves in every round: the trained model and the number of training images."]
+    exact = "the number of training images"
+    if policy.round_samples > 1:
+        exact += f", rounded to {policy.round_samples} and without classes too small to leave"
+    lines = [f"Leaves in every round: the trained model and {exact}."]
     if shared is False or shared == ():
         lines.append(
             "Prototypes: none leave, nor class counts. The hospital still receives the global prototypes and trains "

@@ -124,7 +124,9 @@ class CompareRequest(Strict):
     def sites(self) -> dict[str, SiteConfig]:
         """Return the settings of the centres by name, in FLamby's order. All prototypes are shared."""
         # Models are scored at the end, on the same images for all: no metrics from the sites.
-        policy = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="none", training=None)
+        policy = SitePolicy(
+            share_prototypes=True, min_class_count=1, share_metrics="none", round_samples=1, training=None
+        )
         return {site_name(center): SiteConfig(data=self._source(center), policy=policy) for center in self.centers}
 
     def digest(self) -> str:

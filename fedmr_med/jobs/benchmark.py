@@ -68,7 +68,11 @@ def with_policies(sources: Mapping[str, DataSource], *, share: float, seed: int)
         name: SiteConfig(
             data=source,
             policy=SitePolicy(
-                share_prototypes=name in sharing, min_class_count=1, share_metrics="per_class", training=None
+                share_prototypes=name in sharing,
+                min_class_count=1,
+                share_metrics="per_class",
+                round_samples=1,
+                training=None,
             ),
         )
         for name, source in sources.items()

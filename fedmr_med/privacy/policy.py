@@ -7,10 +7,12 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.schema import Strict
+
+_LEAST_ROUNDING = 10
 
 
 class Sharing(Strict):
@@ -42,10 +44,39 @@ class SitePolicy(Sharing):
     """What a hospital shares, and what it demands of a job; nothing is shared by default.
 
     Attributes:
+        round_samples: the number of training images, the site's weight in the mean, leaves rounded to a multiple of
+            this, and without the images of classes too small to leave (:meth:`released_samples`); 1 sends it as it is.
         training: what a job must keep to, or the site does not train for it; None demands nothing.
     """
 
+    round_samples: int = Field(10, ge=1, le=1000)
     training: TrainingFloors | None = TrainingFloors()
+
+    @field_validator("round_samples")
+    @classmethod
+    def _rounds_enough(cls, value: int) -> int:
+        if 1 < value < _LEAST_ROUNDING:
+            raise ValueError(f"give 1, or {_LEAST_ROUNDING} and more: less does not hide a count of 1 to 10")
+        return value
+
+    def released_samples(self, counts: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> int:
+        """Return the number of training images as it may leave, given the local counts (C,).
+
+        The images of shared classes, rounded up, and those of opted-out classes, rounded to the nearest multiple and
+        at least to one. Classes that are shared but too small do not count. So for every class that is withheld with 1
+        to 10 images there are data without any image of it that give the same number, whatever else is known.
+        """
+        base = self.round_samples
+        if base == 1:
+            return int(counts.sum())
+        chosen = self.chosen_classes(class_names)
+        shared = int(counts[self.shareable_classes(counts, class_names)].sum())
+        opted_out = 0 if chosen.all() else max(base, base * round(int(counts[~chosen].sum()) / base))
+        return max(base, self.rounded_up(shared) + opted_out)
+
+    def rounded_up(self, number: int) -> int:
+        """Return a number rounded up to a multiple of ``round_samples``."""
+        return -(-number // self.round_samples) * self.round_samples
 
     def shareable_classes(self, counts: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
         """Return a mask (C,) of the classes whose prototype may leave, given the local counts (C,)."""
@@ -68,6 +99,7 @@ class SitePolicy(Sharing):
             allow_submit_model=self.allow_submit_model and other.allow_submit_model,
             approve=max(self.approve, other.approve, key=approvals.index),
             approval_minutes=self.approval_minutes,
+            round_samples=self.round_samples,
             training=self.training,
         )
 

@@ -14,6 +14,7 @@ from fedmr_med.metrics import Scores
 from fedmr_med.metrics import scores as score
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
+from fedmr_med.results import SiteReport
 from fedmr_med.wire.messages import SiteReply
 from fedmr_med.wire.statistics import HeadReply
 
@@ -22,12 +23,24 @@ _DIGITS = 3
 
 def permitted(reply: SiteReply, policy: SitePolicy, class_names: tuple[str, ...]) -> SiteReply:
     """Return the reply without what the policy does not allow."""
+    samples = policy.rounded_up(max(1, reply.samples))
+    scores = permitted_scores(reply.scores, policy, class_names)
     return replace(
         reply,
+        samples=samples,
         prototypes=_permitted_sums(reply.prototypes, policy, class_names),
-        scores=permitted_scores(reply.scores, policy, class_names),
-        report=None if policy.share_metrics == "none" else reply.report,
+        scores=scores,
+        report=_permitted_report(reply.report, policy, samples + (scores.samples if scores else 0)),
     )
+
+
+def _permitted_report(report: SiteReport | None, policy: SitePolicy, used: int) -> SiteReport | None:
+    """Return the report with the images that its reply tells of anyway: another total would tell of the others."""
+    if report is None or policy.share_metrics == "none":
+        return None
+    if policy.round_samples == 1 or report.images_total is None:
+        return report
+    return report.model_copy(update={"images_total": used + (report.images_skipped or 0)})
 
 
 def permitted_scores(scores: Scores | None, policy: SitePolicy, class_names: tuple[str, ...]) -> Scores | None:

@@ -21,7 +21,7 @@ from fedmr_med.methods.base import LocalRound
 from fedmr_med.metrics import Scores, scores
 from fedmr_med.model_file import load_model, save_model
 from fedmr_med.network import build_network
-from fedmr_med.privacy.release import permitted_scores
+from fedmr_med.privacy.release import permitted, permitted_scores
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.results import MAX_TERM, SiteReport
 from fedmr_med.schema import validated
@@ -156,7 +156,7 @@ class Hospital:
         reply = SiteReply(
             site=self.name,
             round=task.round,
-            samples=len(self.data.train),
+            samples=self.policy.released_samples(self.counts, self.job.task.class_names),
             settings=self.job.digest(),
             model=models.state_arrays(self.network),
             prototypes=prototypes,
@@ -164,7 +164,8 @@ class Hospital:
             scores=received_scores,
             bytes_down=task.bytes,
         )
-        return replace(reply, report=self._report(trained.terms, time.monotonic() - started))
+        reply = replace(reply, report=self._report(trained.terms, time.monotonic() - started))
+        return permitted(reply, self.policy, self.job.task.class_names)
 
     def validate(self, task: TrainTask) -> Scores | None:
         """Score the received model; None where the policy shares no metrics.

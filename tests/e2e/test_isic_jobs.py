@@ -70,8 +70,10 @@ def test_a_short_job_on_real_images(tmp_path: Path, shared_data: Path) -> None:
     assert done.exit_code == 0, done.output[-3000:]
     assert "DEMO" not in done.output
     record = done.state(job).history.rounds[0].sites["vienna-dias"]
-    assert record.samples == 351
-    assert record.images_total == wanted == 351 + 88
+    assert wanted == 351 + 88
+    assert 300 <= record.samples <= 360, "rounded, and without classes too small to leave"
+    assert record.samples % 10 == 0
+    assert record.samples < record.images_total <= wanted + 10
     assert record.shared_classes == ("MEL", "NV")
     assert np.isfinite(list(record.terms.values())).all()
 

@@ -22,6 +22,7 @@ policies = st.builds(
     min_class_count=st.integers(1, 20),
     share_metrics=st.sampled_from(["none", "scalar", "per_class"]),
     allow_submit_model=st.booleans(),
+    round_samples=st.sampled_from([1, 10, 25]),
 )
 counts = st.lists(st.integers(0, 30), min_size=4, max_size=4)
 
@@ -48,7 +49,8 @@ def test_exactly_the_chosen_and_large_enough_classes_leave(policy: SitePolicy, n
             assert torch.equal(sent.prototypes.sums[index], expected)
     assert sent.model is full.model
     assert sent.payload is full.payload
-    assert sent.samples == full.samples
+    assert sent.samples % policy.round_samples == 0
+    assert full.samples <= sent.samples < full.samples + policy.round_samples
 
 
 @given(policies, counts)
@@ -67,7 +69,10 @@ def test_metrics_leave_as_far_as_the_policy_says(policy: SitePolicy, numbers: li
         assert np.array_equal(sent.scores.confusion, full.scores.confusion * rows[:, None])
         assert set(np.flatnonzero(~chosen)) <= set(sent.scores.withheld)
         assert not set(np.flatnonzero(rows)) & set(sent.scores.withheld)
-    assert sent.report == (None if policy.share_metrics == "none" else REPORT)
+    assert (sent.report is None) == (policy.share_metrics == "none")
+    if sent.report is not None and policy.round_samples > 1:
+        told = sent.samples + (sent.scores.samples if sent.scores else 0)
+        assert sent.report.images_total == told + REPORT.images_skipped
 
 
 @given(policies, counts)
