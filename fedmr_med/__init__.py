@@ -7,6 +7,8 @@ nothing: the simulator starts a process per client task, and the command line an
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fedmr_med.version import __version__
+
 if TYPE_CHECKING:
     from fedmr_med import losses, methods, models
     from fedmr_med.config import JobConfig, load_job
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from fedmr_med.prototypes import ClassSums, Prototypes
     from fedmr_med.runner import Federation
     from fedmr_med.sites import SiteConfig, load_site
-
-__version__ = "0.1.0"
 
 __all__ = [
     "ClassSums",

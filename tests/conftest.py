@@ -4,8 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from tests.helpers import REPOSITORY
+
+# Machines are noisy: a property does not fail because its examples came slowly.
+settings.register_profile("noisy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("noisy")
 
 
 @pytest.fixture(scope="session")

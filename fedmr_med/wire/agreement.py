@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fedmr_med import __version__
 from fedmr_med.errors import WireError
+from fedmr_med.version import __version__
 
 WIRE_VERSION = 1
 """Raised when a message's parts or values change their names, types or meaning."""

@@ -38,8 +38,9 @@ def replies(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPat
 def combined(job: JobConfig, state: GlobalState, replies: list[SiteReply]) -> GlobalState:
     round_ = PrototypeAggregator(job, state)
     for reply in replies:
-        round_.check(reply)
-        round_.add(reply)
+        own = replace(reply, settings=job.digest())
+        round_.check(own)
+        round_.add(own)
     return round_.finish(len(SITES), {})
 
 

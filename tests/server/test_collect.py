@@ -12,6 +12,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.state import GlobalState
+from fedmr_med.wire.agreement import agreement
 from fedmr_med.wire.codec import Message, encode_reply
 from tests.helpers.small import CLOSED, OPEN, initial_state, small_hospital, small_job, task_for
 
@@ -57,16 +58,20 @@ def test_in_order_gives_the_same_and_refuses_another_order(
     job: JobConfig, state: GlobalState, replies: dict[str, Message], collector: ReplyCollector
 ) -> None:
     streaming = job.override({"federation": {"max_deviation": None}})
+
+    def resent(site: str) -> Message:
+        return Message(replies[site].parts, replies[site].meta | agreement(streaming.digest()))
+
     in_order = ReplyCollector(streaming, state, num_sites=3, in_order=True)
     for site in sorted(replies):
         collector.offer(site, replies[site])
-        in_order.offer(site, replies[site])
+        in_order.offer(site, resent(site))
     held, streamed = collector.close(), in_order.close()
     assert all(np.array_equal(held.model[name], streamed.model[name]) for name in held.model)
     in_order = ReplyCollector(streaming, state, num_sites=3, in_order=True)
-    in_order.offer("msk", replies["msk"])
+    in_order.offer("msk", resent("msk"))
     with pytest.raises(WireError, match="out of the order"):
-        in_order.offer("bcn", replies["bcn"])
+        in_order.offer("bcn", resent("bcn"))
 
 
 def test_a_site_that_opted_out_counts_in_the_model_and_not_in_the_prototypes(

@@ -40,9 +40,10 @@ def replies(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPat
 
 
 def closed(job: JobConfig, state: GlobalState, replies: dict[str, SiteReply], **federation: object) -> GlobalState:
-    collector = ReplyCollector(job.override({"federation": federation}), state, num_sites=len(SITES))
+    changed = job.override({"federation": federation})
+    collector = ReplyCollector(changed, state, num_sites=len(SITES))
     for site, reply in replies.items():
-        collector.offer(site, encode_reply(reply))
+        collector.offer(site, encode_reply(replace(reply, settings=changed.digest())))
     return collector.close()
 
 
@@ -163,7 +164,9 @@ def test_a_site_that_never_fits_in_is_put_into_quarantine(
     later = replace(state, history=History(rounds=history.rounds))
     small = {site: replace(reply, samples=9, prototypes=None) for site, reply in replies.items()}
     assert set(closed(job, later, small).history.rounds[-1].sites) == set(SITES)
-    collector = ReplyCollector(job.override({"federation": {"quarantine_after": 3}}), later, num_sites=4)
+    changed = job.override({"federation": {"quarantine_after": 3}})
+    collector = ReplyCollector(changed, later, num_sites=4)
+    small = {site: replace(reply, settings=changed.digest()) for site, reply in small.items()}
     for site, reply in small.items():
         if site == BAD:
             with pytest.raises(Exception, match="in quarantine"):

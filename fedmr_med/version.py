@@ -1,0 +1,3 @@
+"""The version of the toolkit, where nothing else is imported with it."""
+
+__version__ = "0.1.0"
