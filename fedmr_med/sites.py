@@ -38,6 +38,8 @@ class FlambyIsicSource(Strict):
         root: folder that holds ``ISIC_2019_Training_Input_preprocessed``; None reads ``FEDMR_MED_ISIC``.
         split_file: FLamby's ``train_test_split``; None looks in ``root`` and then in ``flamby``.
         flamby: a FLamby checkout.
+        without_leaked: leave out test images of a lesion that is in a train fold too; it needs HAM10000's metadata in
+            ``root``.
     """
 
     source: Literal["flamby_isic"]
@@ -45,6 +47,7 @@ class FlambyIsicSource(Strict):
     root: Path | None = None
     split_file: Path | None = None
     flamby: Path | None = None
+    without_leaked: bool = False
 
 
 class ManifestSource(Strict):

@@ -31,6 +31,7 @@ class BenchRequest(Strict):
         share: share of the clients that share their prototypes.
         settings: other settings by key, see :func:`fedmr_med.jobs.changes.change`.
         absent: hospitals that do not take part, of a dataset whose hospitals hold their own data.
+        without_leaked: leave out test images of ISIC2019 whose lesion is in a train fold too.
     """
 
     dataset: str
@@ -47,6 +48,7 @@ class BenchRequest(Strict):
     share: float = Field(1.0, ge=0, le=1)
     settings: dict[str, JsonValue] = {}
     absent: tuple[str, ...] = ()
+    without_leaked: bool = False
 
     def runs(self) -> list[Run]:
         """Return one run per method and seed, methods in the order given.
@@ -64,6 +66,8 @@ class BenchRequest(Strict):
 
     def _clients(self) -> int:
         dataset = DATASETS.get(self.dataset, "--dataset")
+        if self.without_leaked and (dataset.name != "isic2019" or self.data == DEMO):
+            raise ConfigError("--without-leaked: only the images of isic2019 have known lesions.")
         if self.data == DEMO and not dataset.has_demo:
             raise ConfigError(f"--data demo: {dataset.name} has no demo; isic2019 has.")
         if not dataset.sites:
@@ -110,6 +114,7 @@ class BenchRequest(Strict):
             fraction=self.fraction,
             share=self.share,
             absent=self.absent,
+            without_leaked=self.without_leaked,
         )
 
     def _check_settings(self) -> None:

@@ -36,6 +36,7 @@ class Run:
         fraction: share of the training data that is used.
         share: share of the sites that share their prototypes.
         absent: hospitals of ISIC2019 that do not take part.
+        without_leaked: whether test images of ISIC2019 whose lesion is in a train fold are left out.
     """
 
     label: str
@@ -45,6 +46,7 @@ class Run:
     fraction: float = 1.0
     share: float = 1.0
     absent: tuple[str, ...] = ()
+    without_leaked: bool = False
 
     @property
     def sites(self) -> dict[str, SiteConfig]:
@@ -53,6 +55,9 @@ class Run:
         if dataset.site_source is not None:
             names = [name for name in dataset.sites if name not in self.absent]
             sources = {name: dataset.site_source(name, self.root) for name in names}
+            if self.without_leaked:
+                changes = {"without_leaked": True}
+                sources = {name: source.model_copy(update=changes) for name, source in sources.items()}
             return with_policies(sources, share=self.share, seed=self.job.seed)
         return benchmark_sites(
             self.clients,
@@ -72,6 +77,7 @@ class Run:
     def name(self) -> str:
         """Name of the run's folder: other settings, another folder."""
         content = [self.job.model_dump(mode="json"), self.clients, self.fraction, self.share, *self.absent]
+        content += ["without leaked"] if self.without_leaked else []
         root = str(self.root.resolve()) if self.root else ""
         digest = hashlib.blake2b(json.dumps([content, root], sort_keys=True).encode(), digest_size=5).hexdigest()
         return f"{self.job.method.name}-seed{self.job.seed}-{digest}"

@@ -23,7 +23,7 @@ def bench(
         str,
         typer.Option(
             help="Names of methods, comma-separated; 'all': the paper's eight. FedAvg with an optimiser at the server: "
-            "fedavgm, fedadam, fedyogi, fedadagrad."
+            "fedavgm, fedadam, fedyogi, fedadagrad. A frozen backbone and one exchange: oneshot."
         ),
     ] = "all",
     model: Annotated[str | None, typer.Option(help="Name of the network; default: the paper's.")] = None,
@@ -38,6 +38,9 @@ def bench(
         typer.Option("--set", help="Any other setting, such as train.lr=0.05, mu1=0.1 or fedprox.mu=0.1."),
     ] = None,
     absent: Annotated[str, typer.Option(help="Hospitals of isic2019 that do not take part, comma-separated.")] = "",
+    without_leaked: Annotated[
+        bool, typer.Option("--without-leaked", help="Leave out test images of lesions that are in a train fold.")
+    ] = False,
     seeds: Annotated[str, typer.Option(help="Seeds, comma-separated.")] = "0",
     workers: Annotated[int | None, typer.Option(help="Runs in parallel; default: the number of cores.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
@@ -65,6 +68,7 @@ def bench(
         "share": share,
         "settings": parse_settings(settings or []),
         "absent": _names(absent),
+        "without_leaked": without_leaked,
     }
     request = validated(BenchRequest, content, "bench")
     try:

@@ -1,7 +1,7 @@
 """Fed-ISIC2019 as FLamby prepares it: one folder of images and a table that says which centre holds which."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def load_flamby_isic(source: FlambyIsicSource, task: TaskConfig, site: SiteConfi
     """Return the two folds of one centre, in the order of FLamby's table.
 
     Raises:
-        DataError: the folder or the table is missing, the table is not valid, the classes of the task are not
+        DataError: the folder or a table is missing, the table is not valid, the classes of the task are not
             those of ISIC2019, or too many images cannot be read.
     """
     if task.class_names != CLASS_NAMES:
@@ -57,14 +57,30 @@ def load_flamby_isic(source: FlambyIsicSource, task: TaskConfig, site: SiteConfi
     root = find_root(source.root)
     split = find_split(root, split_file=source.split_file, flamby=source.flamby)
     stat = split.stat()
-    rows = _split_rows(split, stat.st_mtime_ns, stat.st_size)[source.center]
+    lesions = _lesions_in(root) if source.without_leaked else None
+    centers = _split_rows(split, stat.st_mtime_ns, stat.st_size, lesions)
+    left_out = leaked_images(centers) if source.without_leaked else set()
+    rows = [row for row in centers[source.center] if row.image not in left_out]
     return site_data(root / PREPARED_FOLDER, rows, task, site)
 
 
 @lru_cache(maxsize=1)
-def _split_rows(path: Path, modified: int, size: int) -> list[list[Row]]:
+def _split_rows(path: Path, modified: int, size: int, lesions: Path | None) -> list[list[Row]]:
     """Read FLamby's table once for all centres of a process, and again when the file has changed."""
-    return read_split(path)
+    return read_split(path, read_lesions(lesions) if lesions else None)
+
+
+def _lesions_in(root: Path) -> Path:
+    if not (root / LESIONS_FILE).is_file():
+        raise DataError(f"{root / LESIONS_FILE} does not exist: data.without_leaked needs the lesion of each image.")
+    return root / LESIONS_FILE
+
+
+def leaked_images(centers: Iterable[Iterable[Row]]) -> set[str]:
+    """Return the test images of a lesion that any of the centres has in its train fold."""
+    rows = [row for center in centers for row in center]
+    trained = {row.group for row in rows if row.fold == "train" and row.group}
+    return {row.image for row in rows if row.fold == "test" and row.group in trained}
 
 
 def find_root(root: Path | None) -> Path:

@@ -1,6 +1,5 @@
 """The data of a comparison: train folds, test folds, and how far they share lesions."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +10,15 @@ from fedmr_med import data
 from fedmr_med.config import TaskConfig
 from fedmr_med.data import transforms
 from fedmr_med.data.base import Fold, SubsetFold
-from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER, find_root, find_split, read_lesions, read_split
+from fedmr_med.data.flamby_isic import (
+    LESIONS_FILE,
+    PREPARED_FOLDER,
+    find_root,
+    find_split,
+    leaked_images,
+    read_lesions,
+    read_split,
+)
 from fedmr_med.data.folds import ImageFold, Row
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import DataError
@@ -115,7 +122,7 @@ def load_data(request: CompareRequest) -> ComparisonData:
     leakage = None
     if not request.is_demo:
         rows = _rows(request)
-        leaked = _leaked([rows[center] for center in request.centers])
+        leaked = leaked_images([rows[center] for center in request.centers])
         known = 0
         for center in request.centers:
             fold = folds[site_name(center)].test
@@ -146,10 +153,3 @@ def _rows(request: CompareRequest) -> list[list[Row]]:
     lesions = root / LESIONS_FILE
     groups = read_lesions(lesions) if lesions.is_file() else None
     return read_split(find_split(root, flamby=request.flamby), groups)
-
-
-def _leaked(centers: Sequence[Sequence[Row]]) -> set[str]:
-    """Return the test images of a lesion that any centre has in its train fold."""
-    rows = [row for center in centers for row in center]
-    trained = {row.group for row in rows if row.fold == "train" and row.group}
-    return {row.image for row in rows if row.fold == "test" and row.group in trained}

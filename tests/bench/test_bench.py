@@ -130,6 +130,7 @@ def test_clients_are_drawn_and_share_as_asked(fmnist: Path, tmp_path: Path) -> N
         ({"split": "dir-1"}, ConfigError, "beta"),
         ({"split": "iid", "clients": 500}, ConfigError, "500 clients cannot share 200 samples"),
         ({"clients_per_round": 6}, ConfigError, "6 of 5 clients"),
+        ({"without_leaked": True}, ConfigError, "--without-leaked: only the images of isic2019"),
         ({"settings": {"alpha": 1}}, ConfigError, "none of fedavg, fedmr has this option"),
         ({"settings": {"seed": 1}}, ConfigError, "use the option of the command"),
         ({"settings": {"train.speed": 1}}, ConfigError, r"train\.speed"),

@@ -52,6 +52,24 @@ def test_images_of_flambys_size_keep_their_pixels(tmp_path: Path) -> None:
         np.testing.assert_array_equal(load(flamby_site(root, 0), 200).train[0], np.asarray(reference))
 
 
+def test_leaked_lesions_can_be_left_out_of_the_test_fold(tmp_path: Path) -> None:
+    root = tmp_path / "isic"
+    rows = write_flamby_folder(root)
+    whole, site = load(flamby_site(root, 2)), flamby_site(root, 2)
+    clean = site.model_copy(update={"data": site.data.model_copy(update={"without_leaked": True})})
+    with pytest.raises(DataError, match=rf"{LESIONS_FILE} does not exist: data\.without_leaked"):
+        load(clean)
+    tested = [image for image, _, c, fold in rows if (c, fold) == (2, "test")]
+    # The lesion of the first test image is in the train fold of another centre.
+    elsewhere = next(image for image, _, c, fold in rows if (c, fold) == (1, "train"))
+    lesions = {tested[0]: "L1", elsewhere: "L1", **({tested[1]: "L2"} if len(tested) > 1 else {})}
+    table = "".join(f"{lesion},{image}\n" for image, lesion in lesions.items())
+    (root / LESIONS_FILE).write_text("lesion_id,image_id\n" + table)
+    left = load(clean)
+    assert left.test.labels.tolist() == whole.test.labels.tolist()[1:]
+    assert left.train.labels.tolist() == whole.train.labels.tolist()
+
+
 def test_the_split_is_found_in_the_folder_by_path_or_in_a_checkout(tmp_path: Path) -> None:
     root = tmp_path / "isic"
     write_flamby_folder(root)
