@@ -109,12 +109,16 @@ class FedMRExecutor(Executor):
         if hospital.data.is_demo:
             self.log_warning(fl_ctx, DEMO_BANNER, fire_event=False)
         names = hospital.job.task.class_names
-        shared = [name for name, yes in zip(names, hospital.shared_classes(), strict=True) if yes]
+        shared, statistics = (
+            " ".join(name for name, yes in zip(names, mask, strict=True) if yes) or "no class"
+            for mask in (hospital.shared_classes(), hospital.statistics_classes())
+        )
         held = [name for name, count in zip(names, hospital.counts, strict=True) if count]
         self.log_info(
             fl_ctx,
             f"{hospital.name}: {len(hospital.data.train)} training and {len(hospital.data.test)} test images "
             f"({len(hospital.data.skipped)} unreadable), classes {' '.join(held)}; "
-            f"shares the prototypes of {' '.join(shared) or 'no class'}; settings from {path}",
+            f"shares the prototypes of {shared}, and statistics for a closed-form head of {statistics}; "
+            f"settings from {path}",
             fire_event=False,
         )

@@ -238,6 +238,11 @@ class Hospital:
         """Return the mask (C,) of the classes whose prototype this site sends in this job."""
         return self.policy.shareable_classes(self.counts, self.job.task.class_names) & self.method.uses_prototypes
 
+    def statistics_classes(self) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+        """Return the mask (C,) of the classes whose statistics this site sends for a closed-form head in this job."""
+        asked = self.method.head_exchange if self.job.head.exchange is None else self.job.head.exchange
+        return self.policy.shareable_classes(self.counts, self.job.task.class_names) & (asked != "none")
+
     def _class_sums(self, *, keep_withheld: bool) -> tuple[ClassSums | None, ClassSums | None]:
         """Make the class sums that may leave and those that stay; nothing is computed where neither is wanted."""
         shared = torch.from_numpy(self.shared_classes())

@@ -1,10 +1,13 @@
-"""What is held out of a class to choose the shrinkage."""
+"""What is held out of a class to choose the shrinkage, and whose statistics leave."""
+
+from pathlib import Path
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedmr_med.site.statistics import hold_out
+from tests.helpers.small import CLOSED, OPEN, small_hospital, small_job
 
 
 @settings(deadline=None, max_examples=100)
@@ -31,3 +34,12 @@ def test_a_large_class_gives_its_share() -> None:
     labels = np.zeros(1000, dtype=np.int64)
     held = hold_out(labels, np.array([True]), fraction=0.15, smallest=11, stream=(0, "site"))
     assert held.sum() == 150
+
+
+def test_a_site_says_whose_statistics_leave_for_the_head(tmp_path: Path) -> None:
+    policies = {"open": OPEN, "closed": CLOSED}
+    for exchange, name, some in (("last", "open", True), ("none", "open", False), ("last", "closed", False)):
+        job = small_job("fedavg", head={"exchange": exchange})
+        site = small_hospital("rosendahl", job, tmp_path / f"{exchange}-{name}", policies[name])
+        assert not site.shared_classes().any()
+        assert site.statistics_classes().any() == some
