@@ -22,20 +22,25 @@ def shared_data() -> Path:
     return folder
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep together what shares a federation or simulator runs, and start with what takes longest.
 
     The federation's tests wait more than they compute, so that other workers have the cores meanwhile.
     """
-    for item in items:
-        if item.get_closest_marker("federation"):
-            item.add_marker(pytest.mark.xdist_group("federation"))
-        elif item.get_closest_marker("slow") or "module" in _scopes(item):
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
     items.sort(
         key=lambda item: (item.get_closest_marker("federation") is None, item.get_closest_marker("slow") is None)
     )
+    if not config.getoption("loadgroup", False):
+        return
+    for item in items:
+        group = None
+        if item.get_closest_marker("federation"):
+            group = "federation"
+        elif item.get_closest_marker("slow") or "module" in _scopes(item):
+            group = item.path.stem
+        if group:
+            # What pytest-xdist makes of its own mark; that is read before this hook is called.
+            item._nodeid = f"{item.nodeid}@{group}"
 
 
 def _scopes(item: pytest.Item) -> set[str]:
