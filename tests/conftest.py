@@ -1,4 +1,4 @@
-"""Fixtures that every test folder shares, and how tests are dealt to workers that run them side by side."""
+"""Fixtures that every test folder shares, and the order of the tests."""
 
 from pathlib import Path
 
@@ -22,32 +22,9 @@ def shared_data() -> Path:
     return folder
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep together what shares a federation or simulator runs, and start with what takes longest.
-
-    The federation's tests wait more than they compute, so that other workers have the cores meanwhile.
-    """
-    items.sort(
-        key=lambda item: (item.get_closest_marker("federation") is None, item.get_closest_marker("slow") is None)
-    )
-    if not config.getoption("loadgroup", False):
-        return
-    for item in items:
-        group = None
-        if item.get_closest_marker("federation"):
-            group = "federation"
-        elif item.get_closest_marker("slow") or "module" in _scopes(item):
-            group = item.path.stem
-        if group:
-            # What pytest-xdist makes of its own mark; that is read before this hook is called.
-            item._nodeid = f"{item.nodeid}@{group}"
-
-
-def _scopes(item: pytest.Item) -> set[str]:
-    """Return the scopes of the fixtures that a test uses."""
-    used = getattr(item, "_fixtureinfo", None)
-    definitions = used.name2fixturedefs.values() if used else ()
-    return {definition.scope for fixtures in definitions for definition in fixtures}
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with what takes longest, so that workers that run tests side by side end together."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(scope="session", autouse=True)
