@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from fedmr_med.data.flamby_isic import PREPARED_FOLDER, RAW_FOLDER, SPLIT_FILE
+from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER, RAW_FOLDER, SPLIT_FILE
 from fedmr_med.data.images import UnreadableImageError, read_rgb
 from fedmr_med.errors import DataError
 from fedmr_med.files import atomic_writer, write_text
@@ -80,10 +80,11 @@ def prepare_isic(
             if error:
                 failed.append(error)
             report(done, len(raw))
-        split = source / SPLIT_FILE
-        if split.is_file() and not (target / SPLIT_FILE).exists():
-            with atomic_writer(target / SPLIT_FILE) as stream, split.open("rb") as original:
-                shutil.copyfileobj(original, stream)
+        # The split, and the lesions, without which nobody can count the leaked ones.
+        for name in (SPLIT_FILE, LESIONS_FILE):
+            if (source / name).is_file() and not (target / name).exists():
+                with atomic_writer(target / name) as stream, (source / name).open("rb") as original:
+                    shutil.copyfileobj(original, stream)
     return PrepareReport(folder, written=len(missing) - len(failed), kept=kept, failed=tuple(failed))
 
 

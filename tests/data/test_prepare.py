@@ -10,6 +10,7 @@ from PIL import Image
 from fedmr_med import data, files
 from fedmr_med.data.base import class_counts
 from fedmr_med.data.flamby_isic import (
+    LESIONS_FILE,
     PREPARED_FOLDER,
     RAW_FOLDER,
     SPLIT_FILE,
@@ -26,6 +27,7 @@ def write_raw(root: Path, count: int = 3) -> None:
     for seed in range(count):
         write_picture(root / RAW_FOLDER / f"ISIC_{seed}.jpg", size=(400, 300), seed=seed)
     (root / SPLIT_FILE).write_text("the split\n")
+    (root / LESIONS_FILE).write_text("the lesions\n")
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -77,6 +79,7 @@ def test_images_are_resized_and_corrected_and_the_split_comes_along(tmp_path: Pa
     assert (report.folder, report.written, report.kept, report.failed) == (target / PREPARED_FOLDER, 3, 0, ())
     assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
     assert (target / SPLIT_FILE).read_text() == "the split\n"
+    assert (target / LESIONS_FILE).read_text() == "the lesions\n"
     assert snapshot(source) == before
     with Image.open(source / RAW_FOLDER / "ISIC_1.jpg") as raw, Image.open(report.folder / "ISIC_1.jpg") as prepared:
         assert prepared.size == (298, 224)
