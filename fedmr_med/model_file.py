@@ -19,7 +19,7 @@ from fedmr_med.data.transforms import normalisation
 from fedmr_med.errors import CheckpointError
 from fedmr_med.files import atomic_writer
 from fedmr_med.network import build_network
-from fedmr_med.schema import dump_yaml, parse_yaml, validated
+from fedmr_med.schema import brief, dump_yaml, parse_yaml, validated
 
 FORMAT = 2
 _PLAIN = {torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool}
@@ -89,7 +89,7 @@ def load_model(path: Path) -> SavedModel:
         about = {key: value for key, value in content.items() if key not in known}
         return SavedModel(model, job, whole_number(content["round"]), about)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
-        raise CheckpointError(f"{path} holds no model with its job ({e!r}).") from e
+        raise CheckpointError(f"{path} holds no model with its job ({brief(repr(e))}).") from e
 
 
 def write_tensors(

@@ -18,6 +18,12 @@ NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 """A name that becomes a folder, such as a chain's id: it must not be a path."""
 
 
+def brief(text: object, longest: int = 120) -> str:
+    """Return the first line of a text that comes from elsewhere, and no more of it than fits into a sentence."""
+    line = (str(text).splitlines() or [""])[0]
+    return line if len(line) <= longest else line[:longest] + "..."
+
+
 class Strict(BaseModel):
     """A frozen section that refuses unknown keys, and numbers that are not finite."""
 
@@ -81,7 +87,7 @@ def validated(model: type[T], content: dict[str, Any], where: str, error: type[F
         return model.model_validate(content)
     except ValidationError as e:
         first = e.errors()[0]
-        key = ".".join(str(part) for part in first["loc"]) or "the file"
+        key = brief(".".join(str(part) for part in first["loc"])) or "the file"
         reason = "is not a known key" if first["type"] == "extra_forbidden" else first["msg"]
         more = f" ({e.error_count() - 1} more)" if e.error_count() > 1 else ""
         raise error(f"{where}: {key}: {reason}{more}.") from e

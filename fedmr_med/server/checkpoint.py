@@ -14,7 +14,10 @@ from fedmr_med.errors import CheckpointError
 from fedmr_med.model_file import as_arrays, as_tensors, described, read_tensors, whole_number, write_tensors
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.results import History
+from fedmr_med.schema import brief
 from fedmr_med.server.state import GlobalState
+
+_OWN = {"configuration", "parameters", "prototypes", "method", "optimizer", "head", "accepted", "history"}
 
 
 def save_checkpoint(path: Path, state: GlobalState, job: JobConfig, *, previous: Path | None = None) -> None:
@@ -72,16 +75,21 @@ def _state(content: dict[str, Any], path: Path, job: JobConfig, expected: Global
             history=History.model_validate_json(content["history"]),
         )
         configuration = content["configuration"]
+        right = described({}, job, 0)
+        known = content.keys() <= right.keys() | _OWN
+        same = all(bool(content[key] == right[key]) for key in ("class_names", "normalisation"))
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as e:
-        raise CheckpointError(f"{path} is not a checkpoint of this toolkit ({e!r}).") from e
+        raise CheckpointError(f"{path} is not a checkpoint of this toolkit ({brief(repr(e))}).") from e
     found = difference(state.model, forms_of(expected.model))
     if found:
         raise CheckpointError(f"{path} belongs to another model than {job.model.name} as configured: it {found}.")
     if configuration != job.digest():
         raise CheckpointError(
-            f"{path} belongs to another configuration ({configuration}) than this job ({job.digest()}). "
+            f"{path} belongs to another configuration ({brief(configuration)}) than this job ({job.digest()}). "
             "Use another chain id, or the settings the chain was started with."
         )
+    if not (known and same):
+        raise CheckpointError(f"{path} is damaged: it has unknown keys, or other class names than the job.")
     if damage := _damage(state, expected):
         raise CheckpointError(f"{path} is damaged: it has {damage}.")
     return state

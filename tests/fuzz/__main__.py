@@ -1,0 +1,26 @@
+"""``python -m tests.fuzz``: fuzz replies and files at length."""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from tests.fuzz import files, replies
+
+
+def main() -> None:
+    """Run both, and print what became of the mutants; anything unforeseen ends with its traceback."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
+    parser.add_argument("--replies", type=int, default=20_000)
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    for name, fuzz, count in (("replies", replies.fuzz, asked.replies), ("files", files.fuzz, asked.files)):
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            outcome = fuzz(count, Path(folder), asked.seed)
+        print(f"{name}: {dict(sorted(outcome.items()))} in {time.monotonic() - started:.0f} s", flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

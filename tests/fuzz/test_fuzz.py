@@ -1,0 +1,18 @@
+"""A little fuzzing with every test run; ``python -m tests.fuzz`` does more."""
+
+from pathlib import Path
+
+from tests.fuzz import files, replies
+
+
+def test_no_mutated_reply_stops_the_server_or_spoils_its_state(tmp_path: Path) -> None:
+    outcome = replies.fuzz(400, tmp_path, seed=1)
+    assert outcome["replies"] == 400
+    assert outcome["refused"] > 200, "the mutants are really bad"
+    assert outcome["accepted"] > 10, "and some of them are harmless"
+
+
+def test_no_mutated_file_ends_in_anything_but_a_sentence(tmp_path: Path) -> None:
+    outcome = files.fuzz(240, tmp_path, seed=1)
+    kinds = ("checkpoint bytes", "checkpoint", "fedmr.yaml", "site.yaml", "results.json", "manifest.csv")
+    assert all(outcome[f"{kind} refused"] for kind in kinds), outcome
