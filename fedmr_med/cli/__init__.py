@@ -8,6 +8,7 @@ from fedmr_med.cli import data, deploy, flamby, jobs, site
 from fedmr_med.cli.bench import bench
 from fedmr_med.cli.paper import paper
 from fedmr_med.cli.perf import perf
+from fedmr_med.cli.robustness import robustness
 from fedmr_med.errors import FedMRError
 
 app = typer.Typer(
@@ -24,6 +25,7 @@ app.add_typer(flamby.app, name="flamby", help="The comparison with FLamby.")
 app.command()(bench)
 app.command()(paper)
 app.command()(perf)
+app.command()(robustness)
 
 
 def main() -> None:

@@ -110,13 +110,20 @@ def watch(
 
 
 @app.command()
-def resume(chain: Chain, kit: Kit, as_json: Json = False) -> None:
+def resume(
+    chain: Chain,
+    kit: Kit,
+    from_previous: Annotated[
+        bool, typer.Option("--from-previous", help="Go back to the checkpoint before the last, if that is damaged.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Submit a follow-up that resumes after the chain's last complete round."""
     from fedmr_med.deploy import chain as chains
     from fedmr_med.deploy.session import Session
 
     with Session(kit) as session:
-        job = chains.resume(session, chain)
+        job = chains.resume(session, chain, from_previous=from_previous)
     typer.echo(json.dumps({"chain": chain, "job": job}) if as_json else job)
     _leave()
 

@@ -62,17 +62,27 @@ def submit(
     return chain
 
 
-def resume(session: Session, chain: str) -> str:
+def resume(session: Session, chain: str, *, from_previous: bool = False) -> str:
     """Submit a follow-up that resumes after the chain's last complete round; return its job id.
+
+    Args:
+        session: connection of the person who submits.
+        chain: id of the chain.
+        from_previous: go back to the checkpoint before the last one, if that is damaged.
 
     Raises:
         ConfigError: nothing is known of the chain.
         DeployError: the server does not take the job.
     """
+
+    def adapted(job: JobConfig) -> JobConfig:
+        start = {"resume_from": "previous" if from_previous else "last"}
+        return job.model_copy(update={"chain": chain, "federation": job.federation.model_copy(update=start)})
+
     with tempfile.TemporaryDirectory() as folder:
         source = _source(session, chain, Path(folder))
         target = Path(folder) / "staged" / source.name
-        staged = stage(source, target, adapt=lambda job: job.model_copy(update={"chain": chain}))
+        staged = stage(source, target, adapt=adapted)
         job = session.submit(staged)
     record(session.kit, "resume", chain=chain, job=job)
     return job

@@ -60,7 +60,10 @@ class FedMRController(Controller):
         except FedMRError as e:
             self.system_panic(str(e), fl_ctx)
             return
-        if self._state.round:
+        if self._job.federation.resume_from == "previous":
+            message = f"going back to the previous checkpoint, after round {self._state.round}"
+            self.log_warning(fl_ctx, message, fire_event=False)
+        elif self._state.round:
             message = f"resuming after round {self._state.round} from {self._chain.checkpoint}"
             self.log_info(fl_ctx, message, fire_event=False)
 

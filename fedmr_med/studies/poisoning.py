@@ -1,0 +1,205 @@
+"""What one bad site can do: attacks on the demo federation, against the rules of :mod:`fedmr_med.server.robust`.
+
+Six sites learn on generated pictures, and one of them sends in every round what an attack makes of its reply. The
+figure is what the attack costs: the pooled balanced accuracy of the last model, on the test images of all sites.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedmr_med.data import transforms
+from fedmr_med.data.base import Fold
+from fedmr_med.data.flamby_isic import HOSPITALS
+from fedmr_med.data.loading import Batches
+from fedmr_med.errors import ConfigError, FedMRError
+from fedmr_med.jobs.isic import isic_job
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.runner import Federation
+from fedmr_med.seeding import numpy_generator
+from fedmr_med.site.hospital import Hospital
+from fedmr_med.sites import DemoSource, SiteConfig
+from fedmr_med.wire.messages import SiteReply, TrainTask
+
+ATTACKER = "rosendahl"
+"""The third largest of the six sites: 142 of 756 training images."""
+
+CLEAN, FLIPPED = "no attack", "labels flipped"
+SETTINGS: dict[str, Any] = {
+    "task": {"image_size": 24},
+    "model": {"name": "small_cnn"},
+    "federation": {"rounds": 5, "min_sites": 4},
+}
+RULES: dict[str, dict[str, Any]] = {
+    "no rule": {"max_deviation": None},
+    "default": {},
+    "clip": {"robust": "clip"},
+    "trimmed mean": {"robust": "trimmed_mean"},
+    "median": {"robust": "median"},
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: the accuracy of its last model, and in how many rounds the attacker was left out."""
+
+    attack: str
+    rule: str
+    seed: int
+    accuracy: float
+    stopped: int
+
+
+@dataclass(frozen=True)
+class Relabelled:
+    """A fold with other labels."""
+
+    fold: Fold
+    labels: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
+        return self.fold[index]
+
+
+Attack = Callable[[SiteReply, TrainTask], SiteReply]
+
+
+def _model(change: Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[Any]]) -> Attack:
+    """Return an attack on each array of the model, given the trained and the received one."""
+
+    def attack(reply: SiteReply, task: TrainTask) -> SiteReply:
+        changed = {n: change(a, task.model[n]).astype(a.dtype) for n, a in reply.model.items() if a.dtype.kind == "f"}
+        return replace(reply, model=reply.model | changed)
+
+    return attack
+
+
+def _prototypes(change: Callable[[ClassSums], ClassSums]) -> Attack:
+    def attack(reply: SiteReply, task: TrainTask) -> SiteReply:
+        return reply if reply.prototypes is None else replace(reply, prototypes=change(reply.prototypes))
+
+    return attack
+
+
+def _noise(trained: npt.NDArray[Any], received: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return numpy_generator(0, "noise", str(trained.shape)).standard_normal(trained.shape)
+
+
+ATTACKS: dict[str, Attack] = {
+    CLEAN: lambda reply, task: reply,
+    "update x -5": _model(lambda trained, received: received - 5 * (trained - received)),
+    "model x 100": _model(lambda trained, received: 100 * trained),
+    "random model": _model(_noise),
+    "model of zeros": _model(lambda trained, received: np.zeros_like(trained)),
+    FLIPPED: lambda reply, task: reply,  # see PoisonedFederation: here the data is bad, not the reply
+    "prototypes x 100": _prototypes(lambda sums: ClassSums(100 * sums.sums, sums.counts)),
+    "prototypes exchanged": _prototypes(lambda sums: ClassSums(_rolled(sums), sums.counts)),
+}
+
+
+def _rolled(shared: ClassSums) -> torch.Tensor:
+    """Give each shared class the mean feature of the next one."""
+    classes = shared.counts.nonzero().flatten()
+    means = shared.sums[classes] / shared.counts[classes, None]
+    sums = torch.zeros_like(shared.sums)
+    sums[classes] = means.roll(1, dims=0) * shared.counts[classes, None]
+    return sums
+
+
+class PoisonedFederation(Federation):
+    """A federation one of whose sites attacks the others in every round."""
+
+    attack = CLEAN
+
+    def _reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
+        if hospital.name != ATTACKER:
+            return hospital.train(task)
+        if self.attack == FLIPPED:
+            task_settings, train = self.job.task, hospital.data.train
+            fold = Relabelled(train, task_settings.num_classes - 1 - train.labels)
+            plain = transforms.build(task_settings.transform, train=False, image_size=task_settings.image_size)
+            batches = Batches(fold, plain, batch_size=self.job.train.batch_size)
+            hospital.train_batches = hospital.prototype_batches = batches
+        return ATTACKS[self.attack](hospital.train(task), task)
+
+
+def run(attack: str, rule: Mapping[str, Any], *, seed: int) -> tuple[float, int]:
+    """Run the federation under an attack.
+
+    Returns:
+        The pooled balanced accuracy of the last model, 0 if the attack brought the federation to a halt, and the
+        rounds in which the attacker was left out.
+    """
+    job = isic_job("fedmr").for_demo().override(SETTINGS).override({"federation": dict(rule), "seed": seed})
+    policy = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="per_class")
+    sites = {
+        name: SiteConfig(data=DemoSource(source="demo", center=center), policy=policy)
+        for center, name in enumerate(HOSPITALS)
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        federation = PoisonedFederation(job, sites, Path(folder))
+        federation.attack = attack
+        try:
+            history = federation.run().history
+        except FedMRError:
+            if attack == CLEAN:
+                raise
+            return 0.0, 0
+    last = history.evaluations[-1].pooled
+    assert last is not None
+    stopped = sum(ATTACKER in record.refused for record in history.rounds)
+    return last.balanced_accuracy, stopped
+
+
+def run_all(attacks: Sequence[str], rules: Sequence[str], seeds: Sequence[int]) -> Iterator[Cell]:
+    """Run every attack against every rule with every seed."""
+    for attack in attacks:
+        for rule in rules:
+            for seed in seeds:
+                accuracy, stopped = run(attack, RULES[rule], seed=seed)
+                yield Cell(attack, rule, seed, accuracy, stopped)
+
+
+def named(text: str, known: Mapping[str, object], option: str) -> list[str]:
+    """Return the names of a comma-separated list, or all there are.
+
+    Raises:
+        ConfigError: a name is not known.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()] or list(known)
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"--{option}: {name!r} is not one of {', '.join(known)}.")
+    return names
+
+
+def table(cells: Sequence[Cell]) -> list[list[str]]:
+    """Return the mean accuracy in points by attack and rule, with the cost against the same rule without an attack.
+
+    The first row names the rules.
+    """
+    attacks, rules = (list(dict.fromkeys(getattr(cell, key) for cell in cells)) for key in ("attack", "rule"))
+    means = {
+        (attack, rule): 100 * fmean(c.accuracy for c in cells if (c.attack, c.rule) == (attack, rule))
+        for attack in attacks
+        for rule in rules
+    }
+    rows = [["", *rules]]
+    for attack in attacks:
+        row = [attack]
+        for rule in rules:
+            cost = means[CLEAN, rule] - means[attack, rule] if (CLEAN, rule) in means and attack != CLEAN else None
+            row.append(f"{means[attack, rule]:.1f}" + ("" if cost is None else f" ({-cost:+.1f})"))
+        rows.append(row)
+    return rows
