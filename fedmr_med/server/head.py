@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from fedmr_med import methods
 from fedmr_med.config import JobConfig
@@ -14,6 +15,7 @@ from fedmr_med.head import HeadStatistics, choose_shrinkage, solve
 from fedmr_med.metrics import Scores
 from fedmr_med.results import HeadRecord
 from fedmr_med.server.aggregation import evaluation
+from fedmr_med.server.robust import too_long
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.statistics import HeadReply, decode_statistics
@@ -61,13 +63,13 @@ class HeadCollector:
             self._replies[site] = reply
 
     def close(self) -> GlobalState | None:
-        """Return the state with the head of all sites; None if no site shares statistics.
+        """Return the state with the head of all sites; None if no site shares statistics, or they give no finite head.
 
         Replies are added up in the order of the site names, so the head does not depend on who answered first.
         """
         with self._lock:
             answered = len(self._replies)
-            sharing = [reply for _, reply in sorted(self._replies.items()) if reply.kept is not None]
+            sharing = self._comparable()
             if not sharing:
                 return None
             none = HeadStatistics.zeros(*self.state.prototypes.means.shape)
@@ -92,7 +94,15 @@ class HeadCollector:
             bytes_down=answered * sum(array.nbytes for array in self.state.model.values()),
             seconds=time.monotonic() - self._started,
         )
-        return replace(self.state, head=arrays, history=self.state.history.with_head(record))
+        made = replace(self.state, head=arrays, history=self.state.history.with_head(record))
+        return None if made.defect() else made
+
+    def _comparable(self) -> list[HeadReply]:
+        """Return the replies that share statistics, without those whose features are far longer than the others'."""
+        sharing = [reply for _, reply in sorted(self._replies.items()) if reply.kept is not None]
+        lengths = [max(_longest(reply.kept), _longest(reply.held_out)) for reply in sharing]
+        odd = too_long(lengths, self.job.federation)
+        return [reply for reply, out in zip(sharing, odd, strict=True) if not out]
 
     def _checked(self, site: str, message: Message) -> HeadReply:
         classes, size = self.state.prototypes.means.shape
@@ -101,7 +111,20 @@ class HeadCollector:
             raise WireError(f"the statistics are for the model after round {reply.round}, not {self.state.round}")
         if site in self._replies:
             raise WireError("a second answer")
+        longest, most = max(_longest(reply.kept), _longest(reply.held_out)), self.job.federation.max_norm
+        if not longest <= most:
+            raise WireError(f"the statistics are of features of length {longest:.3g}, over {most:.3g}")
         return reply
+
+
+def _longest(statistics: HeadStatistics | None) -> float:
+    """Return the largest length of features that statistics tell of: of a class's mean, or around it."""
+    if statistics is None:
+        return 0.0
+    counts = statistics.sums.counts
+    means = torch.linalg.vector_norm(statistics.sums.sums, dim=1) / counts.clamp(min=1)
+    spread = (statistics.scatter.trace() / counts.sum().clamp(min=1)).sqrt()
+    return max(float(means.max()), float(spread))
 
 
 def with_head(state: GlobalState) -> GlobalState:

@@ -77,6 +77,12 @@ def outliers(replies: Sequence[SiteReply], state: GlobalState, federation: Feder
     return found if len(found) <= (len(replies) - 1) // 2 else {}
 
 
+def too_long(lengths: Sequence[float], federation: FederationConfig) -> list[bool]:
+    """Return which of the sites' features are out of all proportion to the others'."""
+    bound = federation.max_deviation
+    return [bound is not None and ratio > bound * SLACK for ratio in _relative(lengths)]
+
+
 def restrained(replies: Sequence[SiteReply], state: GlobalState, federation: FederationConfig) -> Sequence[SiteReply]:
     """Return the replies as ``federation.robust`` lets them count."""
     if federation.robust == "none" or len(replies) < ENOUGH:

@@ -109,6 +109,24 @@ def test_answers_for_another_model_and_second_ones_are_refused(
     assert collector.answered == 1
 
 
+def scaled(reply: HeadReply, factor: float) -> HeadReply:
+    assert reply.kept is not None
+    sums = replace(reply.kept.sums, sums=factor * reply.kept.sums.sums)
+    return replace(reply, kept=replace(reply.kept, sums=sums))
+
+
+def test_statistics_out_of_all_proportion_do_not_count(state: GlobalState, replies: dict[str, HeadReply]) -> None:
+    others = {f"like {site}": reply for site, reply in replies.items()}
+    good = closed(state, others)
+    for factor in (1e3, 1e8):
+        made = closed(state, others | {"odd": scaled(replies["bcn"], factor)})
+        assert made is not None and good is not None
+        assert np.array_equal(made.head[WEIGHT], good.head[WEIGHT])
+        assert "odd" not in made.history.head.sites
+    with pytest.raises(WireError, match="features of length"):
+        closed(state, {"odd": scaled(replies["bcn"], 1e200)})
+
+
 def test_when_an_exchange_is_due(state: GlobalState) -> None:
     job = small_job(federation={"rounds": 6})
     due = {
