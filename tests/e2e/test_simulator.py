@@ -14,7 +14,7 @@ from nvflare.apis.dxo import from_shareable
 from nvflare.fuel.utils import fobs
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
-from fedmr_med import models
+from fedmr_med import methods, models
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.server.state import GlobalState
@@ -95,16 +95,28 @@ def test_the_opted_out_site_is_absent_from_the_prototypes_and_still_trains_with_
     nvflare_fobs_initialize()
     done, records = opted_out
     state = done.state(JOB)
-    last = [from_shareable(fobs.loads((records / f"{site}-1").read_bytes())) for site in ("bcn", "vienna-dias")]
-    rows = [dxo.data[codec.PROTOTYPES].data for dxo in last]
-    for c in range(8):
-        held = [(r["sums"][r["classes"] == c], r["counts"][r["classes"] == c]) for r in rows if c in r["classes"]]
-        if held:
-            mean = sum(sums[0].astype(np.float64) for sums, _ in held) / sum(counts[0] for _, counts in held)
-            np.testing.assert_allclose(state.prototypes.means[c].numpy(), mean, rtol=1e-6)
+    means = []
+    for round_number in (0, 1):
+        replies = [
+            from_shareable(fobs.loads((records / f"{site}-{round_number}").read_bytes()))
+            for site in ("bcn", "vienna-dias")
+        ]
+        rows = [dxo.data[codec.PROTOTYPES].data for dxo in replies]
+        means.append(
+            {
+                c: sum(r["sums"][r["classes"] == c].sum(0).astype(np.float64) for r in rows)
+                / sum(int(r["counts"][r["classes"] == c].sum()) for r in rows)
+                for c in range(8)
+                if any(c in r["classes"] for r in rows)
+            }
+        )
+    inertia = methods.build(JOB.method).prototype_inertia
+    for c, mean in means[1].items():
+        expected = inertia * means[0][c] + (1 - inertia) * mean
+        np.testing.assert_allclose(state.prototypes.means[c].numpy(), expected, rtol=1e-5, atol=1e-6)
     record = state.history.rounds[1].sites["msk"]
     assert record.shared_classes == ()
-    assert record.terms["inter"] > 0
+    assert record.terms["anchor"] > 0
 
 
 def test_opting_out_class_by_class(opted_in: tuple[Simulation, Path]) -> None:
@@ -131,14 +143,14 @@ def _arrivals(output: str) -> list[str]:
     return [line.split("·")[1].strip() for line in lines]
 
 
-def test_if_nobody_shares_fedmr_runs_with_the_intra_loss_alone(tmp_path: Path) -> None:
+def test_if_nobody_shares_each_site_trains_with_its_own_prototypes(tmp_path: Path) -> None:
     done, _ = run(tmp_path, "-t", "3", others="false")
     state = done.state(JOB)
     assert not state.prototypes.available.any()
-    for record in state.history.rounds:
-        for site in record.sites.values():
-            assert site.terms["inter"] == 0
-            assert site.terms["intra"] > 0
+    assert state.head == {}
+    first, second = state.history.rounds
+    assert all(site.terms["anchor"] == 0 for site in first.sites.values())
+    assert all(site.terms["anchor"] > 0 for site in second.sites.values())
 
 
 def test_what_a_person_sees(opted_out: tuple[Simulation, Path]) -> None:
@@ -151,9 +163,11 @@ def test_what_a_person_sees(opted_out: tuple[Simulation, Path]) -> None:
         assert text in done.output
     assert (done.chain / "results.json").exists()
     best = torch.load(done.chain / "best_model.pt", weights_only=True)
-    scores = {e.round: e.pooled.balanced_accuracy for e in done.state(JOB).history.evaluations}
+    history = done.state(JOB).history
+    scores = {e.round: e.pooled.balanced_accuracy for e in history.evaluations}
     assert sorted(scores) == [0, 1, 2], "the last round's model is scored too"
-    assert best["balanced_accuracy"] == max(scores.values())
+    with_head = history.head.evaluation.pooled.balanced_accuracy
+    assert best["balanced_accuracy"] == max(*scores.values(), with_head)
     network = models.build(JOB.model.name, num_classes=8)
     models.load_arrays(network, {name: tensor.numpy() for name, tensor in best["model"].items()})
 
