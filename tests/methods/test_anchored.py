@@ -10,8 +10,7 @@ import torch
 from fedmr_med import methods
 from fedmr_med.config import MethodConfig
 from fedmr_med.errors import ConfigError
-from fedmr_med.privacy.policy import SitePolicy
-from tests.helpers.methods import Federation, job, same_model
+from tests.helpers.methods import POLICY, Federation, job, same_model
 
 ANCHORED = job("fedmr", variant="anchored", rounds=4)
 # Every class has one holder, so that the global prototype of a class is its holder's own.
@@ -50,7 +49,7 @@ def test_the_anchor_takes_part_from_the_second_round_on(tmp_path: Path) -> None:
 def withholding(federation: Federation) -> Federation:
     """Let all sites opt out."""
     for site in federation.sites.values():
-        site.policy = SitePolicy(share_prototypes=False, share_metrics="per_class", training=None)
+        site.policy = POLICY.model_copy(update={"share_prototypes": False})
     return federation
 
 
