@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.federation import Federation, demo_site
+from tests.helpers.federation import Federation, demo_site, wait_for
 
 OPTED_OUT = "share_prototypes: false, share_metrics: none"
 
@@ -20,6 +20,8 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
     running = Federation(tmp_path_factory.mktemp("federation"), sites)
     try:
         running.start()
+        for name in sites:
+            wait_for(lambda name=name: running.logins(name), f"{name} has registered with the server")
         yield running
     finally:
         running.stop()
