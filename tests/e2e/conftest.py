@@ -25,3 +25,11 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         yield running
     finally:
         running.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_fault_stays_armed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that fails must not hold up the ones after it."""
+    yield
+    if "federation" in request.fixturenames:
+        request.getfixturevalue("federation").release_all()

@@ -138,6 +138,11 @@ class Federation:
         """Wait until a process stands at an armed point."""
         wait_for(lambda: (self.kit(name) / "faults" / f"{point}.reached").exists(), f"{name} at {point}")
 
+    def release_all(self) -> None:
+        """Disarm every point that is still armed."""
+        for path in self.folder.glob("workspace/*/prod_*/*/faults/*"):
+            path.unlink(missing_ok=True)
+
     def release(self, name: str, point: str) -> None:
         """Let a stopped process go on."""
         (self.kit(name) / "faults" / point).unlink()
