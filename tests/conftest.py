@@ -23,8 +23,13 @@ def shared_data() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with what takes longest, so that workers that run tests side by side end together."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Start with what takes longest, so that workers that run tests side by side end together.
+
+    The hostile jobs open the kits of the federation, so they come after its other tests.
+    """
+    items.sort(
+        key=lambda item: (item.get_closest_marker("slow") is None, "hostile" in getattr(item, "fixturenames", ()))
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)
