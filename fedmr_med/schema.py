@@ -88,6 +88,6 @@ def validated(model: type[T], content: dict[str, Any], where: str, error: type[F
     except ValidationError as e:
         first = e.errors()[0]
         key = brief(".".join(str(part) for part in first["loc"])) or "the file"
-        reason = "is not a known key" if first["type"] == "extra_forbidden" else first["msg"]
+        reason = "is not a known key" if first["type"] == "extra_forbidden" else brief(first["msg"], 300)
         more = f" ({e.error_count() - 1} more)" if e.error_count() > 1 else ""
         raise error(f"{where}: {key}: {reason}{more}.") from e
