@@ -36,6 +36,25 @@ def with_nan() -> Shareable:
     return encode_reply(replace(full_reply(), model=model))
 
 
+def with_meta(**changes: object) -> Shareable:
+    """Return a reply as a hostile site would send it, past its own filter and guard."""
+    reply = encode_reply(full_reply())
+    reply["DXO"]["meta"].update(changes)
+    return reply
+
+
+def with_nan_loss() -> Shareable:
+    return with_meta(report={"terms": {"classification": float("nan")}})
+
+
+def with_text_loss() -> Shareable:
+    return with_meta(report={"terms": {"classification": "text"}})
+
+
+def with_huge_size() -> Shareable:
+    return with_meta(samples=10**400)
+
+
 def failed() -> Shareable:
     return make_reply(ReturnCode.EXECUTION_EXCEPTION)
 
@@ -51,7 +70,16 @@ def test_two_good_replies_close_the_round(at_work: ControllerAtWork) -> None:
     assert at_work.progress()["round"] == 1
 
 
-@pytest.mark.parametrize(("bad", "reason"), [(with_nan, "NaN"), (failed, "its training failed")])
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (with_nan, "NaN"),
+        (with_nan_loss, "the report: terms.classification"),
+        (with_text_loss, "the report: terms.classification"),
+        (with_huge_size, "'samples' is not between"),
+        (failed, "its training failed"),
+    ],
+)
 def test_a_reply_of_no_use_does_not_count_towards_the_quorum(at_work: ControllerAtWork, bad, reason: str) -> None:
     tasks = {site: at_work.receive(site) for site in SITES}
     at_work.answer("bcn", tasks["bcn"], bad())
