@@ -15,6 +15,7 @@ DISTRIBUTIONS = {
     "yaml": "pyyaml",
     "sklearn": "scikit-learn",
     "ruamel": "ruamel.yaml",
+    "Crypto": "pycryptodome",
 }
 # Imported where they are given by something that is not on PyPI or not always there.
 OPTIONAL = {"flamby"}
@@ -27,7 +28,8 @@ def project() -> dict[str, Any]:
 
 def names(requirements: list[str]) -> set[str]:
     """Return the normalised names of requirements such as ``nvflare>=2.9,<2.10``."""
-    return {re.split(r"[^A-Za-z0-9._-]", requirement)[0].lower().replace("_", "-") for requirement in requirements}
+    found = {re.split(r"[^A-Za-z0-9._-]", requirement)[0].lower().replace("_", "-") for requirement in requirements}
+    return found - {"fedmr-med"}  # extras that take in others name the project itself
 
 
 def imported() -> dict[str, set[str]]:
