@@ -97,8 +97,8 @@ def set_policy(
 ) -> None:
     """Change the policy. It counts for executor, filter and guard; the client has to be restarted."""
     from fedmr_med.deploy.client_process import running_clients
-    from fedmr_med.deploy.site_policy import explain
     from fedmr_med.deploy.site_policy import set_policy as write_policy
+    from fedmr_med.privacy.explain import explain
 
     wanted: dict[str, Any] = {
         "share_prototypes": None if share_prototypes is None else _classes(share_prototypes),
@@ -124,7 +124,8 @@ def set_policy(
 @policy_app.command("explain")
 def explain_policy(kit: Kit = Path()) -> None:
     """Say in plain sentences what leaves this hospital."""
-    from fedmr_med.deploy.site_policy import explain, policy_of
+    from fedmr_med.deploy.site_policy import policy_of
+    from fedmr_med.privacy.explain import explain
 
     for line in explain(policy_of(kit)):
         typer.echo(line)

@@ -16,8 +16,8 @@ from fedmr_med.deploy.client_process import rival, running_clients, stale_client
 from fedmr_med.deploy.connection import server_address, try_server
 from fedmr_med.deploy.manifest import certificate, verify
 from fedmr_med.deploy.renewal import SOON
-from fedmr_med.deploy.site_policy import explain
 from fedmr_med.errors import ConfigError, FedMRError
+from fedmr_med.privacy.explain import explain
 from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
 
 _GIGABYTE = 10**9

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedmr_med.config import JobConfig
+from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.console import wide_console
 from fedmr_med.report.lines import megabytes
 from fedmr_med.results import History, SiteRound
@@ -109,7 +110,7 @@ def sites_table(history: History) -> Table:
     for record in history.rounds:
         for site, reason in record.refused.items():
             table.add_row(site, f"refused in {record.round}", reason)
-    table.caption = "each also sent its trained model, which can reveal something of its data (SECURITY.md)"
+    table.caption = UPDATE_SPEAKS
     return table
 
 

@@ -1,0 +1,73 @@
+"""A policy in plain sentences: what leaves a site under it, what it demands of jobs, and what it cannot keep in."""
+
+from fedmr_med.privacy.floors import TrainingFloors
+from fedmr_med.privacy.policy import SitePolicy
+
+UPDATE_SPEAKS = (
+    "The trained model leaves every site, also one that has opted out, and can reveal something of its data, such as "
+    "the number of images of each class: see SECURITY.md."
+)
+"""What no policy changes. README, SECURITY.md, ``site policy explain`` and every report say it in these words."""
+
+_APPROVALS = {
+    "always": "Jobs that keep to this policy start by themselves; `fedmr-med site jobs` lists them.",
+    "new_settings": "A job starts only with settings that a person here has approved (`fedmr-med site jobs`).",
+    "each": "Each chain starts only after a person here has approved it (`fedmr-med site jobs`).",
+}
+
+
+def explain(policy: SitePolicy) -> list[str]:
+    """Say in plain sentences what leaves the hospital under a policy."""
+    shared = policy.share_prototypes
+    exact = "the number of training images"
+    if policy.round_samples > 1:
+        exact += f", rounded to {policy.round_samples} and without classes too small to leave"
+    lines = [f"Leaves in every round: the trained model and {exact}."]
+    if shared is False or shared == ():
+        lines.append(
+            "Prototypes: none leave, nor class counts. The hospital still receives the global prototypes and trains "
+            "with both losses of FedMR."
+        )
+    else:
+        which = "every class" if shared is True else f"the classes {', '.join(shared)}"
+        lines.append(
+            f"Prototypes: the sum of features and the number of images of {which}, where there are at least "
+            f"{policy.min_class_count} training images; for a closed-form head also how the features of these classes "
+            "vary together (one matrix for all of them)."
+        )
+    level = "scalar" if policy.share_metrics == "per_class" and shared in (False, ()) else policy.share_metrics
+    enough = f"the classes with at least {policy.min_class_count} of them"
+    lines.append(
+        {
+            "none": "Metrics: none leave, nor local training losses and times.",
+            "scalar": f"Metrics: accuracy, balanced accuracy and number of test images, over {enough}; training losses "
+            "and times.",
+            "per_class": "Metrics: the confusion matrix on the local test images, which tells how many test images of "
+            f"each shared class there are, over {enough}; training losses and times.",
+        }[level]
+    )
+    lines.append(
+        "Local models are handed out on request (submit_model)."
+        if policy.allow_submit_model
+        else "Local models go to the aggregation only; submit_model is refused."
+    )
+    lines.append(_floors(policy.training))
+    lines.append(_APPROVALS[policy.approve])
+    lines.append(UPDATE_SPEAKS)
+    return lines
+
+
+def _floors(floors: TrainingFloors | None) -> str:
+    if floors is None:
+        return "Training: any settings of a job are taken."
+    names = f"method {' or '.join(floors.methods)}" if floors.methods else "any method"
+    model = " or ".join(floors.models) if floors.models else "any network"
+    repeat = "" if floors.repeat_rounds else "; no round is answered again for another model"
+    daily = f"; at most {floors.max_jobs_per_day} jobs a day" if floors.max_jobs_per_day else ""
+    return (
+        f"Training: only for jobs with {names} and {model}, batches of {floors.min_batch_size} to "
+        f"{floors.max_batch_size} images and at least {floors.min_batches} of them, at least {floors.min_updates} "
+        f"steps a round, learning rate {floors.min_lr:g} to {floors.max_lr:g} and at least {floors.min_sites} sites, "
+        f"and not from a classifier of zeros or equal rows{repeat}{daily}. This makes attacks by a job harder, not "
+        "impossible."
+    )

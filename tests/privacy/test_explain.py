@@ -1,0 +1,46 @@
+"""A policy in sentences: they say what leaves, and promise nothing that no policy can keep."""
+
+import re
+
+import pytest
+
+from fedmr_med.privacy.explain import UPDATE_SPEAKS, explain
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.report.summary import sites_table
+from fedmr_med.results import History
+from tests.helpers import REPOSITORY
+
+
+def test_explain_says_what_leaves() -> None:
+    closed = "\n".join(explain(SitePolicy()))
+    assert "Prototypes: none leave" in closed
+    assert "Metrics: none leave" in closed
+    some = "\n".join(explain(SitePolicy(share_prototypes=("NV",), min_class_count=7, share_metrics="scalar")))
+    assert "the classes NV" in some
+    assert "at least 7" in some
+    assert "accuracy" in some
+
+
+@pytest.mark.parametrize("policy", [SitePolicy(), SitePolicy(share_prototypes=True, share_metrics="per_class")])
+def test_explain_does_not_promise_what_the_policy_cannot_keep(policy: SitePolicy) -> None:
+    said = "\n".join(explain(policy))
+    assert said.endswith(UPDATE_SPEAKS)
+    assert ("how many test images of each shared class" in said) == (policy.share_metrics == "per_class")
+
+
+def test_explain_says_what_is_demanded_of_jobs() -> None:
+    said = "\n".join(explain(SitePolicy()))
+    assert "at least 10 steps a round, learning rate 1e-05 to 0.1 and at least 3 sites" in said
+    assert "harder, not impossible" in said
+    assert "any settings of a job are taken" in "\n".join(explain(SitePolicy(training=None)))
+
+
+@pytest.mark.parametrize("document", ["README.md", "SECURITY.md"])
+def test_the_documents_say_of_the_update_what_the_policy_says(document: str) -> None:
+    text = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", (REPOSITORY / document).read_text())
+    said = " ".join(text.replace("**", "").split())
+    assert UPDATE_SPEAKS.removesuffix(": see SECURITY.md.") in said
+
+
+def test_the_report_of_a_run_says_it_too() -> None:
+    assert UPDATE_SPEAKS in str(sites_table(History()).caption)
