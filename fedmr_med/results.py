@@ -192,6 +192,8 @@ class RunSetup(Strict):
         clients, clients_per_round: sites in all and in a round; None where that is not settled beforehand.
         fraction: share of the training data that was used.
         share: share of the sites that share their prototypes.
+        held_out: share of each site's training data that was not trained on but scored on; all scores are of it. 0
+            where the test set was scored on.
         demo: whether generated pictures stood in for data.
     """
 
@@ -207,6 +209,7 @@ class RunSetup(Strict):
     clients_per_round: int | None = None
     fraction: float = 1.0
     share: float = 1.0
+    held_out: float = 0.0
     train: dict[str, JsonValue] = {}
     buffers: str = ""
     demo: bool = False

@@ -97,6 +97,8 @@ class SiteConfig(Strict):
         policy: what it shares.
         max_bad_fraction: share of its images that may be unreadable before the site refuses to train.
         cache: folder for decoded images; None uses the user's cache folder.
+        held_out: share of its training data that is not trained on but scored on, in place of its test data: for
+            choosing settings before the test data is looked at.
     """
 
     data: DataSource
@@ -104,6 +106,7 @@ class SiteConfig(Strict):
     policy: SitePolicy = SitePolicy()
     max_bad_fraction: float = Field(0.01, ge=0, le=1)
     cache: Path | None = None
+    held_out: float = Field(0.0, ge=0, le=0.5, exclude_if=lambda share: share == 0)
 
     @field_validator("classes", mode="before")
     @classmethod

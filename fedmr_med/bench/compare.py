@@ -54,4 +54,5 @@ def complete(runs: Sequence[Run], out: Path, workers: int | None = None) -> list
 
 def title(request: BenchRequest) -> str:
     """Return one line that says what is compared."""
-    return f"{request.dataset} {request.split or ''}: {', '.join(request.methods)}".replace(" :", ":")
+    scored_on = "held-out training data: " if request.held_out else ""
+    return f"{scored_on}{request.dataset} {request.split or ''}: {', '.join(request.methods)}".replace(" :", ":")

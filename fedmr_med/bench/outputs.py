@@ -12,7 +12,7 @@ from fedmr_med.report.console import text_table
 from fedmr_med.report.curves import accuracy_series, as_svg, draw_curves, save_png
 from fedmr_med.report.html import Page, PageTable, Picture, render
 from fedmr_med.report.summary import DEMO_NOTE
-from fedmr_med.results import RunResult, RunResults, write_result
+from fedmr_med.results import RunResult, RunResults, RunSetup, write_result
 
 RESULTS, CURVES, REPORT = "results.json", "curves.png", "report.html"
 COLUMNS = (
@@ -20,7 +20,7 @@ COLUMNS = (
     *("s / round", "MB / round"),
 )
 CAPTION = (
-    "Accuracy on the common test set in percent, mean ± standard deviation over the seeds. With head: the last model "
+    "Accuracy on {scored_on} in percent, mean ± standard deviation over the seeds. With head: the last model "
     "with a closed-form classifier from the sites' class statistics. Time is wall time of a "
     "round with all runs side by side; traffic is what all clients of a round send and receive. A run without rounds "
     "has its one exchange there."
@@ -37,7 +37,7 @@ def write_outputs(folder: Path, results: Sequence[RunResult], title: str) -> Non
         title=title,
         notes=[*([DEMO_NOTE] if results[0].demo else []), _setup(results[0])],
         tables=[
-            PageTable("Accuracy", COLUMNS, [cells(row) for row in summary], CAPTION),
+            PageTable("Accuracy", COLUMNS, [cells(row) for row in summary], caption(results[0])),
             PageTable("Every run", ("method", "seed", "best", "in round", "last"), [_run_cells(r) for r in results]),
         ],
         pictures=[Picture("Accuracy by round", as_svg(figure))],
@@ -48,8 +48,14 @@ def write_outputs(folder: Path, results: Sequence[RunResult], title: str) -> Non
 
 def screen_table(results: Sequence[RunResult], title: str) -> Table:
     """Return the table over the seeds for the terminal."""
-    caption = f"{DEMO_NOTE}\n{CAPTION}" if results[0].demo else CAPTION
-    return text_table(title, COLUMNS, map(cells, rows(results)), caption=caption)
+    below = f"{DEMO_NOTE}\n{caption(results[0])}" if results[0].demo else caption(results[0])
+    return text_table(title, COLUMNS, map(cells, rows(results)), caption=below)
+
+
+def caption(run: RunSetup) -> str:
+    """Return what the figures of a table are, given one of its runs."""
+    held_out = f"{100 * run.held_out:g} % of each client's training data, held out, and not on the test set"
+    return CAPTION.format(scored_on=held_out if run.held_out else "the common test set")
 
 
 def cells(row: Row) -> list[str]:

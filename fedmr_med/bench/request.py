@@ -32,6 +32,7 @@ class BenchRequest(Strict):
         settings: other settings by key, see :func:`fedmr_med.jobs.changes.change`.
         absent: hospitals that do not take part, of a dataset whose hospitals hold their own data.
         without_leaked: leave out test images of ISIC2019 whose lesion is in a train fold too.
+        held_out: share of each client's training data that is scored on in place of the test set; 0 trains on all.
     """
 
     dataset: str
@@ -49,6 +50,7 @@ class BenchRequest(Strict):
     settings: dict[str, JsonValue] = {}
     absent: tuple[str, ...] = ()
     without_leaked: bool = False
+    held_out: float = Field(0.0, ge=0, le=0.5)
 
     def runs(self) -> list[Run]:
         """Return one run per method and seed, methods in the order given.
@@ -115,6 +117,7 @@ class BenchRequest(Strict):
             share=self.share,
             absent=self.absent,
             without_leaked=self.without_leaked,
+            held_out=self.held_out,
         )
 
     def _check_settings(self) -> None:

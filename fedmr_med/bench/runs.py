@@ -37,6 +37,7 @@ class Run:
         share: share of the sites that share their prototypes.
         absent: hospitals of ISIC2019 that do not take part.
         without_leaked: whether test images of ISIC2019 whose lesion is in a train fold are left out.
+        held_out: share of each client's training data that is scored on in place of the test set; 0 trains on all.
     """
 
     label: str
@@ -47,10 +48,16 @@ class Run:
     share: float = 1.0
     absent: tuple[str, ...] = ()
     without_leaked: bool = False
+    held_out: float = 0.0
 
     @property
     def sites(self) -> dict[str, SiteConfig]:
         """The settings of the sites. The test set of a benchmark stays with the server."""
+        return {
+            name: site.model_copy(update={"held_out": self.held_out}) for name, site in self._sites_by_name().items()
+        }
+
+    def _sites_by_name(self) -> dict[str, SiteConfig]:
         dataset = DATASETS.get(self.job.task.dataset)
         if dataset.site_source is not None:
             names = [name for name in dataset.sites if name not in self.absent]
@@ -71,13 +78,16 @@ class Run:
     def test(self) -> Fold | None:
         """Return the test set at the server; hospitals with their own data score models themselves."""
         source = next(iter(self.sites.values())).data
-        return load_test(source, self.job.task, seed=self.job.seed) if source.source == "benchmark" else None
+        if source.source != "benchmark":
+            return None
+        return load_test(source, self.job.task, seed=self.job.seed, held_out=self.held_out)
 
     @property
     def name(self) -> str:
         """Name of the run's folder: other settings, another folder."""
         content = [self.job.model_dump(mode="json"), self.clients, self.fraction, self.share, *self.absent]
         content += ["without leaked"] if self.without_leaked else []
+        content += ["held out", self.held_out] if self.held_out else []
         root = str(self.root.resolve()) if self.root else ""
         digest = hashlib.blake2b(json.dumps([content, root], sort_keys=True).encode(), digest_size=5).hexdigest()
         return f"{self.job.method.name}-seed{self.job.seed}-{digest}"
@@ -115,6 +125,7 @@ class Run:
             share=self.share,
             train=job.train.model_dump(mode="json"),
             buffers=job.federation.buffers,
+            held_out=self.held_out,
             demo=self.root == DEMO,
         )
 
@@ -162,7 +173,7 @@ def check(runs: Iterable[Run]) -> None:
         if network not in networks:
             build_network(run.job, pretrained=True)
             networks.add(network)
-        data = (run.job.task, run.job.federation, run.job.seed, run.clients, run.root, run.fraction)
+        data = (*(run.job.task, run.job.federation, run.job.seed), *(run.clients, run.root, run.fraction, run.held_out))
         if data not in partitions:
             open_sites(run.job, run.sites)
             partitions.add(data)

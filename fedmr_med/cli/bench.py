@@ -41,6 +41,10 @@ def bench(
     without_leaked: Annotated[
         bool, typer.Option("--without-leaked", help="Leave out test images of lesions that are in a train fold.")
     ] = False,
+    validate: Annotated[
+        float,
+        typer.Option(help="Fraction of each client's training data to hold out and score on, not on the test set."),
+    ] = 0.0,
     seeds: Annotated[str, typer.Option(help="Seeds, comma-separated.")] = "0",
     workers: Annotated[int | None, typer.Option(help="Runs in parallel; default: the number of cores.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
@@ -69,6 +73,7 @@ def bench(
         "settings": parse_settings(settings or []),
         "absent": _names(absent),
         "without_leaked": without_leaked,
+        "held_out": validate,
     }
     request = validated(BenchRequest, content, "bench")
     try:

@@ -1,7 +1,10 @@
 """The data of a site: where it comes from, how it is cut and how it reaches the network."""
 
+from dataclasses import replace
+
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import SiteData
+from fedmr_med.data.held_out import set_aside
 from fedmr_med.data.labels import check_classes
 from fedmr_med.sites import BenchmarkSource, DemoSource, FlambyIsicSource, SiteConfig
 
@@ -16,13 +19,22 @@ def load(site: SiteConfig, task: TaskConfig, *, seed: int) -> SiteData:
     Args:
         site: the hospital's settings.
         task: the classes and the image size.
-        seed: the job's; it cuts benchmark datasets and changes nothing else.
+        seed: the job's; it cuts benchmark datasets, draws what is held out, and changes nothing else.
 
     Raises:
         DataError: the data is missing or inconsistent, or too many images are unreadable.
         ClassNamesError: the job gives the site's labels another meaning.
     """
     check_classes(site, task.class_names)
+    loaded = _load(site, task, seed)
+    if not site.held_out:
+        return loaded
+    kept, held_out = set_aside(loaded.train, site.held_out, seed)
+    server_scores = isinstance(site.data, BenchmarkSource) and not site.data.holds_test
+    return replace(loaded, train=kept, test=loaded.test if server_scores else held_out)
+
+
+def _load(site: SiteConfig, task: TaskConfig, seed: int) -> SiteData:
     source = site.data
     if isinstance(source, DemoSource):
         from fedmr_med.data.demo import load_demo

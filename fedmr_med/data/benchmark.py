@@ -11,6 +11,7 @@ from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import ArrayFold, Fold, Partitioned, SiteData, SubsetFold
 from fedmr_med.data.datasets import DATASETS, Dataset
 from fedmr_med.data.datasets.base import DATA_VARIABLE
+from fedmr_med.data.held_out import JoinedFold, set_aside
 from fedmr_med.data.partition import partition, thin
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.sites import BenchmarkSource
@@ -43,13 +44,21 @@ def load_benchmark(source: BenchmarkSource, task: TaskConfig, *, seed: int) -> S
     return SiteData(train=train, test=test, class_names=task.class_names, skipped=skipped)
 
 
-def load_test(source: BenchmarkSource, task: TaskConfig, *, seed: int) -> Fold:
+def load_test(source: BenchmarkSource, task: TaskConfig, *, seed: int, held_out: float = 0.0) -> Fold:
     """Return the whole test set that the clients of a federation have in common.
+
+    Args:
+        source: one of the clients.
+        task: names the dataset and the split.
+        seed: seed of the partition.
+        held_out: share of each client's training data that is held out; the held-out data of all clients is then
+            what this returns.
 
     Raises:
         ConfigError, DataError: as :func:`load_benchmark`.
     """
-    return _partitioned_by(source, task, seed).test
+    data = _partitioned_by(source, task, seed)
+    return JoinedFold([set_aside(fold, held_out, seed)[1] for fold in data.clients]) if held_out else data.test
 
 
 def data_root(dataset: Dataset, root: Path | None) -> Path:

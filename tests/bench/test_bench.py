@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from fedmr_med.bench.compare import compare
+from fedmr_med.bench.compare import compare, title
 from fedmr_med.bench.outputs import cells, write_outputs
 from fedmr_med.bench.request import BenchRequest
 from fedmr_med.bench.runs import Run
@@ -19,7 +20,7 @@ from fedmr_med.bench.summary import rows
 from fedmr_med.comparison.spread import Spread
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.files import locked
-from fedmr_med.results import RunResult, RunResults, read_result
+from fedmr_med.results import History, RunResult, RunResults, read_result
 from tests.helpers import REPOSITORY
 from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import TINY
@@ -147,6 +148,23 @@ def test_bad_requests_are_refused_before_anything_runs(
     assert not any(tmp_path.iterdir())
 
 
+def test_settings_are_chosen_on_held_out_training_data(fmnist: Path, tmp_path: Path, capsys: Any) -> None:
+    request = request_for(fmnist, ("fedavg",), held_out=0.2)
+    (run,), (on_test,) = request.runs(), request_for(fmnist, ("fedavg",)).runs()
+    assert run.name != on_test.name
+    (result,) = compare([run], tmp_path, title=title(request), workers=0)
+    assert result.held_out == 0.2
+    page = (tmp_path / "report.html").read_text()
+    assert "<h1>held-out training data: fmnist" in page
+    assert "20 % of each client&#39;s training data, held out, and not on the test set" in page
+    assert "held-out training data" in capsys.readouterr().out
+    assert title(request_for(fmnist)) == "fmnist: fedavg, fedmr"
+    state = tmp_path / "runs" / run.name / "checkpoint.pt"
+    history = History.model_validate_json(torch.load(state, weights_only=True)["history"])
+    assert {e.pooled.samples for e in history.evaluations if e.pooled} == {40}
+    assert {part.samples for record in history.rounds for part in record.sites.values()} == {32}
+
+
 def test_two_processes_do_not_work_in_one_folder(fmnist: Path, tmp_path: Path) -> None:
     with locked(tmp_path / ".lock", patience=0), pytest.raises(ConfigError, match="Another process is working"):
         compare(request_for(fmnist).runs(), tmp_path, title="", workers=0)
@@ -200,7 +218,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from tests.bench.test_bench import request_for
-from fedmr_med.bench.compare import compare
+from fedmr_med.bench.compare import compare, title
 if __name__ == "__main__":
     request = request_for(Path(sys.argv[1]), ("fedavg", "feddc"), settings={"federation.rounds": 12})
     compare(request.runs(), Path(sys.argv[2]), title="", workers=2)
