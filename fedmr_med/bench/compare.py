@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedmr_med.bench.outputs import REPORT, RESULTS, screen_table, write_outputs
+from fedmr_med.bench.outputs import REPORT, RESULTS, screen_differences, screen_table, write_outputs
 from fedmr_med.bench.request import BenchRequest
 from fedmr_med.bench.runs import Run, check
 from fedmr_med.comparison import engine
@@ -39,6 +39,8 @@ def compare(
     if not quiet:
         console = wide_console(140)
         console.print(screen_table(results, title))
+        if against_first := screen_differences(results):
+            console.print(against_first)
         console.print(f"results: {out / RESULTS}\nreport:  {out / REPORT}", highlight=False)
     return results
 

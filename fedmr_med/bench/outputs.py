@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from fedmr_med.bench.paired import Difference, differences
 from fedmr_med.bench.summary import Row, rows
 from fedmr_med.config import TrainConfig
 from fedmr_med.files import write_text
@@ -25,6 +26,11 @@ CAPTION = (
     "round with all runs side by side; traffic is what all clients of a round send and receive. A run without rounds "
     "has its one exchange there."
 )
+DIFFERENCE_COLUMNS = ("method", "seeds", "mean of last 5", "with head", "rounds to its best", "MB to its best")
+DIFFERENCE_CAPTION = (
+    "In percentage points, paired by seed, with the 95 % interval by Student's t distribution. Rounds and MB to its "
+    "best: until a method first has the best accuracy that the first method of the table reaches in the whole run."
+)
 
 
 def write_outputs(folder: Path, results: Sequence[RunResult], title: str) -> None:
@@ -38,6 +44,7 @@ def write_outputs(folder: Path, results: Sequence[RunResult], title: str) -> Non
         notes=[*([DEMO_NOTE] if results[0].demo else []), _setup(results[0])],
         tables=[
             PageTable("Accuracy", COLUMNS, [cells(row) for row in summary], caption(results[0])),
+            *_difference_tables(results),
             PageTable("Every run", ("method", "seed", "best", "in round", "last"), [_run_cells(r) for r in results]),
         ],
         pictures=[Picture("Accuracy by round", as_svg(figure))],
@@ -67,6 +74,31 @@ def cells(row: Row) -> list[str]:
     head, head_balanced = (spread.percent() if spread else "-" for spread in (row.head, row.head_balanced))
     costs = f"{row.seconds:.1f}", f"{row.megabytes:.1f}"
     return [row.label, str(row.seeds), best, last, last5, head, balanced, head_balanced, *costs]
+
+
+def screen_differences(results: Sequence[RunResult]) -> Table | None:
+    """Return the table of what the other methods have over the first, for the terminal; None with one method."""
+    tables = _difference_tables(results)
+    return text_table(tables[0].title, tables[0].columns, tables[0].rows, caption=tables[0].caption) if tables else None
+
+
+def _difference_tables(results: Sequence[RunResult]) -> list[PageTable]:
+    """Return one table, or none if there is nothing to compare."""
+    first = results[0].label
+    found = [_difference_cells(difference) for difference in differences(results, first)]
+    return [PageTable(f"Compared with {first}", DIFFERENCE_COLUMNS, found, DIFFERENCE_CAPTION)] if found else []
+
+
+def _difference_cells(difference: Difference) -> list[str]:
+    width = "" if difference.half_width is None else f" ± {100 * difference.half_width:.1f}"
+    return [
+        difference.label,
+        str(difference.seeds),
+        f"{100 * difference.mean:+.1f}{width}",
+        "-" if difference.head is None else f"{100 * difference.head:+.1f}",
+        "not reached" if difference.rounds is None else f"{difference.rounds:.1f}",
+        "-" if difference.megabytes is None else f"{difference.megabytes:.1f}",
+    ]
 
 
 def _run_cells(run: RunResult) -> list[str]:
