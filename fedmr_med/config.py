@@ -6,9 +6,10 @@ is not here but in :mod:`fedmr_med.sites`.
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast, get_args
 
 from pydantic import Field, model_validator
 
@@ -19,6 +20,8 @@ from fedmr_med.schema import NAME_PATTERN, Strict, read_yaml, validated
 JOB_FILE = "fedmr.yaml"
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
+Metric = Literal["balanced_accuracy", "accuracy"]
+_CONDITION = re.compile(r"\s*(balanced_accuracy|accuracy)\s*(>=|>)\s*(0|1|0?\.\d+|[01]\.\d*)\s*")
 
 
 class TaskConfig(Strict):
@@ -146,6 +149,36 @@ class ServerConfig(Strict):
         return self
 
 
+class StopConfig(Strict):
+    """When a chain ends before its last round, see :mod:`fedmr_med.server.stopping`.
+
+    Attributes:
+        condition: ends it when the model of a round fulfils it: a metric, ``>=`` or ``>``, and a value, such as
+            ``balanced_accuracy >= 0.8``. None sets no goal.
+        patience: ends it when so many rounds in a row brought no better model; None waits for ever.
+        metric: what ``patience`` looks at.
+    """
+
+    condition: str | None = Field(None, max_length=100)
+    patience: int | None = Field(None, ge=1, le=100_000)
+    metric: Metric = "balanced_accuracy"
+
+    @model_validator(mode="after")
+    def _says_when(self) -> Self:
+        if self.condition is None and self.patience is None:
+            raise ValueError("give federation.stop.condition or federation.stop.patience, or both")
+        if self.condition is not None and not _CONDITION.fullmatch(self.condition):
+            metrics = " or ".join(get_args(Metric))
+            raise ValueError(f"federation.stop.condition is {metrics}, >= or >, and a value from 0 to 1")
+        return self
+
+    @property
+    def goal(self) -> tuple[Metric, str, float] | None:
+        """The condition in its three parts."""
+        found = _CONDITION.fullmatch(self.condition or "")
+        return None if found is None else (cast(Metric, found[1]), found[2], float(found[3]))
+
+
 class HeadConfig(Strict):
     """The closed-form head: a classifier solved from the sites' class statistics, see :mod:`fedmr_med.head`.
 
@@ -189,6 +222,7 @@ class FederationConfig(Strict):
         wire: type of the model's parameters between server and sites; ``float16`` halves the bytes. Everything else
             (buffers, prototypes, what a method adds) stays as it is.
         server: the server's optimiser; None takes the method's own, which is the average for all but anchored FedMR.
+        stop: when the chain ends before its last round; None runs all rounds.
         resume_from: the checkpoint a follow-up starts from: the ``last``, or the ``previous`` one if that is damaged.
     """
 
@@ -206,6 +240,7 @@ class FederationConfig(Strict):
     quarantine_after: int | None = Field(None, ge=1, le=100_000)
     wire: Literal["float32", "float16"] = "float32"
     server: ServerConfig | None = None
+    stop: StopConfig | None = None
     resume_from: Literal["last", "previous"] = "last"
 
     def halved(self, parameters: frozenset[str]) -> frozenset[str]:
@@ -263,7 +298,7 @@ class JobConfig(Strict):
 
     def digest(self) -> str:
         """Return a short hash of what makes two runs comparable: not the name, nor where and when the chain ends."""
-        ends = {"rounds", "resume_from"}
+        ends = {"rounds", "stop", "resume_from"}
         content = self.model_dump(mode="json", exclude={"name": True, "chain": True, "federation": ends})
         return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 

@@ -31,6 +31,7 @@ from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.head import HeadCollector, head_exchange, scored_head, wants_head, with_head
 from fedmr_med.server.sampling import draw_sites
 from fedmr_med.server.state import GlobalState, train_task
+from fedmr_med.server.stopping import has_ended
 from fedmr_med.site.hospital import Hospital, open_data
 from fedmr_med.site.training import evaluate
 from fedmr_med.sites import SiteConfig
@@ -109,10 +110,10 @@ class Federation:
         """
         state = self._chain.open()
         try:
-            while state.round < self.job.federation.rounds:
+            while not has_ended(self.job, state):
                 started = time.perf_counter()
                 state = self._round(state)
-                if self._test_batches is not None or state.round == self.job.federation.rounds:
+                if self._test_batches is not None or has_ended(self.job, state):
                     state = self._scored(state)
                 self._chain.save(state)
                 state = self._with_head(state)

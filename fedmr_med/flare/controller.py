@@ -33,6 +33,7 @@ from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.head import HeadCollector, head_exchange, scored_head, wants_head, with_head
 from fedmr_med.server.sampling import draw_sites
 from fedmr_med.server.state import GlobalState, train_task
+from fedmr_med.server.stopping import has_ended, stop_reason
 
 POLL_SECONDS = 0.1
 
@@ -75,10 +76,13 @@ class FedMRController(Controller):
         fl_ctx.set_prop(AppConstants.NUM_ROUNDS, rounds, private=True, sticky=True)
         self.fire_event(AppEventType.TRAINING_STARTED, fl_ctx)
         try:
-            while state.round < rounds and not abort_signal.triggered:
+            while not has_ended(self._job, state) and not abort_signal.triggered:
                 state = self._run_round(state, abort_signal, fl_ctx)
             if abort_signal.triggered:
                 return
+            if state.round < rounds:
+                reason = stop_reason(self._job.federation.stop, state.history)
+                self.log_info(fl_ctx, f"stopping after round {state.round}: {reason}", fire_event=False)
             state = self._finish(state, abort_signal, fl_ctx)
         except FedMRError as e:
             self.system_panic(str(e), fl_ctx)
@@ -135,7 +139,7 @@ class FedMRController(Controller):
             if site not in refused:
                 self.log_warning(fl_ctx, refused_line(site, reason), fire_event=False)
         self.fire_event(AppEventType.ROUND_DONE, fl_ctx)
-        return state if state.round >= job.federation.rounds else self._exchange_head(state, abort_signal, fl_ctx)
+        return state if has_ended(job, state) else self._exchange_head(state, abort_signal, fl_ctx)
 
     def _finish(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> GlobalState:
         """Score the model that the last round made, since rounds score what they start from, and make its head."""

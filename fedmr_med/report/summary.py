@@ -14,6 +14,7 @@ from fedmr_med.report.lines import megabytes
 from fedmr_med.results import History, SiteRound
 from fedmr_med.server.robust import offences
 from fedmr_med.server.state import GlobalState
+from fedmr_med.server.stopping import stop_reason
 
 HELD_BACK = "held back"
 DEMO_NOTE = "This was the DEMO on generated pictures. No figure here is a medical result."
@@ -32,6 +33,8 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
         scores_table(history, job.task.class_names),
         *([sites_table(history)] if history.rounds else []),
     ]
+    if reason := stop_reason(job.federation.stop, history):
+        parts.append(Text(f"stopped after round {state.round} of {job.federation.rounds}: {reason}"))
     if not job.federation.rounds and job.model.options.get("pretrained", "none") == "none":
         parts.append(Text("no round trained the network and it has no pretrained weights: its features are random"))
     old = [

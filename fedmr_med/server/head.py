@@ -17,6 +17,7 @@ from fedmr_med.results import HeadRecord
 from fedmr_med.server.aggregation import evaluation
 from fedmr_med.server.robust import too_long
 from fedmr_med.server.state import GlobalState
+from fedmr_med.server.stopping import has_ended
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.statistics import HeadReply, decode_statistics
 
@@ -156,5 +157,4 @@ def wants_head(job: JobConfig, exchange: str | int, state: GlobalState) -> bool:
     done = state.history.head is not None and state.history.head.round == state.round
     if exchange == "none" or done or WEIGHT not in state.model or BIAS not in state.model:
         return False
-    last = state.round >= job.federation.rounds
-    return last or (isinstance(exchange, int) and state.round % exchange == 0)
+    return has_ended(job, state) or (isinstance(exchange, int) and state.round % exchange == 0)

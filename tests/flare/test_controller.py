@@ -193,3 +193,20 @@ def test_a_job_without_rounds_asks_for_scores_and_one_exchange(tmp_path: Path) -
     state = resumed.open(patience=0)
     assert (state.round, state.history.rounds, state.history.head.sites) == (0, (), ("bcn", "msk"))
     resumed.close()
+
+
+def test_a_job_stops_where_its_settings_say_so_and_its_successor_adds_no_round(tmp_path: Path) -> None:
+    federation = {"min_sites": 2, "rounds": 9, "grace_seconds": 0, "stop": {"patience": 1}}
+    job = small_job("fedavg", chain="shared", federation=federation)
+    for asked in (["train", "train", "train", "validate"], ["validate"]):
+        with ControllerAtWork(tmp_path, job, SITES[:2]).running() as at_work:
+            for round_number, expected in enumerate(asked):
+                for site in SITES[:2]:
+                    task = at_work.receive(site)
+                    assert task[0] == expected
+                    reply = replace(full_reply(), round=round_number, prototypes=None, payload={})
+                    answer = encode_reply(reply) if expected == "train" else encode_validation(reply.scores)
+                    at_work.answer(site, task, answer)
+            at_work.thread.join(30)
+            assert not at_work.panics.reasons
+            assert at_work.controller._state.round == 3
