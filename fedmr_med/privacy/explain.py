@@ -20,8 +20,8 @@ def explain(policy: SitePolicy) -> list[str]:
     """Say in plain sentences what leaves the hospital under a policy."""
     shared = policy.share_prototypes
     exact = "the number of training images"
-    if policy.round_samples > 1:
-        exact += f", rounded to {policy.round_samples} and without classes too small to leave"
+    if rounded := policy.rounding.sentence():
+        exact += f", {rounded}"
     lines = [f"Leaves in every round: the trained model and {exact}."]
     if shared is False or shared == ():
         lines.append(
@@ -31,8 +31,8 @@ def explain(policy: SitePolicy) -> list[str]:
     else:
         which = "every class" if shared is True else f"the classes {', '.join(shared)}"
         lines.append(
-            f"Prototypes: the sum of features and the number of images of {which}, where there are at least "
-            f"{policy.min_class_count} training images; for a closed-form head also how the features of these classes "
+            f"Prototypes: the sum of features and the number of images of {which}, "
+            f"{policy.suppression(()).sentence()}; for a closed-form head also how the features of these classes "
             "vary together (one matrix for all of them)."
         )
     level = "scalar" if policy.share_metrics == "per_class" and shared in (False, ()) else policy.share_metrics

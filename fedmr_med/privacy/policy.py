@@ -1,15 +1,18 @@
 """The site policy: which prototypes and metrics a hospital lets out.
 
-Defaults share nothing. The executor asks the policy before it computes anything that could leave.
+Defaults share nothing. The executor asks the policy before it computes anything that could leave. What a setting does
+to what leaves is in :mod:`fedmr_med.privacy.mechanisms`; :data:`STRICTER` is the one list of what a job may tighten.
 """
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, field_validator
 
 from fedmr_med.privacy.floors import TrainingFloors
+from fedmr_med.privacy.mechanisms import Rounding, Suppression
 from fedmr_med.schema import Strict
 
 _LEAST_ROUNDING = 10
@@ -66,22 +69,25 @@ class SitePolicy(Sharing):
         at least to one. Classes that are shared but too small do not count. So for every class that is withheld with 1
         to 10 images there are data without any image of it that give the same number, whatever else is known.
         """
-        base = self.round_samples
-        if base == 1:
+        if self.round_samples == 1:
             return int(counts.sum())
-        chosen = self.chosen_classes(class_names)
+        chosen, rounding = self.chosen_classes(class_names), self.rounding
         shared = int(counts[self.shareable_classes(counts, class_names)].sum())
-        opted_out = 0 if chosen.all() else max(base, base * round(int(counts[~chosen].sum()) / base))
-        return max(base, self.rounded_up(shared) + opted_out)
+        opted_out = 0 if chosen.all() else rounding.nearest(int(counts[~chosen].sum()))
+        return max(rounding.base, rounding.up(shared) + opted_out)
 
-    def rounded_up(self, number: int) -> int:
-        """Return a number rounded up to a multiple of ``round_samples``."""
-        return -(-number // self.round_samples) * self.round_samples
+    @property
+    def rounding(self) -> Rounding:
+        """What is done to numbers of images that leave."""
+        return Rounding(self.round_samples)
+
+    def suppression(self, class_names: tuple[str, ...]) -> Suppression:
+        """Return what keeps opted-out and small classes in."""
+        return Suppression(self.min_class_count, self.chosen_classes(class_names))
 
     def shareable_classes(self, counts: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
         """Return a mask (C,) of the classes whose prototype may leave, given the local counts (C,)."""
-        mask: npt.NDArray[np.bool_] = self.chosen_classes(class_names) & (counts >= self.min_class_count)
-        return mask
+        return self.suppression(class_names).passes(counts)
 
     def chosen_classes(self, class_names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
         """Return a mask (C,) of the classes that are not opted out, however few images there are."""
@@ -91,17 +97,8 @@ class SitePolicy(Sharing):
 
     def restricted_by(self, other: Sharing) -> "SitePolicy":
         """Return the stricter of the two, setting by setting; what is not about sharing stays this policy's choice."""
-        levels, approvals = ("none", "scalar", "per_class"), ("always", "new_settings", "each")
-        return SitePolicy(
-            share_prototypes=_fewer_classes(self.share_prototypes, other.share_prototypes),
-            min_class_count=max(self.min_class_count, other.min_class_count),
-            share_metrics=min(self.share_metrics, other.share_metrics, key=levels.index),
-            allow_submit_model=self.allow_submit_model and other.allow_submit_model,
-            approve=max(self.approve, other.approve, key=approvals.index),
-            approval_minutes=self.approval_minutes,
-            round_samples=self.round_samples,
-            training=self.training,
-        )
+        changes = {name: pick(getattr(self, name), getattr(other, name)) for name, pick in STRICTER.items()}
+        return self.model_copy(update=changes)
 
 
 def _fewer_classes(a: bool | tuple[str, ...], b: bool | tuple[str, ...]) -> bool | tuple[str, ...]:
@@ -110,3 +107,20 @@ def _fewer_classes(a: bool | tuple[str, ...], b: bool | tuple[str, ...]) -> bool
     if isinstance(b, bool):
         return a if b else False
     return tuple(name for name in a if name in b)
+
+
+def _lower(*levels: str) -> Callable[[str, str], str]:
+    """Return what picks the one of two words that comes first in ``levels``."""
+    return lambda a, b: min(a, b, key=levels.index)
+
+
+STRICTER: dict[str, Callable[[Any, Any], Any]] = {
+    "share_prototypes": _fewer_classes,
+    "min_class_count": max,
+    "share_metrics": _lower("none", "scalar", "per_class"),
+    "allow_submit_model": lambda a, b: a and b,
+    "approve": _lower("each", "new_settings", "always"),
+    # How long a site's own people may take is for the site to say.
+    "approval_minutes": lambda own, _: own,
+}
+"""Which of two values is the stricter, for every setting of :class:`Sharing`: the site's first, the job's second."""

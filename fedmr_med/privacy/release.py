@@ -7,9 +7,7 @@ between the executor and the network.
 from dataclasses import replace
 
 import numpy as np
-import torch
 
-from fedmr_med.errors import PolicyError
 from fedmr_med.metrics import Scores
 from fedmr_med.metrics import scores as score
 from fedmr_med.privacy.policy import SitePolicy
@@ -23,7 +21,7 @@ _DIGITS = 3
 
 def permitted(reply: SiteReply, policy: SitePolicy, class_names: tuple[str, ...]) -> SiteReply:
     """Return the reply without what the policy does not allow."""
-    samples = policy.rounded_up(max(1, reply.samples))
+    samples = policy.rounding.up(max(1, reply.samples))
     scores = permitted_scores(reply.scores, policy, class_names)
     return replace(
         reply,
@@ -81,17 +79,13 @@ def permitted_statistics(reply: HeadReply, policy: SitePolicy, class_names: tupl
             apart by class, so nothing of them leaves then.
     """
     for part in (reply.kept, reply.held_out):
-        if part is None:
-            continue
-        counts = part.sums.counts.numpy()
-        if bool(((counts > 0) & ~policy.shareable_classes(counts, class_names)).any()):
-            raise PolicyError("the statistics hold a class that the policy does not share, or too few images of one.")
+        if part is not None:
+            policy.suppression(class_names).check(part.sums)
     return reply
 
 
 def _permitted_sums(sums: ClassSums | None, policy: SitePolicy, class_names: tuple[str, ...]) -> ClassSums | None:
     if sums is None:
         return None
-    counts = sums.counts.numpy()
-    shared = policy.shareable_classes(counts, class_names) & (counts > 0)
-    return sums.only(torch.from_numpy(np.asarray(shared))) if shared.any() else None
+    left = policy.suppression(class_names).sums(sums)
+    return left if bool((left.counts > 0).any()) else None

@@ -1,0 +1,69 @@
+"""Each defence does what its docstring says, to everything that leaves."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fedmr_med.errors import PolicyError
+from fedmr_med.privacy.mechanisms import Clip, Gaussian, Rounding, Suppression
+from fedmr_med.privacy.policy import STRICTER, Sharing, SitePolicy
+from fedmr_med.prototypes import ClassSums
+
+CHOSEN = np.array([True, True, False])
+
+
+def sums(counts: list[int]) -> ClassSums:
+    return ClassSums(torch.ones(3, 2, dtype=torch.float64), torch.tensor(counts))
+
+
+def test_suppression_leaves_nothing_of_a_class_that_is_small_or_opted_out() -> None:
+    rule = Suppression(11, CHOSEN)
+    left = rule.sums(sums([11, 10, 50]))
+    assert left.counts.tolist() == [11, 0, 0]
+    assert left.sums.sum(1).tolist() == [2, 0, 0]
+    table = np.array([[11, 0], [10, 0], [20, 30]])
+    assert rule.rows(table).tolist() == [[11, 0], [0, 0], [0, 0]]
+    assert rule.rows(np.full((3, 2, 4), 5))[:, 0, 0].tolist() == [5, 5, 0]
+
+
+def test_a_scatter_matrix_leaves_whole_or_not_at_all() -> None:
+    Suppression(11, CHOSEN).check(sums([11, 0, 0]))
+    with pytest.raises(PolicyError, match="too few images"):
+        Suppression(11, CHOSEN).check(sums([11, 10, 0]))
+
+
+def test_rounding_never_says_less_than_one_multiple() -> None:
+    assert [Rounding(10).up(n) for n in (0, 1, 10, 11)] == [0, 10, 10, 20]
+    assert [Rounding(10).nearest(n) for n in (0, 4, 26)] == [10, 10, 30]
+    assert not Rounding(1).sentence()
+
+
+def test_a_clipped_image_moves_the_sums_by_no_more_than_the_sensitivity() -> None:
+    features = torch.randn(50, 8, dtype=torch.float64) * 10
+    clip = Clip(2.0)
+    clipped = clip.features(features)
+    assert float(clipped.norm(dim=1).max()) <= clip.sensitivity + 1e-12
+    assert torch.equal(clip.features(clipped / 100), clipped / 100)
+    outer = clipped[0][:, None] @ clipped[0][None]
+    assert float(outer.norm()) <= clip.scatter_sensitivity + 1e-12
+    assert clip.features(torch.full((1, 8), math.nan)).tolist() == [[0.0] * 8]
+
+
+def test_noise_of_several_parties_adds_up_to_the_scale_of_one() -> None:
+    gaussian = Gaussian(multiplier=2.0, norm=3.0)
+    generator = np.random.default_rng(0)
+    total = sum(gaussian.noise((200_000,), gaussian.sums_scale, generator, parts=4) for _ in range(4))
+    assert np.std(total) == pytest.approx(2.0 * 3.0 * math.sqrt(1 + 1 / 16), rel=0.01)
+    assert gaussian.counts_scale == pytest.approx(gaussian.sums_scale / (0.25 * 3.0))
+
+
+def test_one_list_says_what_a_job_may_tighten() -> None:
+    assert STRICTER.keys() == Sharing.model_fields.keys()
+    assert SitePolicy().restricted_by(Sharing()).round_samples == SitePolicy().round_samples
+
+
+def test_what_bounds_nothing_has_no_sensitivity() -> None:
+    assert math.isinf(Rounding(10).sensitivity)
+    assert math.isinf(Suppression(11, CHOSEN).sensitivity)
