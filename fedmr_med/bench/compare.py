@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedmr_med.bench import search
 from fedmr_med.bench.outputs import REPORT, RESULTS, screen_differences, screen_table, write_outputs
 from fedmr_med.bench.request import BenchRequest
 from fedmr_med.bench.runs import Run, check
@@ -11,6 +12,8 @@ from fedmr_med.comparison.local import Local
 from fedmr_med.process import available_cores
 from fedmr_med.report.console import wide_console
 from fedmr_med.results import RunResult
+
+SEARCH = "search"
 
 
 def compare(
@@ -43,6 +46,29 @@ def compare(
             console.print(against_first)
         console.print(f"results: {out / RESULTS}\nreport:  {out / REPORT}", highlight=False)
     return results
+
+
+def tuned(
+    request: BenchRequest, out: Path, *, seed: int, rounds: int | None = None, workers: int | None = None
+) -> BenchRequest:
+    """Choose a coefficient for each method of a comparison on held-out training data, and return it with them.
+
+    Args:
+        request: the comparison.
+        out: its folder; the search leaves its results in ``search`` below it, and resumes there.
+        seed, rounds: of the runs of the search; see :func:`fedmr_med.bench.search.candidates`.
+        workers: as for :func:`compare`.
+
+    Raises:
+        ConfigError, DataError, ResultsError, FedMRError: as for :func:`compare`.
+    """
+    tried = search.candidates(request, seed, rounds)
+    if not tried:
+        return request
+    results = complete([run for option in tried for run in option.runs()], out / SEARCH, workers)
+    held_out = request.model_copy(update={"held_out": search.HELD_OUT})
+    write_outputs(out / SEARCH, results, title(held_out))
+    return request.model_copy(update={"chosen": search.best(tried, results)})
 
 
 def complete(runs: Sequence[Run], out: Path, workers: int | None = None) -> list[RunResult]:

@@ -1,5 +1,6 @@
 """What ``fedmr-med bench`` is asked for, and the runs that come of it."""
 
+from collections.abc import ItemsView
 from pathlib import Path
 
 from pydantic import Field, JsonValue
@@ -30,6 +31,7 @@ class BenchRequest(Strict):
         fraction: share of the training data that is used.
         share: share of the clients that share their prototypes.
         settings: other settings by key, see :func:`fedmr_med.jobs.changes.change`.
+        chosen: settings of single methods on top of them, see :mod:`fedmr_med.bench.search`.
         absent: hospitals that do not take part, of a dataset whose hospitals hold their own data.
         without_leaked: leave out test images of ISIC2019 whose lesion is in a train fold too.
         held_out: share of each client's training data that is scored on in place of the test set; 0 trains on all.
@@ -48,6 +50,7 @@ class BenchRequest(Strict):
     fraction: float = Field(1.0, gt=0, le=1)
     share: float = Field(1.0, ge=0, le=1)
     settings: dict[str, JsonValue] = {}
+    chosen: dict[str, dict[str, JsonValue]] = {}
     absent: tuple[str, ...] = ()
     without_leaked: bool = False
     held_out: float = Field(0.0, ge=0, le=0.5)
@@ -104,12 +107,14 @@ class BenchRequest(Strict):
             clients=None if held else clients,
             model=self.model,
             seed=seed,
-            changes=changes | self.settings,
+            changes=changes | self.settings | self.chosen.get(method, {}),
             demo=self.data == DEMO,
         )
         variant = methods.build(job.method).variant
+        remarks = [variant, *(f"{key.removeprefix(f'{method}.')} {value}" for key, value in self._chosen(method))]
+        remark = ", ".join(filter(None, remarks))
         return Run(
-            f"{method} ({variant})" if variant else method,
+            f"{method} ({remark})" if remark else method,
             job,
             clients,
             root=self.data,
@@ -119,6 +124,9 @@ class BenchRequest(Strict):
             without_leaked=self.without_leaked,
             held_out=self.held_out,
         )
+
+    def _chosen(self, method: str) -> ItemsView[str, JsonValue]:
+        return self.chosen.get(method, {}).items()
 
     def _check_settings(self) -> None:
         """Refuse an option that none of the methods has, and the seed, which has an option of its own."""

@@ -45,6 +45,14 @@ def bench(
         float,
         typer.Option(help="Fraction of each client's training data to hold out and score on, not on the test set."),
     ] = 0.0,
+    tune: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SEED",
+            help="First choose each method's coefficient, of four, on held-out training data with this seed.",
+        ),
+    ] = None,
+    tune_rounds: Annotated[int | None, typer.Option(help="Rounds of that search; default: as the comparison.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, comma-separated.")] = "0",
     workers: Annotated[int | None, typer.Option(help="Runs in parallel; default: the number of cores.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
@@ -76,7 +84,13 @@ def bench(
         "held_out": validate,
     }
     request = validated(BenchRequest, content, "bench")
+    if tune is not None and validate:
+        raise ConfigError("--tune: it has held-out data of its own; drop --validate.")
+    if tune_rounds is not None and tune is None:
+        raise ConfigError("--tune-rounds: give --tune SEED as well.")
     try:
+        if tune is not None:
+            request = compare.tuned(request, out, seed=tune, rounds=tune_rounds, workers=workers)
         results = compare.compare(request.runs(), out, title=compare.title(request), workers=workers, quiet=as_json)
     except KeyboardInterrupt:
         typer.echo("\nStopped. The same command resumes from here.", err=True)
