@@ -1,5 +1,6 @@
 """``fedmr-med data``."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,7 @@ SplitFile = Annotated[Path | None, typer.Option(help="FLamby's train_test_split;
 Flamby = Annotated[Path | None, typer.Option(help="A FLamby checkout, which holds train_test_split.")]
 
 _LISTED = 10
+_MARKS = {"pass": "ok  ", "note": "note", "fix": "FIX "}
 
 
 @app.command()
@@ -82,23 +84,78 @@ def split_sites(
 
 
 @app.command()
+def check(
+    folder: Annotated[Path, typer.Argument(help="A hospital's folder, a folder of hospitals, or a manifest.")],
+    classes: Annotated[str, typer.Option(help="Classes of the job, comma-separated; default: the table's own.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Read every row and open every image of a hospital's folder; exit code 1 if anything has to be fixed."""
+    from fedmr_med.data.check import check_folder
+
+    names = [name.strip() for name in classes.split(",") if name.strip()]
+    findings = []
+    for finding in check_folder(folder, names):
+        findings.append(finding)
+        typer.echo(f"{_MARKS[finding.outcome]} {finding.site}: {finding.message}", err=as_json)
+    failed = any(finding.outcome == "fix" for finding in findings)
+    if as_json:
+        typer.echo(json.dumps({"ok": not failed, "findings": [dataclasses.asdict(finding) for finding in findings]}))
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def manifest(
+    folder: Annotated[Path, typer.Argument(help="Folder of images, one folder per class: FOLDER/.../CLASS/IMAGE.")],
+    table: Annotated[
+        Path | None, typer.Option(help="A table with the columns image and label, instead of one folder per class.")
+    ] = None,
+    split: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the images, or of the groups, to test on.")
+    ] = 0.2,
+    group_by: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of the table, or level of folders (patient: the folder above the class), to keep whole."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace a manifest that is there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write manifest.csv, and a site.yaml that shares nothing, for a folder of images."""
+    from fedmr_med.data.make_manifest import make_manifest
+
+    made = make_manifest(folder, table=table, split=split, group_by=group_by, seed=seed, replace=force)
+    if as_json:
+        typer.echo(json.dumps(made.as_values()))
+        return
+    typer.echo(f"{made.path}: {made.train} train and {made.test} test images of {', '.join(made.classes)}")
+    typer.echo(made.how)
+    if made.site_file:
+        typer.echo(f"{made.site_file}: shares nothing yet; see `policy` in it")
+    typer.echo(f"Next: fedmr-med data check {folder}")
+
+
+@app.command()
 def describe(
     place: Annotated[str, typer.Argument(help="'demo', a folder of Fed-ISIC2019, or a folder of sites.")],
     png: Annotated[Path | None, typer.Option(help="Also draw the table into this file.")] = None,
     classes: Annotated[str | None, typer.Option(help="Classes, comma-separated; default: ISIC2019's.")] = None,
     split_file: SplitFile = None,
     flamby: Flamby = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Count the rows of the tables alone; open no image.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show how many images of which class each site holds."""
+    """Show how many images of which class each site holds, which cannot be read, and which are there twice."""
     from rich.console import Console
 
     from fedmr_med.data.describe import describe as count
     from fedmr_med.data.flamby_isic import CLASS_NAMES
-    from fedmr_med.report.class_counts import draw_sites, site_tables
+    from fedmr_med.report.class_counts import draw_sites, site_tables, unreadable_lines
 
     names = tuple(name.strip() for name in classes.split(",")) if classes else CLASS_NAMES
-    description = count(place, class_names=names, split_file=split_file, flamby=flamby)
+    description = count(place, class_names=names, split_file=split_file, flamby=flamby, quick=quick)
     if png:
         draw_sites(description, png)
         typer.echo(f"Drawn to {png}.", err=True)
@@ -106,3 +163,5 @@ def describe(
         typer.echo(json.dumps(description.as_json()))
     else:
         Console().print(site_tables(description))
+        for line in unreadable_lines(description):
+            typer.echo(line)

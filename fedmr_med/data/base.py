@@ -79,6 +79,7 @@ class SiteData:
         class_names: one name per class of the task, in the order of the labels.
         is_demo: whether the pictures are generated; every log and report has to say so.
         skipped: what was left out because it could not be read, one line each.
+        warnings: what makes its results doubtful, such as a picture in both folds, one sentence each.
     """
 
     train: Fold
@@ -86,6 +87,7 @@ class SiteData:
     class_names: tuple[str, ...]
     is_demo: bool = False
     skipped: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def num_classes(self) -> int:

@@ -30,7 +30,7 @@ from fedmr_med.process import available_cores
 CACHE_VARIABLE = "FEDMR_MED_CACHE"
 DEFAULT_LIMIT = 20 * 10**9  # bytes
 
-_VERSION = 1  # to be raised when decoding changes
+_VERSION = 2  # to be raised when decoding changes
 _PIXELS, _INDEX = "pixels", "index.json"
 _AT_ONCE = 256  # images decoded before they are written: bounds the memory in use
 
@@ -42,6 +42,7 @@ class DecodedImages:
 
     Attributes:
         errors: for each image None, or why it could not be decoded.
+        digests: for each image a hash of its pixels, "" where there are none.
     """
 
     def __init__(self, entry: Path) -> None:
@@ -53,6 +54,7 @@ class DecodedImages:
         self._entry = entry
         index = _read_index(entry / _INDEX)
         self.errors: list[str | None] = index["errors"]
+        self.digests: list[str] = index["digests"]
         self._shapes: list[tuple[int, int]] = [(height, width) for height, width in index["shapes"]]
         ends = np.cumsum([3 * height * width for height, width in self._shapes], dtype=np.int64)
         self._ends: list[int] = ends.tolist()
@@ -154,10 +156,10 @@ def _build(entry: Path, paths: Sequence[Path], edge: int) -> None:
     building = Path(tempfile.mkdtemp(dir=entry.parent, prefix=f".{entry.name}."))
     try:
         with (building / _PIXELS).open("wb") as stream:
-            shapes, errors = _decode_all(paths, edge, stream)
+            index = _decode_all(paths, edge, stream)
             stream.flush()
             os.fsync(stream.fileno())
-        _write_index(building / _INDEX, {"shapes": shapes, "errors": errors})
+        _write_index(building / _INDEX, index)
         if entry.exists():
             # Processes that have the damaged entry open keep their files.
             shutil.rmtree(entry)
@@ -167,8 +169,8 @@ def _build(entry: Path, paths: Sequence[Path], edge: int) -> None:
         raise
 
 
-def _decode_all(paths: Sequence[Path], edge: int, stream: BinaryIO) -> tuple[list[tuple[int, int]], list[str | None]]:
-    """Decode images in parallel threads and write their pixels in order; return shapes and reasons of failure."""
+def _decode_all(paths: Sequence[Path], edge: int, stream: BinaryIO) -> dict[str, list[Any]]:
+    """Decode images in parallel threads and write their pixels in order; return shapes, hashes, reasons of failure."""
 
     def attempt(path: Path) -> npt.NDArray[np.uint8] | str:
         try:
@@ -178,17 +180,21 @@ def _decode_all(paths: Sequence[Path], edge: int, stream: BinaryIO) -> tuple[lis
 
     shapes: list[tuple[int, int]] = []
     errors: list[str | None] = []
+    digests: list[str] = []
     with ThreadPoolExecutor(available_cores()) as pool:
         for start in range(0, len(paths), _AT_ONCE):
             for outcome in pool.map(attempt, paths[start : start + _AT_ONCE]):
                 if isinstance(outcome, str):
                     shapes.append((0, 0))
                     errors.append(outcome)
+                    digests.append("")
                 else:
+                    pixels = outcome.tobytes()
                     shapes.append((outcome.shape[0], outcome.shape[1]))
                     errors.append(None)
-                    stream.write(outcome.tobytes())
-    return shapes, errors
+                    digests.append(hashlib.blake2b(pixels, digest_size=8).hexdigest())
+                    stream.write(pixels)
+    return {"shapes": shapes, "errors": errors, "digests": digests}
 
 
 def _write_index(path: Path, index: dict[str, Any]) -> None:

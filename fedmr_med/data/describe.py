@@ -1,14 +1,16 @@
 """Which site holds how many images of which class."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedmr_med.data.check import IMAGE_SIZE
 from fedmr_med.data.demo import DEMO, class_counts_of
+from fedmr_med.data.duplicates import in_sentences
 from fedmr_med.data.flamby_isic import (
     CLASS_NAMES,
     HOSPITALS,
@@ -20,7 +22,7 @@ from fedmr_med.data.flamby_isic import (
     read_lesions,
     read_split,
 )
-from fedmr_med.data.folds import FoldName, Row, shared_groups
+from fedmr_med.data.folds import FoldName, Row, open_rows, shared_groups
 from fedmr_med.data.labels import labels_of
 from fedmr_med.data.manifest import read_manifest
 from fedmr_med.errors import DataError
@@ -38,6 +40,8 @@ class SiteSummary:
         train, test: images of each class, (C,).
         leaked: test images of a patient or lesion that is in the train fold as well; None if that is not known.
         is_demo: whether the pictures are generated.
+        unreadable: images that cannot be read, one line each; None if nobody opened them.
+        warnings: pictures that are there more than once, one sentence for each thing that is wrong with it.
     """
 
     name: str
@@ -45,6 +49,8 @@ class SiteSummary:
     test: Counts
     leaked: int | None = None
     is_demo: bool = False
+    unreadable: tuple[str, ...] | None = None
+    warnings: tuple[str, ...] = ()
 
     def counts(self, fold: FoldName) -> Counts:
         """Return the images of each class in one fold, (C,)."""
@@ -74,6 +80,8 @@ class Description:
                     "test": site.test.tolist(),
                     "leaked": site.leaked,
                     "demo": site.is_demo,
+                    "unreadable": None if site.unreadable is None else list(site.unreadable),
+                    "warnings": list(site.warnings),
                 }
                 for site in self.sites
             ],
@@ -86,13 +94,15 @@ def describe(
     class_names: Sequence[str] = CLASS_NAMES,
     split_file: Path | None = None,
     flamby: Path | None = None,
+    quick: bool = True,
 ) -> Description:
-    """Count the images of each class at each site, without opening them.
+    """Count the images of each class at each site.
 
     Args:
         place: ``demo``, a folder of Fed-ISIC2019, or a folder with one ``<site>/site.yaml`` per hospital.
         class_names: the classes of the manifests.
         split_file, flamby: where FLamby's table is, if not in the folder.
+        quick: count rows alone, without opening an image.
 
     Raises:
         DataError: there is nothing to describe, or a table is not valid.
@@ -103,14 +113,16 @@ def describe(
     site_files = sorted(folder.glob(f"*/{SITE_FILE}"))
     if site_files:
         names = tuple(class_names)
-        return Description(names, tuple(_site(path, names) for path in site_files))
+        return Description(names, tuple(_site(path, names, quick) for path in site_files))
     if split_file or flamby or (folder / PREPARED_FOLDER).is_dir() or (folder / SPLIT_FILE).is_file():
         centers = _centers(folder, split_file, flamby)
-        return Description(CLASS_NAMES, tuple(map(_summary, HOSPITALS, centers, [len(CLASS_NAMES)] * len(centers))))
+        images = None if quick else folder / PREPARED_FOLDER
+        sites = (_summary(name, rows, len(CLASS_NAMES), images) for name, rows in zip(HOSPITALS, centers, strict=True))
+        return Description(CLASS_NAMES, tuple(sites))
     raise DataError(f"{folder} holds neither Fed-ISIC2019 ({PREPARED_FOLDER}) nor sites (<site>/{SITE_FILE}).")
 
 
-def _site(path: Path, class_names: tuple[str, ...]) -> SiteSummary:
+def _site(path: Path, class_names: tuple[str, ...], quick: bool) -> SiteSummary:
     """Count what the source in a site file holds."""
     name = path.parent.name
     config = load_site(path)
@@ -119,10 +131,11 @@ def _site(path: Path, class_names: tuple[str, ...]) -> SiteSummary:
         return _demo(name, source.center)
     if isinstance(source, ManifestSource):
         rows = read_manifest(source.root / source.manifest, labels_of(config, class_names))
-        return _summary(name, rows, len(class_names))
+        return _summary(name, rows, len(class_names), None if quick else source.root, config.cache)
     if isinstance(source, FlambyIsicSource):
-        centers = _centers(find_root(source.root), source.split_file, source.flamby)
-        return _summary(name, centers[source.center], len(CLASS_NAMES))
+        root = find_root(source.root)
+        rows = _centers(root, source.split_file, source.flamby)[source.center]
+        return _summary(name, rows, len(CLASS_NAMES), None if quick else root / PREPARED_FOLDER, config.cache)
     raise DataError(f"{path}: data.source {source.source} has no table of its own; its split is drawn by the job.")
 
 
@@ -133,15 +146,21 @@ def _centers(root: Path, split_file: Path | None, flamby: Path | None) -> list[l
     return read_split(split, read_lesions(lesions) if lesions.is_file() else None)
 
 
-def _summary(name: str, rows: Sequence[Row], num_classes: int) -> SiteSummary:
-    """Count rows by fold and class."""
+def _summary(
+    name: str, rows: Sequence[Row], num_classes: int, images: Path | None = None, cache: Path | None = None
+) -> SiteSummary:
+    """Count rows by fold and class, and open the images where a folder of them is named and there."""
     train, test = (
         np.bincount([row.label for row in rows if row.fold == fold], minlength=num_classes).astype(np.int64)
         for fold in ("train", "test")
     )
     shared = shared_groups(rows)
     leaked = sum(row.group in shared for row in rows if row.fold == "test")
-    return SiteSummary(name, train, test, leaked=leaked if any(row.group for row in rows) else None)
+    summary = SiteSummary(name, train, test, leaked=leaked if any(row.group for row in rows) else None)
+    if images is None or not images.is_dir():
+        return summary
+    opened = open_rows(images, rows, image_size=IMAGE_SIZE, cache=cache)
+    return replace(summary, unreadable=opened.skipped, warnings=in_sentences(opened.duplicates))
 
 
 def _demo(name: str, center: int) -> SiteSummary:

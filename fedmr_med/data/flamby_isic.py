@@ -137,7 +137,10 @@ def read_split(path: Path, groups: Mapping[str, str] | None = None) -> list[list
         image = record["image"]
         label = _number(record["target"], len(CLASS_NAMES), "target", where)
         center = _number(record["center"], len(HOSPITALS), "center", where)
-        fold = as_fold(record["fold"], where)
+        try:
+            fold = as_fold(record["fold"])
+        except ValueError as e:
+            raise DataError(f"{where}: {e}.") from e
         centers[center].append(Row(f"{image}.jpg", label, fold, (groups or {}).get(image, "")))
     return centers
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import SiteData
 from fedmr_med.data.cache import DecodedImages, open_images
+from fedmr_med.data.duplicates import Duplicate, find_duplicates, in_sentences
 from fedmr_med.data.transforms import edge_for
 from fedmr_med.errors import DataError
 from fedmr_med.sites import SiteConfig
@@ -37,13 +38,13 @@ class Row:
     group: str = ""
 
 
-def as_fold(text: str, where: str) -> FoldName:
-    """Return the name of a fold as it stands in a table; raise DataError naming ``where`` if it is neither."""
-    if text == "train":
+def as_fold(text: str) -> FoldName:
+    """Return the name of a fold as it stands in a table, in any case; raise ValueError if it is neither."""
+    if text.lower() == "train":
         return "train"
-    if text == "test":
+    if text.lower() == "test":
         return "test"
-    raise DataError(f"{where}: fold is {text!r}, not train or test.")
+    raise ValueError(f"fold is {text!r}, not train or test")
 
 
 def shared_groups(rows: Sequence[Row]) -> set[str]:
@@ -73,6 +74,33 @@ class ImageFold:
         return self.images[int(self.positions[index])]
 
 
+@dataclass(frozen=True)
+class Opened:
+    """All images of a table, opened.
+
+    Attributes:
+        images: decoded.
+        skipped: the images that cannot be read, and why, one line each.
+        duplicates: the pictures that are listed more than once.
+    """
+
+    images: DecodedImages
+    skipped: tuple[str, ...]
+    duplicates: tuple[Duplicate, ...]
+
+
+def open_rows(root: Path, rows: Sequence[Row], *, image_size: int, cache: Path | None) -> Opened:
+    """Decode the images of ``rows``, or take them from the cache.
+
+    Raises:
+        DataError: the cache cannot be written.
+    """
+    images = open_images(root, [row.image for row in rows], edge=edge_for(image_size), folder=cache)
+    errors = zip(rows, images.errors, strict=True)
+    skipped = tuple(f"{root / row.image}: {error}" for row, error in errors if error is not None)
+    return Opened(images, skipped, tuple(find_duplicates(rows, images.digests)))
+
+
 def site_data(root: Path, rows: Sequence[Row], task: TaskConfig, site: SiteConfig) -> SiteData:
     """Decode the images of ``rows`` and return the two folds, in the order of the rows.
 
@@ -81,21 +109,32 @@ def site_data(root: Path, rows: Sequence[Row], task: TaskConfig, site: SiteConfi
     Raises:
         DataError: too many images cannot be read, or none of the train fold is left.
     """
-    images = open_images(root, [row.image for row in rows], edge=edge_for(task.image_size), folder=site.cache)
-    skipped = tuple(
-        f"{root / row.image}: {error}" for row, error in zip(rows, images.errors, strict=True) if error is not None
-    )
-    if len(skipped) > site.max_bad_fraction * len(rows):
-        listed = "; ".join(skipped[:_LISTED])
-        more = f"; and {len(skipped) - _LISTED} more" if len(skipped) > _LISTED else ""
-        raise DataError(
-            f"{len(skipped)} of {len(rows)} images cannot be read, more than max_bad_fraction: "
-            f"{site.max_bad_fraction:g} in site.yaml allows: {listed}{more}."
-        )
-    train, test = (_fold(images, rows, fold) for fold in ("train", "test"))
+    opened = open_rows(root, rows, image_size=task.image_size, cache=site.cache)
+    skipped = opened.skipped
+    if problem := too_many_bad(skipped, len(rows), site):
+        raise DataError(f"{problem}.")
+    train, test = (_fold(opened.images, rows, fold) for fold in ("train", "test"))
     if not len(train):
         raise DataError(f"{root} has no readable image in the train fold.")
-    return SiteData(train=train, test=test, class_names=task.class_names, skipped=skipped)
+    return SiteData(
+        train=train,
+        test=test,
+        class_names=task.class_names,
+        skipped=skipped,
+        warnings=in_sentences(opened.duplicates),
+    )
+
+
+def too_many_bad(skipped: Sequence[str], total: int, site: SiteConfig) -> str | None:
+    """Return what to say if more images cannot be read than the site allows."""
+    if len(skipped) <= site.max_bad_fraction * total:
+        return None
+    listed = "; ".join(skipped[:_LISTED])
+    more = f"; and {len(skipped) - _LISTED} more" if len(skipped) > _LISTED else ""
+    return (
+        f"{len(skipped)} of {total} images cannot be read, more than max_bad_fraction: "
+        f"{site.max_bad_fraction:g} in site.yaml allows: {listed}{more}"
+    )
 
 
 def _fold(images: DecodedImages, rows: Sequence[Row], fold: str) -> ImageFold:

@@ -1,5 +1,6 @@
 """Reading one image file, whatever its format."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 MAX_ASPECT_RATIO = 10
+MIN_EDGE = 4
 _PAPER = (255, 255, 255)
 
 
@@ -35,6 +37,8 @@ def decode(path: Path, edge: int) -> npt.NDArray[np.uint8]:
     shorter, longer = sorted(image.size)
     if longer > MAX_ASPECT_RATIO * shorter:
         raise UnreadableImageError(f"{image.width} x {image.height} pixels are too long for a picture of a lesion")
+    if shorter < MIN_EDGE:
+        raise UnreadableImageError(f"{image.width} x {image.height} pixels are too few for a picture of a lesion")
     if shorter not in (edge - 1, edge):
         width, height = (max(edge, round(length * edge / shorter)) for length in image.size)
         image = image.resize((width, height), Image.Resampling.BILINEAR)
@@ -64,6 +68,10 @@ def read_rgb(path: Path, *, at_least: int | None = None) -> "Image.Image":
         raise
     except UnidentifiedImageError as e:
         raise UnreadableImageError("not an image") from e
+    except Image.DecompressionBombError as e:
+        pixels = re.search(r"\d+", str(e))
+        size = f"{int(pixels.group()) / 1e6:.0f} million pixels" if pixels else "its size"
+        raise UnreadableImageError(f"{size} are too many for a picture of a lesion; make it smaller") from e
     except OSError as e:
         raise UnreadableImageError(e.strerror or str(e)) from e
     except Exception as e:

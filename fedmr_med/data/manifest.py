@@ -1,14 +1,15 @@
 """A hospital's own data: a table of its images, their labels and folds."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from difflib import get_close_matches
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import SiteData
 from fedmr_med.data.folds import Row, as_fold, shared_groups, site_data
 from fedmr_med.data.labels import labels_of
-from fedmr_med.data.tables import read_table
+from fedmr_med.data.tables import open_table, problems_error
 from fedmr_med.errors import DataError
 from fedmr_med.sites import ManifestSource, SiteConfig
 
@@ -48,36 +49,89 @@ def read_folder(dataset: "Dataset", root: Path, task: TaskConfig) -> SiteData:
 def read_manifest(path: Path, labels: Mapping[str, int]) -> list[Row]:
     """Read a manifest: columns image, label, fold (train, test), optionally group.
 
+    Labels and folds may be written in upper or lower case, and paths with backslashes.
+
     Args:
         path: the table.
         labels: the number of the class that each label stands for.
 
     Raises:
         DataError: it cannot be read, a column is missing, a value is not valid or an image is listed twice; names
-            the file and the row.
+            the file and every such row.
     """
-    rows: list[Row] = []
-    seen: dict[str, str] = {}
-    for where, record in read_table(path, required=COLUMNS[:3]):
-        row = _row(where, record, labels)
-        if row.image in seen:
-            raise DataError(f"{where}: {row.image} is listed a second time (first: {seen[row.image]}).")
-        seen[row.image] = where
-        rows.append(row)
+    rows, problems = parse_manifest(path, labels)
+    if problems:
+        raise problems_error(path, problems)
     if not rows:
         raise DataError(f"{path} lists no images.")
-    return rows
+    return [row for _, row in rows]
 
 
-def _row(where: str, record: Mapping[str, str], labels: Mapping[str, int]) -> Row:
-    """Check one record of a manifest."""
-    image = PurePosixPath(record["image"])
-    if not record["image"] or image.is_absolute() or ".." in image.parts:
-        raise DataError(f"{where}: image {record['image']!r} is not a path inside the data folder.")
-    if record["label"] not in labels:
-        advice = "" if any(label.isdigit() for label in labels) else " A number needs `classes` in site.yaml."
-        raise DataError(f"{where}: label {record['label']!r} is not one of {', '.join(sorted(labels))}.{advice}")
-    return Row(str(image), labels[record["label"]], as_fold(record["fold"], where), record.get("group", ""))
+def parse_manifest(path: Path, labels: Mapping[str, int]) -> tuple[list[tuple[int, Row]], list[tuple[int, str]]]:
+    """Return the valid rows of a manifest and what is wrong with the others, each with the number of its row.
+
+    Raises:
+        DataError: it cannot be read, or a column is missing.
+    """
+    table = open_table(path, COLUMNS[:3])
+    rows: list[tuple[int, Row]] = []
+    problems = list(table.problems)
+    seen: dict[str, int] = {}
+    known = _Labels(labels)
+    for number, record in table.records:
+        try:
+            row = Row(
+                image_path(record["image"]),
+                known.find(record["label"]),
+                as_fold(record["fold"]),
+                record.get("group", ""),
+            )
+        except ValueError as e:
+            problems.append((number, str(e)))
+            continue
+        if row.image in seen:
+            problems.append((number, f"{row.image} is listed a second time (first: row {seen[row.image]})"))
+            continue
+        seen[row.image] = number
+        rows.append((number, row))
+    return rows, problems
+
+
+def image_path(text: str) -> str:
+    """Return the path of an image in a manifest with forward slashes.
+
+    Raises:
+        ValueError: it is not a path inside the data folder.
+    """
+    windows = PureWindowsPath(text)
+    if windows.drive:
+        raise ValueError(f"image {text!r} is a path on a Windows drive; give it relative to the data folder")
+    image = PurePosixPath(windows.as_posix())
+    if not text or image.is_absolute() or ".." in image.parts:
+        raise ValueError(f"image {text!r} is not a path inside the data folder")
+    return str(image)
+
+
+class _Labels:
+    """Finds the class of a label, also of one in another case."""
+
+    def __init__(self, labels: Mapping[str, int]) -> None:
+        self._labels = labels
+        self._folded: dict[str, set[int]] = {}
+        for label, number in labels.items():
+            self._folded.setdefault(label.casefold(), set()).add(number)
+
+    def find(self, text: str) -> int:
+        """Return the number of the class; raise ValueError naming the labels there are, and the nearest."""
+        found = {self._labels[text]} if text in self._labels else self._folded.get(text.casefold(), set())
+        if len(found) == 1:
+            return next(iter(found))
+        near = get_close_matches(text.casefold(), self._folded, n=1)
+        meant = next(label for label in self._labels if label.casefold() == near[0]) if near else ""
+        advice = f"; did you mean {meant}?" if meant else ""
+        if text.isdigit() and not any(label.isdigit() for label in self._labels):
+            advice = "; a number needs `classes` in site.yaml"
+        raise ValueError(f"label {text!r} is not one of {', '.join(sorted(self._labels))}{advice}")
 
 
 def _check_groups(path: Path, rows: Sequence[Row]) -> None:

@@ -1,29 +1,93 @@
-"""Reading CSV files that people wrote."""
+"""Reading tables that people and their spreadsheets wrote."""
 
 import csv
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedmr_med.errors import DataError
 
+_DELIMITERS = ",;\t|"
+_LISTED = 10
 
-def read_table(path: Path, required: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the records of a CSV file, each with the name of its file and row for error messages.
+
+@dataclass(frozen=True)
+class Table:
+    """A table as it stands in its file.
+
+    Attributes:
+        path: the file.
+        columns: its column names, in lower case.
+        records: number of the row in the file, and the value of each column.
+        problems: number of the row and what is wrong with it, for rows that are no records.
+    """
+
+    path: Path
+    columns: tuple[str, ...]
+    records: tuple[tuple[int, dict[str, str]], ...]
+    problems: tuple[tuple[int, str], ...]
+
+
+def open_table(path: Path, required: Sequence[str]) -> Table:
+    """Read a table of any of the usual kinds.
+
+    Values are separated by commas, semicolons, tabs or bars, whichever the first line has most of, and may have spaces
+    around them. The text is UTF-8, UTF-16, or else Windows-1252, which holds Latin-1's letters.
+
+    Raises:
+        DataError: the file cannot be read, or lacks a column.
+    """
+    try:
+        text = _decode(path.read_bytes())
+        first = text.split("\n", 1)[0]
+        delimiter = max(_DELIMITERS, key=first.count)
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+        columns = tuple(name.strip().lower() for name in next(reader, []))
+        missing = [name for name in required if name not in columns]
+        if missing:
+            raise DataError(f"{path} has no column {missing[0]!r} (its columns: {', '.join(columns) or 'none'}).")
+        records, problems = [], []
+        for values in reader:
+            if len(values) == len(columns):
+                record = dict(zip(columns, (value.strip() for value in values), strict=True))
+                records.append((reader.line_num, record))
+            elif any(value.strip() for value in values):
+                problems.append((reader.line_num, f"it does not have {len(columns)} values"))
+    except (OSError, UnicodeDecodeError, csv.Error) as e:
+        raise DataError(f"{path} cannot be read: {e}.") from e
+    return Table(path, columns, tuple(records), tuple(problems))
+
+
+def read_table(path: Path, required: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the records of a table, each with the name of its file and row for error messages.
 
     Raises:
         DataError: the file cannot be read, or lacks a column or a value.
     """
+    table = open_table(path, required)
+    if table.problems:
+        raise problems_error(path, table.problems)
+    for row, record in table.records:
+        yield f"{path}, row {row}", record
+
+
+def problems_error(path: Path, problems: Sequence[tuple[int, str]]) -> DataError:
+    """Return the error that names every row with a problem, the first ones with what is wrong."""
+    ordered = sorted(problems)
+    said = "; ".join(f"row {row}: {problem}" for row, problem in ordered[:_LISTED])
+    rest = ", ".join(str(row) for row, _ in ordered[_LISTED:])
+    return DataError(f"{path}, {said}" + (f"; and {len(ordered) - _LISTED} more, rows {rest}." if rest else "."))
+
+
+def _decode(content: bytes) -> str:
+    """Return the text of a file, whichever program wrote it."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return content.decode("utf-16")
+    if b"\0" in content[:200]:
+        # UTF-16 without its mark: the zero bytes of Latin letters are the second of each pair, or the first.
+        return content.decode("utf-16-le" if content[1:200:2].count(0) >= content[0:200:2].count(0) else "utf-16-be")
     try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream)
-            columns = reader.fieldnames or ()
-            missing = [name for name in required if name not in columns]
-            if missing:
-                raise DataError(f"{path} has no column {missing[0]!r} (its columns: {', '.join(columns) or 'none'}).")
-            for record in reader:
-                where = f"{path}, row {reader.line_num}"
-                if None in record or None in record.values():
-                    raise DataError(f"{where}: it does not have {len(columns)} values.")
-                yield where, {name: value.strip() for name, value in record.items()}
-    except (OSError, UnicodeDecodeError, csv.Error) as e:
-        raise DataError(f"{path} cannot be read: {e}.") from e
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("cp1252")

@@ -204,6 +204,7 @@ def _data(site: SiteConfig, job: JobConfig) -> list[Check]:
         checks.append(Check("bad images", "note", f"{len(loaded.skipped)} are left out: {first}"))
     else:
         checks.append(Check("bad images", "pass", "none"))
+    checks += [Check("same pictures", "note", warning) for warning in loaded.warnings]
     rare = policy_gaps(site, job, counts.tolist())
     if rare:
         checks.append(Check("rare classes", "note", f"prototypes of {', '.join(rare)} stay here: too few images"))

@@ -108,6 +108,8 @@ class FedMRExecutor(Executor):
         """Say once per process what this site works with."""
         if hospital.data.is_demo:
             self.log_warning(fl_ctx, DEMO_BANNER, fire_event=False)
+        for warning in hospital.data.warnings:
+            self.log_warning(fl_ctx, f"{hospital.name}: {warning}", fire_event=False)
         names = hospital.job.task.class_names
         shared, statistics = (
             " ".join(name for name, yes in zip(names, mask, strict=True) if yes) or "no class"

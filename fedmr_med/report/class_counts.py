@@ -24,6 +24,17 @@ def site_tables(description: Description) -> "Group":
     return Group(_table(description, "train"), _table(description, "test"))
 
 
+def unreadable_lines(description: Description) -> list[str]:
+    """Return what was found wrong with the images, one line each."""
+    lines = []
+    for site in description.sites:
+        if site.unreadable:
+            count = len(site.unreadable)
+            lines.append(f"{site.name}: {count} images cannot be read, such as {site.unreadable[0]}")
+        lines += [f"{site.name}: {warning}" for warning in site.warnings]
+    return lines
+
+
 def draw_sites(description: Description, path: Path) -> None:
     """Write the counts of all sites as a heat map, one panel per fold, to a PNG file."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -57,6 +57,19 @@ def test_other_colour_models_are_converted(tmp_path: Path, mode: str) -> None:
     assert decode(tmp_path / "image.tiff", 16).max() <= 1
 
 
+def test_a_huge_image_is_refused_by_its_size_in_words(tmp_path: Path) -> None:
+    header = b"P6 40000 30000 255 "
+    (tmp_path / "slide.ppm").write_bytes(header + b"\0" * 64)
+    with pytest.raises(UnreadableImageError, match=r"^1200 million pixels are too many for a picture of a lesion"):
+        decode(tmp_path / "slide.ppm", 16)
+
+
+def test_an_image_of_one_pixel_is_no_picture(tmp_path: Path) -> None:
+    Image.new("RGB", (1, 1)).save(tmp_path / "dot.png")
+    with pytest.raises(UnreadableImageError, match="1 x 1 pixels are too few"):
+        decode(tmp_path / "dot.png", 16)
+
+
 def test_the_camera_held_upright(tmp_path: Path) -> None:
     pixels = np.zeros((16, 24, 3), dtype=np.uint8)
     pixels[:, :8] = 255

@@ -58,7 +58,7 @@ def test_numbers_get_no_name_from_the_job_where_the_policy_goes_by_names(tmp_pat
     root = tmp_path / "hospital"
     write_manifest_folder(root, NUMBERS)
     assert labels(root, policy={"share_prototypes": True}) == [0, 1]
-    with pytest.raises(DataError, match="A number needs `classes`"):
+    with pytest.raises(DataError, match="a number needs `classes`"):
         labels(root, policy={"share_prototypes": ["MEL"]})
 
 

@@ -56,11 +56,15 @@ def test_a_spreadsheets_byte_order_mark_does_not_matter(tmp_path: Path) -> None:
         (("./images/a.png", "NV", "train", ""), r"row 6: images/a\.png is listed a second time"),
         (("e.png", "8", "train", ""), r"row 6: label '8' is not one of 0, 1"),
         (("e.png", "-1", "train", ""), r"row 6: label '-1'"),
-        (("e.png", "mel", "train", ""), r"row 6: label 'mel' is not one of .*MEL, NV"),
+        (("e.png", "melanoma", "train", ""), r"row 6: label 'melanoma' is not one of .*MEL, NV"),
+        (("e.png", "VSC", "train", ""), r"row 6: label 'VSC' is not one of .*; did you mean VASC\?"),
         (("e.png", "", "train", ""), r"row 6: label ''"),
         (("e.png", "NV", "validation", ""), r"row 6: fold is 'validation', not train or test"),
         (("../e.png", "NV", "train", ""), r"row 6: image '\.\./e\.png' is not a path inside"),
         (("/etc/e.png", "NV", "train", ""), r"row 6: image '/etc/e\.png' is not a path inside"),
+        (("..\\e.png", "NV", "train", ""), r"row 6: image .* is not a path inside"),
+        (("D:\\export\\e.png", "NV", "train", ""), r"row 6: image .* is a path on a Windows drive; give it relative"),
+        (("images\\a.png", "NV", "train", ""), r"row 6: images/a\.png is listed a second time"),
         (("", "NV", "train", ""), r"row 6: image '' is not a path inside"),
         (("e.png", "NV", "test", "p1"), r"group 'p1' has images in both folds \(1 such groups, 1 test images\)"),
         (("e.png", "NV", "train"), r"row 6: it does not have 4 values"),
@@ -73,6 +77,36 @@ def test_mistakes_are_named_with_file_and_row(tmp_path: Path, row: tuple[object,
     with pytest.raises(DataError, match=rf"manifest\.csv.*{message}"):
         load(root)
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", ", "])
+def test_a_table_of_any_spreadsheet_is_read(tmp_path: Path, encoding: str, separator: str) -> None:
+    root = tmp_path / "hospital"
+    rows = [
+        ("Image", "Label", "Fold", "Group"),
+        ("bilder\\lésion 1.png", "mel", "Train", "Müller"),
+        ("bilder\\b.png", "Nv", "TEST", "Núñez"),
+    ]
+    (root / "bilder").mkdir(parents=True)
+    content = "\r\n".join(separator.join(row) for row in rows) + "\r\n\r\n"
+    (root / "manifest.csv").write_bytes(content.encode(encoding))
+    for seed, name in enumerate(("lésion 1.png", "b.png")):
+        write_picture(root / "bilder" / name, seed=seed)
+    site = load(root)
+    assert (site.train.labels.tolist(), site.test.labels.tolist(), site.skipped) == ([0], [1], ())
+
+
+def test_every_bad_row_is_named(tmp_path: Path) -> None:
+    root = tmp_path / "hospital"
+    bad = [(f"x{i}.png", "what", "train", "") for i in range(12)]
+    write_manifest_folder(root, [*ROWS, *bad, ("e.png", "NV")], pictures=False)
+    with pytest.raises(DataError) as caught:
+        load(root)
+    for row in range(6, 19):
+        assert str(row) in str(caught.value)
+    assert "row 6: label 'what' is not one of" in str(caught.value)
+    assert "and 3 more, rows 16, 17, 18." in str(caught.value)
 
 
 def test_a_patient_in_both_folds_can_be_allowed(tmp_path: Path) -> None:
@@ -103,6 +137,6 @@ def test_missing_folder_missing_file_and_empty_file(tmp_path: Path) -> None:
     (root / "manifest.csv").write_text("image,label,fold\n")
     with pytest.raises(DataError, match=r"manifest\.csv lists no images"):
         load(root)
-    (root / "manifest.csv").write_bytes(b"image,label,fold\n\xff\xfe\n")
+    (root / "manifest.csv").write_bytes(b"image,label,fold\n\x81\xfe\n")
     with pytest.raises(DataError, match=r"manifest\.csv cannot be read"):
         load(root)

@@ -1,0 +1,156 @@
+"""Checking a hospital's folder before anybody trains on it: no kit, no job, no network needed."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from fedmr_med.data.duplicates import in_sentences
+from fedmr_med.data.folds import Row, open_rows, shared_groups, too_many_bad
+from fedmr_med.data.labels import labels_of
+from fedmr_med.data.manifest import COLUMNS, parse_manifest
+from fedmr_med.data.tables import open_table
+from fedmr_med.errors import DataError, FedMRError
+from fedmr_med.refusals import ClassNamesError
+from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig, load_site
+
+MANIFEST = "manifest.csv"
+IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".dcm"))
+
+IMAGE_SIZE = 200
+"""The size of the jobs that the toolkit brings: what a check decodes, their sites find in the cache."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing about a folder: it is as it should be, worth knowing, or to be fixed."""
+
+    site: str
+    outcome: Literal["pass", "note", "fix"]
+    message: str
+
+
+def check_folder(folder: Path, classes: Sequence[str] = ()) -> Iterator[Finding]:
+    """Check a hospital's folder, a manifest, or a folder of hospitals; open every image.
+
+    Args:
+        folder: holds a ``site.yaml`` or a ``manifest.csv``, or folders that do; or the table itself.
+        classes: the classes of the job; none takes those that the table names.
+
+    Raises:
+        DataError: there is nothing to check.
+    """
+    for name, path, site in _sites(folder):
+        if isinstance(site, FedMRError):
+            yield Finding(name, "fix", str(site))
+            continue
+        try:
+            yield from _check(name, path, site, tuple(classes))
+        except (DataError, ClassNamesError) as e:
+            yield Finding(name, "fix", str(e))
+
+
+def _sites(folder: Path) -> Iterator[tuple[str, Path, SiteConfig | FedMRError]]:
+    """Yield name, manifest and settings of each hospital; where the settings are not valid, the error."""
+    folder = folder.resolve()
+    if folder.is_file():
+        yield folder.parent.name, folder, _plain(folder.parent, folder.name)
+        return
+    if not folder.is_dir():
+        raise DataError(f"{folder} is neither a folder nor a table.")
+    found = [folder] if _holds_images(folder) else [path for path in sorted(folder.iterdir()) if _holds_images(path)]
+    if not found:
+        raise DataError(
+            f"{folder} has no {MANIFEST} and no {SITE_FILE}, nor has a folder in it. "
+            f"`fedmr-med data manifest {folder}` makes a manifest from folders of images."
+        )
+    for path in found:
+        try:
+            site = load_site(path / SITE_FILE) if (path / SITE_FILE).is_file() else _plain(path, MANIFEST)
+            if not isinstance(site.data, ManifestSource):
+                raise DataError(f"{path / SITE_FILE}: data.source is {site.data.source}, which has no manifest.")
+        except FedMRError as e:
+            yield path.name, path, e
+            continue
+        yield path.name, site.data.root / site.data.manifest, site
+
+
+def _plain(root: Path, manifest: str) -> SiteConfig:
+    return SiteConfig(data=ManifestSource(source="manifest", root=root, manifest=Path(manifest)))
+
+
+def _holds_images(folder: Path) -> bool:
+    return (folder / SITE_FILE).is_file() or (folder / MANIFEST).is_file()
+
+
+def _check(name: str, path: Path, site: SiteConfig, classes: tuple[str, ...]) -> Iterator[Finding]:
+    assert isinstance(site.data, ManifestSource)
+    root = site.data.root
+    names = classes or _own_classes(path, site)
+    numbered, problems = parse_manifest(path, labels_of(site, names))
+    rows = [row for _, row in numbered]
+    for number, problem in sorted(problems):
+        yield Finding(name, "fix", f"{path.name}, row {number}: {problem}")
+    if not rows:
+        yield Finding(name, "fix", f"{path} lists no images")
+        return
+    yield Finding(name, "pass", _counts(rows, names))
+    if shared := shared_groups(rows):
+        outcome: Literal["note", "fix"] = "note" if site.data.allow_shared_groups else "fix"
+        listed = ", ".join(sorted(shared)[:3])
+        yield Finding(name, outcome, f"{len(shared)} patients or lesions have images in both folds: {listed}")
+    if not any(row.fold == "train" for row in rows):
+        yield Finding(name, "fix", "no image is in the train fold")
+    if not any(row.fold == "test" for row in rows):
+        yield Finding(name, "note", "no image is in the test fold: this hospital will have no score")
+    yield from _images(name, root, rows, site)
+    unlisted = _unlisted(root, {row.image for row in rows})
+    if unlisted:
+        yield Finding(name, "note", f"{len(unlisted)} images of the folder are not listed, such as {unlisted[0]}")
+
+
+def _images(name: str, root: Path, rows: Sequence[Row], site: SiteConfig) -> Iterator[Finding]:
+    """Open every image: say which cannot be read, and which are the same."""
+    opened = open_rows(root, rows, image_size=IMAGE_SIZE, cache=site.cache)
+    for line in opened.skipped:
+        yield Finding(name, "note", f"cannot be read and is left out: {line}")
+    if too_many_bad(opened.skipped, len(rows), site):
+        allowed = f"max_bad_fraction: {site.max_bad_fraction:g} in {SITE_FILE}"
+        yield Finding(name, "fix", f"{len(opened.skipped)} of {len(rows)} images cannot be read; {allowed} allows less")
+    if not opened.skipped:
+        yield Finding(name, "pass", f"all {len(rows)} images can be read")
+    for duplicate in opened.duplicates:
+        for sentence in in_sentences([duplicate]):
+            yield Finding(name, "note" if duplicate.kinds == ("names",) else "fix", sentence.rstrip("."))
+    if not opened.duplicates:
+        yield Finding(name, "pass", "no picture is there twice")
+
+
+def _own_classes(path: Path, site: SiteConfig) -> tuple[str, ...]:
+    """Return the classes that a hospital's settings or its table name."""
+    if site.classes is not None:
+        own = site.classes.values() if isinstance(site.classes, dict) else site.classes
+        return tuple(dict.fromkeys(own))
+    labels = {record["label"] for _, record in open_table(path, COLUMNS[:3]).records}
+    by_name: dict[str, list[str]] = {}
+    for label in sorted(filter(None, labels)):
+        by_name.setdefault(label.casefold(), []).append(label)
+    return tuple(names[0] for names in by_name.values())
+
+
+def _counts(rows: Sequence[Row], names: Sequence[str]) -> str:
+    parts = []
+    for fold in ("train", "test"):
+        counts = Counter(row.label for row in rows if row.fold == fold)
+        held = ", ".join(f"{names[label]} {count}" for label, count in sorted(counts.items()))
+        parts.append(f"{fold} {counts.total()}" + (f" ({held})" if held else ""))
+    return f"{len(rows)} images: {'; '.join(parts)}"
+
+
+def _unlisted(root: Path, listed: set[str]) -> list[str]:
+    """Return the image files below a folder that no row names."""
+    found = (
+        path.relative_to(root).as_posix() for path in sorted(root.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES
+    )
+    return [path for path in found if path not in listed]

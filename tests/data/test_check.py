@@ -1,0 +1,94 @@
+"""A hospital's folder is checked without a kit: every bad row, image and double is named."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from fedmr_med.data.check import check_folder
+from fedmr_med.data.describe import describe
+from fedmr_med.errors import DataError
+from tests.helpers.pictures import write_csv, write_manifest_folder, write_picture
+
+ROWS = [
+    ("a.png", "red", "train", "p1"),
+    ("b.png", "blue", "train", "p2"),
+    ("c.png", "red", "test", "p3"),
+    ("d.png", "blue", "test", "p4"),
+]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDMR_MED_CACHE", str(tmp_path / "cache"))
+
+
+def messages(folder: Path, *outcomes: str) -> list[str]:
+    return [finding.message for finding in check_folder(folder) if finding.outcome in outcomes]
+
+
+def test_a_good_folder_has_nothing_to_fix(tmp_path: Path) -> None:
+    root = tmp_path / "north"
+    write_manifest_folder(root, ROWS)
+    assert messages(root, "note", "fix") == []
+    assert messages(tmp_path, "pass") == [
+        "4 images: train 2 (blue 1, red 1); test 2 (blue 1, red 1)",
+        "all 4 images can be read",
+        "no picture is there twice",
+    ]
+
+
+def test_every_mistake_of_a_folder_is_said_at_once(tmp_path: Path) -> None:
+    root = tmp_path / "north"
+    rows = [*ROWS, ("e.png", "red", "sometime", ""), ("f.png", "red", "train", ""), ("g.png", "red", "test", "p1")]
+    write_manifest_folder(root, [*rows, ("h.png", "", "train", ""), ("gone.png", "red", "train", "")])
+    write_picture(root / "g.png", seed=0)  # as a.png, which is in the other fold
+    write_picture(root / "d.png", seed=2)  # as c.png, which has another label
+    Image.new("RGB", (1, 1)).save(root / "f.png")
+    (root / "b.png").write_bytes((root / "b.png").read_bytes()[:200])
+    (root / "gone.png").unlink()
+    write_picture(root / "more" / "x.jpg", seed=50)
+    found = "\n".join(messages(root, "note", "fix"))
+    for said in (
+        "row 6: fold is 'sometime'",
+        "row 9: label ''",
+        "1 patients or lesions have images in both folds: p1",
+        "f.png: 1 x 1 pixels are too few",
+        "b.png: ",
+        "gone.png: No such file",
+        "3 of 7 images cannot be read",
+        "1 picture is in both folds, so the test is too easy: a.png = g.png",
+        "1 picture is with two labels, one of which is wrong: c.png = d.png",
+        "images of the folder are not listed, such as e.png",
+    ):
+        assert said in found, found
+
+
+def test_a_site_that_cannot_be_checked_does_not_hide_the_others(tmp_path: Path) -> None:
+    write_manifest_folder(tmp_path / "north", ROWS)
+    write_csv(tmp_path / "south" / "manifest.csv", ("image", "fold"), [("a.png", "train")])
+    (tmp_path / "west").mkdir()
+    (tmp_path / "west" / "site.yaml").write_text("data: {source: manifest, root: .}\npolcy: {}\n")
+    findings = list(check_folder(tmp_path, ["red", "blue"]))
+    assert [f.site for f in findings if f.outcome == "fix"] == ["south", "west"]
+    assert any("polcy" in f.message for f in findings)
+
+
+def test_what_is_no_hospitals_folder_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"has no manifest\.csv and no site\.yaml.*data manifest"):
+        list(check_folder(tmp_path))
+    with pytest.raises(DataError, match="neither a folder nor a table"):
+        list(check_folder(tmp_path / "nowhere"))
+
+
+def test_describe_opens_the_images_unless_it_is_to_be_quick(tmp_path: Path) -> None:
+    root = tmp_path / "sites" / "north"
+    write_manifest_folder(root, [*ROWS, ("e.png", "red", "test", "")])
+    write_picture(root / "e.png", seed=0)
+    (root / "b.png").write_bytes(b"")
+    (root / "site.yaml").write_text("data: {source: manifest, root: .}\n")
+    (quick,) = describe(tmp_path / "sites", class_names=("red", "blue")).sites
+    assert (quick.unreadable, quick.warnings) == (None, ())
+    (site,) = describe(tmp_path / "sites", class_names=("red", "blue"), quick=False).sites
+    assert site.unreadable == (f"{root / 'b.png'}: the file is empty",)
+    assert "a.png = e.png" in site.warnings[0]
