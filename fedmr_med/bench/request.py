@@ -13,7 +13,7 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.benchmark import clients_of
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.jobs.changes import method_options
-from fedmr_med.jobs.presets import resolve
+from fedmr_med.jobs.presets import PRESETS, resolve
 from fedmr_med.schema import Strict
 
 
@@ -133,6 +133,8 @@ class BenchRequest(Strict):
         for key in self.settings:
             first, _, rest = key.partition(".")
             owners = [name for name in methods.available() if key in method_options(name) or (name == first and rest)]
+            if first in PRESETS and first not in self.methods:
+                raise ConfigError(f"--set {key}: {first} is not one of {', '.join(self.methods)}.")
             if owners and not set(owners) & {resolve(name)[0] for name in self.methods}:
                 raise ConfigError(f"--set {key}: none of {', '.join(self.methods)} has this option.")
             if key in ("seed", "method.name", "task.dataset", "task.split"):

@@ -166,7 +166,7 @@ class FedMR:
             network=self.networks[client],
             received={},
             prototypes=self.prototypes,
-            local_classes=self._held[client].to(self.device),
+            counts=self._held[client].long().to(self.device),
             server_state={},
             client_state={},
             samples=self.training_sizes[client],

@@ -10,7 +10,7 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.benchmark import benchmark_sites, clients_of
 from fedmr_med.jobs.changes import change
 from fedmr_med.jobs.coefficients import default_options
-from fedmr_med.jobs.presets import resolve
+from fedmr_med.jobs.presets import own_changes, resolve
 from fedmr_med.schema import dump_yaml, validated
 from fedmr_med.sites import SITE_FILE
 
@@ -45,7 +45,8 @@ def job_for(
         model: another network than the dataset's own.
         seed: seed of the model, the partition and all that follows.
         changes: other settings, nested like ``fedmr.yaml``, or with dotted keys as
-            :func:`fedmr_med.jobs.changes.parse_settings` returns them.
+            :func:`fedmr_med.jobs.changes.parse_settings` returns them; those with the name of a preset in front
+            (``fedrs.logits.alpha``) are for that preset alone.
         name: name of the job; None makes one.
         demo: start from the settings for the dataset's demo.
 
@@ -54,6 +55,7 @@ def job_for(
     """
     record = DATASETS.get(dataset)
     named, (method, preset) = method, resolve(method)
+    changes = own_changes(named, changes or {})
     if record.sites and (split or clients):
         raise ConfigError(f"{dataset} is already partitioned by hospital; drop --split and --clients.")
     paper = record.protocol
@@ -74,7 +76,7 @@ def job_for(
             "split": split,
         },
         "model": {"name": model or paper.model, "options": {} if other else dict(paper.model_options)},
-        "method": {"name": method, "options": default_options(dataset, split, method, changes or {})},
+        "method": {"name": method, "options": default_options(dataset, split, method, changes)},
         "train": {"optimizer": "sgd", "lr": 0.01, "momentum": 0.9, "batch_size": 128, "epochs": 10},
         "federation": {
             "rounds": paper.rounds_by_clients.get(number, paper.rounds),
@@ -94,7 +96,7 @@ def job_for(
     on_demo = merge({key: value for key, value in paper.demo.items() if not (other and key == "model")}, on_demo)
     job = job.override(settings)
     job = job.override(on_demo) if demo else job.model_copy(update={"demo": on_demo})
-    return change(job, changes or {})
+    return change(job, changes)
 
 
 def any_job(

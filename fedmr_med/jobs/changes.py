@@ -34,8 +34,8 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
 def change(job: JobConfig, changes: Mapping[str, Any]) -> JobConfig:
     """Return a job with other settings.
 
-    A key is dotted (``train.lr``), or an option of the job's method (``mu1``, ``fedmr.mu1``). An option of another
-    method changes nothing, so that one list of changes serves several methods.
+    A key is dotted (``train.lr``), or an option of the job's method (``mu1``, ``fedmr.mu1``, ``logits.tau``). An option
+    of another method changes nothing, so that one list of changes serves several methods.
 
     Raises:
         ConfigError: a key does not exist or a value is not valid.
@@ -45,13 +45,13 @@ def change(job: JobConfig, changes: Mapping[str, Any]) -> JobConfig:
     for key, value in changes.items():
         first, _, rest = key.partition(".")
         if first in methods.available() and rest:
-            if rest not in method_options(first):
+            if rest.partition(".")[0] not in method_options(first):
                 raise ConfigError(f"{key}: {first} has no option {rest!r} ({', '.join(method_options(first))}).")
             if first == job.method.name:
                 _put(nested, f"method.options.{rest}", value)
-        elif key in options:
+        elif first in options:
             _put(nested, f"method.options.{key}", value)
-        elif not any(key in method_options(name) for name in methods.available()):
+        elif not any(first in method_options(name) for name in methods.available()):
             _put(nested, key, value)
     budget = nested.get("train", {})
     if budget.get("updates") and "epochs" not in budget:

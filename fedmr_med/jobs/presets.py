@@ -1,8 +1,9 @@
 """Names for FedAvg with other settings, which comparisons and jobs take like the name of a method.
 
 ``fedavgm``, ``fedadam``, ``fedyogi`` and ``fedadagrad`` are what the literature calls FedAvg with an optimiser at the
-server, a setting of any job. ``oneshot`` trains nothing: one exchange gives a frozen backbone the classifier that
-pooled data would give it, see :mod:`fedmr_med.head`.
+server, a setting of any job. ``fedrs``, ``fedlc``, ``fedlmd``, ``fedvls``, ``fedetf`` and ``fedgela`` are classifiers
+that know which classes a site lacks, options of any method (:mod:`fedmr_med.methods.logits`). ``oneshot`` trains
+nothing: one exchange gives a frozen backbone the classifier that pooled data would give it, see :mod:`fedmr_med.head`.
 """
 
 from collections.abc import Mapping
@@ -37,11 +38,21 @@ def _server(**optimizer: Any) -> Preset:
     return Preset({"federation": {"server": optimizer}})
 
 
+def _options(**options: Any) -> Preset:
+    return Preset({"method": {"options": options}})
+
+
 PRESETS: dict[str, Preset] = {
     "fedavgm": _server(optimizer="sgd", momentum=0.5),
     "fedadam": _server(optimizer="adam", lr=0.01),
     "fedyogi": _server(optimizer="yogi", lr=0.01),
     "fedadagrad": _server(optimizer="adagrad", lr=0.01),
+    "fedrs": _options(logits={"kind": "restricted"}),
+    "fedlc": _options(logits={"kind": "adjusted"}),
+    "fedlmd": _options(logits={"kind": "lmd"}),
+    "fedvls": _options(logits={"kind": "vls"}),
+    "fedetf": _options(classifier="etf", logits={"kind": "adjusted"}),
+    "fedgela": _options(classifier="etf", logits={"kind": "scaled"}),
     "oneshot": Preset(
         {
             "model": {"name": "efficientnet_lite0", "options": {"pretrained": "imagenet"}},
@@ -53,7 +64,20 @@ PRESETS: dict[str, Preset] = {
         transform="isic",
     ),
 }
-"""FedAvgM (Hsu et al., 2019); FedAdam, FedYogi and FedAdagrad (Reddi et al., ICLR 2021); the closed-form head alone."""
+"""FedAvgM (Hsu et al., 2019); FedAdam, FedYogi and FedAdagrad (Reddi et al., ICLR 2021); missing-class classifiers; the
+closed-form head alone."""
+
+
+def own_changes(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changes that are for a preset: ``fedrs.logits.alpha`` is for ``fedrs`` alone, and loses its prefix."""
+    own = {}
+    for key, value in changes.items():
+        first, _, rest = key.partition(".")
+        if first not in PRESETS:
+            own[key] = value
+        elif first == name and rest:
+            own[rest] = value
+    return own
 
 
 def resolve(name: str) -> tuple[str, Preset]:

@@ -9,11 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from fedmr_med.arrays import Arrays, Forms
 from fedmr_med.config import MethodConfig, ServerConfig
+from fedmr_med.methods.etf import EtfNetwork
 from fedmr_med.methods.local import Batch, LocalResult, LocalRound
+from fedmr_med.methods.logits import LogitsOptions, MissingClasses
 from fedmr_med.methods.reshaping import ManifoldReshaping, ReshapingOptions
 from fedmr_med.models.base import Network
 from fedmr_med.registry import Registry
@@ -63,6 +66,7 @@ class ClientHalf:
         local: the round.
         parameters: the network's parameters by name, as they change in training.
         reshaping: FedMR's losses to add to the method's own objective, or None.
+        missing: what is done about classes that the site does not hold.
     """
 
     def __init__(self, options: Any, local: LocalRound):
@@ -70,10 +74,17 @@ class ClientHalf:
         self.local = local
         self.parameters: dict[str, Tensor] = dict(local.network.named_parameters())
         self.reshaping: ManifoldReshaping | None = None
+        self.missing: MissingClasses | None = None
+
+    def seen_logits(self, logits: Tensor) -> Tensor:
+        """Return the logits (B, C) that the classification loss sees, given those of the network."""
+        return logits if self.missing is None else self.missing.seen(logits)
 
     def objective(self, batch: Batch) -> dict[str, Tensor]:
         """Return the weighted terms of the local objective by name; their sum is minimised."""
         terms = {"classification": batch.classification}
+        if self.missing is not None:
+            terms |= self.missing.terms(batch)
         return terms if self.reshaping is None else terms | self.reshaping.terms(batch)
 
     def after_backward(self) -> None:
@@ -130,7 +141,19 @@ class ServerHalf:
         return sums.mean("parameters", sums.numbers["samples"]), state
 
 
-class Options(Strict):
+class ClassifierOptions(Strict):
+    """What every method may do about classes that a site does not hold.
+
+    Attributes:
+        logits: see :mod:`fedmr_med.methods.logits`.
+        classifier: ``linear``, the network's own; or ``etf``, see :mod:`fedmr_med.methods.etf`.
+    """
+
+    logits: LogitsOptions = LogitsOptions()
+    classifier: Literal["linear", "etf"] = "linear"
+
+
+class Options(ClassifierOptions):
     """Options every method takes.
 
     Attributes:
@@ -190,13 +213,18 @@ class Method:
 
     def adapt(self, network: Network) -> Network:
         """Return the network to train, made from the job's; the same on the server and at every site."""
-        return network
+        if self.options.classifier == "linear":
+            return network
+        # Networks are built in a stream of the job's seed: its start does not depend on what was drawn since.
+        return EtfNetwork(network, torch.initial_seed())
 
     def client(self, local: LocalRound) -> ClientHalf:
         """Start the client half for one round."""
         half = self.client_half(self.options, local)
         if self.reshaping is not None:
             half.reshaping = ManifoldReshaping(self.reshaping, local)
+        if self.options.logits.kind != "plain":
+            half.missing = MissingClasses(self.options.logits, local)
         return half
 
     def server(self) -> ServerHalf:

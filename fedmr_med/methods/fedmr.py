@@ -8,12 +8,12 @@ printed method on FedAvg's server; ``variant: anchored``, the default, has slowl
 from typing import Literal
 
 from fedmr_med.config import ServerConfig
-from fedmr_med.methods.base import Method, register
+from fedmr_med.methods.base import ClassifierOptions, Method, register
 from fedmr_med.methods.reshaping import ReshapingOptions, Variant
 
 
-class FedMROptions(ReshapingOptions):
-    """Options of FedMR: those of manifold reshaping, anchored by default."""
+class FedMROptions(ReshapingOptions, ClassifierOptions):
+    """Options of FedMR: those of manifold reshaping, anchored by default, and of every method's classifier."""
 
     variant: Variant = "anchored"
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from fedmr_med.arrays import Arrays
+from fedmr_med.methods.frozen import Frozen
 from fedmr_med.models.base import Network
 from fedmr_med.prototypes import Prototypes
 
@@ -34,6 +36,11 @@ class Batch:
         """The features in float32 or better, whatever the precision of the forward pass."""
         return self.features.to(torch.promote_types(self.features.dtype, torch.float32))
 
+    @property
+    def exact_logits(self) -> Tensor:
+        """The logits in float32 or better."""
+        return self.logits.to(torch.promote_types(self.logits.dtype, torch.float32))
+
 
 @dataclass(frozen=True)
 class LocalRound:
@@ -45,7 +52,7 @@ class LocalRound:
         prototypes: the global prototypes.
         own: prototypes of classes that this site holds and does not share, from its own last rounds; None where the
             method keeps none.
-        local_classes: (C,) bool, the classes this site holds.
+        counts: (C,) int64, this site's training images per class. They must not leave it.
         server_state: what the server half sent along.
         client_state: what this site kept from the last round the server accepted; empty at first.
         samples: number of local training images.
@@ -58,7 +65,7 @@ class LocalRound:
     network: Network
     received: Mapping[str, Tensor]
     prototypes: Prototypes
-    local_classes: Tensor
+    counts: Tensor
     server_state: Arrays
     client_state: Arrays
     samples: int
@@ -69,6 +76,16 @@ class LocalRound:
     rounds: int
     generator: torch.Generator
     own: Prototypes | None = None
+
+    @property
+    def local_classes(self) -> Tensor:
+        """The classes this site holds, (C,) bool."""
+        return self.counts > 0
+
+    @cached_property
+    def received_model(self) -> Frozen:
+        """The received model, frozen; to be asked for before the training starts."""
+        return Frozen(self.network)
 
     @property
     def effective_steps(self) -> float:

@@ -5,7 +5,6 @@ run in evaluation mode, as in the authors' code: they see running statistics and
 number and leave the trained network's BatchNorm alone.
 """
 
-import copy
 from collections.abc import Mapping
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmr_med.methods.base import Batch, ClientHalf, LocalResult, LocalRound, Method, Options, register
+from fedmr_med.methods.frozen import Frozen
 from fedmr_med.models.base import Network, load_arrays, state_arrays
 
 
@@ -61,16 +61,16 @@ class MoonClient(ClientHalf):
 
     def __init__(self, options: MoonOptions, local: LocalRound):
         super().__init__(options, local)
-        self.others = [_frozen(local.network)]
+        self.others = [local.received_model]
         if local.client_state:
-            previous = _frozen(local.network)
-            load_arrays(previous, local.client_state)
+            previous = Frozen(local.network)
+            load_arrays(previous.network, local.client_state)
             self.others.append(previous)
 
     def objective(self, batch: Batch) -> dict[str, Tensor]:
         """Add the contrastive loss."""
         features = batch.exact_features
-        cosines = [F.cosine_similarity(features, self._features(other, batch), dim=1) for other in self.others]
+        cosines = [F.cosine_similarity(features, other(batch)[0].to(features.dtype), dim=1) for other in self.others]
         logits = torch.stack(cosines, dim=1) / self.options.temperature
         contrast = F.cross_entropy(logits, torch.zeros_like(batch.labels))
         return super().objective(batch) | {"contrast": self.options.mu * contrast}
@@ -78,18 +78,6 @@ class MoonClient(ClientHalf):
     def finish(self, trained: Mapping[str, Tensor]) -> LocalResult:
         """Keep the trained model, buffers included."""
         return LocalResult(state=state_arrays(self.local.network))
-
-    @torch.no_grad()
-    def _features(self, other: Network, batch: Batch) -> Tensor:
-        half = batch.logits.dtype == torch.bfloat16  # the trained network ran in mixed precision
-        with torch.autocast(batch.images.device.type, dtype=torch.bfloat16, enabled=half):
-            features: Tensor = other(batch.images)[0]
-        return features.to(batch.exact_features.dtype)
-
-
-def _frozen(network: Network) -> Network:
-    """Return a copy that neither learns nor updates its statistics."""
-    return copy.deepcopy(network).requires_grad_(False).eval()
 
 
 @register
@@ -105,4 +93,4 @@ class Moon(Method):
     def adapt(self, network: Network) -> Network:
         """Add the projection head if asked for."""
         size = self.options.projection
-        return network if size is None else ProjectedNetwork(network, size)
+        return super().adapt(network if size is None else ProjectedNetwork(network, size))

@@ -96,7 +96,7 @@ class Client:
             network=self.network,
             received={name: p.detach().clone() for name, p in self.network.named_parameters()},
             prototypes=self.prototypes,
-            local_classes=torch.arange(self.case.classes) < max(self.case.classes // 2, 1),
+            counts=(torch.arange(self.case.classes) < max(self.case.classes // 2, 1)).long(),
             server_state=server.client_view(state),
             # MOON compares with the previous model; the other methods start from zeros, which cost the same.
             client_state=arrays if self.method.name == "moon" else {},

@@ -80,8 +80,9 @@ class SiteFloors:
             if array.dtype.kind == "f" and norm > self.floors.max_norm:
                 limit = f"policy.training.max_norm allows {self.floors.max_norm:.3g}"
                 raise FloorError("norm", f"the server sent {name!r} with norm {norm:.3g}; {limit}.")
-        head = next(name for name, tensor in network.named_parameters() if tensor is network.classifier.weight)
-        spread = head_spread(task.model[head])
+        weight = getattr(network.classifier, "weight", None)  # a fixed classifier is not sent
+        heads = [name for name, tensor in network.named_parameters() if tensor is weight]
+        spread = min((head_spread(task.model[name]) for name in heads), default=np.inf)
         if spread < self.floors.min_head_spread:
             raise FloorError(
                 "head",

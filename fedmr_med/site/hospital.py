@@ -275,7 +275,7 @@ class Hospital:
             network=self.network,
             received=parameters,
             prototypes=task.prototypes,
-            local_classes=torch.from_numpy(self.counts > 0).to(self.device),
+            counts=torch.from_numpy(self.counts).to(self.device),
             server_state=task.method,
             client_state=client_state,
             samples=len(self.data.train),

@@ -100,7 +100,7 @@ def train_step(
     with autocast(device, precision):
         features, logits = network(images)
     exact_logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    classification = criterion(exact_logits, labels)
+    classification = criterion(client.seen_logits(exact_logits), labels)
     terms = client.objective(Batch(images, labels, features, logits, classification))
     optimizer.zero_grad()
     torch.stack([*terms.values()]).sum().backward()  # type: ignore[no-untyped-call]

@@ -26,6 +26,32 @@ def test_fedavg_with_an_optimiser_at_the_server(name: str) -> None:
     assert PRESETS[name].trains
 
 
+CLASSIFIERS = {
+    "fedrs": {"logits": {"kind": "restricted"}},
+    "fedlc": {"logits": {"kind": "adjusted"}},
+    "fedlmd": {"logits": {"kind": "lmd"}},
+    "fedvls": {"logits": {"kind": "vls"}},
+    "fedetf": {"classifier": "etf", "logits": {"kind": "adjusted"}},
+    "fedgela": {"classifier": "etf", "logits": {"kind": "scaled"}},
+}
+
+
+def test_fedavg_with_a_classifier_for_missing_classes() -> None:
+    request = BenchRequest(dataset="fmnist", methods=tuple(CLASSIFIERS), model="small_cnn")
+    assert {run.label: run.job.method.options for run in request.runs()} == CLASSIFIERS
+
+
+def test_a_setting_may_be_for_one_preset_or_for_an_option_of_an_option() -> None:
+    settings = {"fedrs.logits.alpha": 0.9, "fedavgm.federation.server.momentum": 0.3, "logits.temperature": 2}
+    request = BenchRequest(dataset="fmnist", methods=("fedrs", "fedlmd", "fedavgm"), settings=settings)
+    fedrs, fedlmd, fedavgm = (run.job for run in request.runs())
+    assert fedrs.method.options == {"logits": {"kind": "restricted", "alpha": 0.9, "temperature": 2}}
+    assert fedlmd.method.options == {"logits": {"kind": "lmd", "temperature": 2}}
+    assert fedavgm.federation.server == SERVERS["fedavgm"].model_copy(update={"momentum": 0.3})
+    with pytest.raises(ConfigError, match=r"--set fedlc.logits.tau: fedlc is not one of fedavg"):
+        BenchRequest(dataset="fmnist", methods=("fedavg",), settings={"fedlc.logits.tau": 1}).runs()
+
+
 def test_settings_change_a_preset() -> None:
     job = job_for("fmnist", "fedavgm", changes={"federation.server.momentum": 0.9})
     assert job.federation.server == SERVERS["fedavgm"].model_copy(update={"momentum": 0.9})

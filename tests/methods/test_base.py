@@ -55,7 +55,7 @@ def local_round(steps: int, momentum: float) -> LocalRound:
         network=network,
         received={name: p.detach().clone() for name, p in network.named_parameters()},
         prototypes=Prototypes.none(CLASSES, FEATURES),
-        local_classes=torch.ones(CLASSES, dtype=torch.bool),
+        counts=torch.full((CLASSES,), 2),
         server_state={},
         client_state={},
         samples=10,
