@@ -1,0 +1,143 @@
+"""What passes between server and sites for a secure sum: four questions, four answers.
+
+keys:    which session                     -> a public key, signed
+offer:   the roster, all of these keys     -> a key and a commitment for this release, and encrypted shares
+mask:    the offers of those who answered  -> the masked vector
+unmask:  whose vectors arrived             -> shares: of the self-masks of these, of the keys of the others
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedmr_med.errors import WireError
+from fedmr_med.secure.primitives import Vector, digest
+
+FEWEST = 3
+"""Sites without which no sum is opened: of two, each could subtract its own share."""
+
+MOST_SITES = 1000
+"""Sites of a sum at most; :mod:`fedmr_med.secure.fixed` counts on it."""
+
+
+def threshold(sites: int) -> int:
+    """Return how many of ``sites`` must take part to the end, and how many shares give a secret.
+
+    Two thirds: a site answers once per release, so two different openings of one release need twice as many answers,
+    more than there are unless a third of the sites collude with the server.
+    """
+    return max(FEWEST, -(-2 * sites // 3))
+
+
+@dataclass(frozen=True)
+class Release:
+    """Which sum this is about.
+
+    Attributes:
+        chain: the chain.
+        session: id that the server drew for this run of the job.
+        name: of the release in its chain, such as ``train-3``; it is opened once, whatever the session.
+    """
+
+    chain: str
+    session: str
+    name: str
+
+    @property
+    def label(self) -> bytes:
+        """What keys and signatures are bound to."""
+        return digest(*(part.encode() for part in (self.chain, self.session, self.name)))
+
+
+@dataclass(frozen=True)
+class Keys:
+    """A site's key for a session, with which others encrypt shares for it."""
+
+    site: str
+    public: bytes
+    certificate: bytes
+    signature: bytes
+
+    def signed(self, chain: str, session: str) -> bytes:
+        """Return what the signature covers."""
+        return digest(b"keys", chain.encode(), session.encode(), self.site.encode(), self.public)
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The sites of a sum, in the order of their names."""
+
+    entries: tuple[Keys, ...]
+
+    @classmethod
+    def of(cls, entries: Sequence[Keys]) -> "Roster":
+        """Put entries in order.
+
+        Raises:
+            WireError: a name or a key comes twice, or there are too many.
+        """
+        ordered = tuple(sorted(entries, key=lambda entry: entry.site))
+        if len({entry.site for entry in ordered}) < len(ordered) or len({e.public for e in ordered}) < len(ordered):
+            raise WireError("the roster has a site or a key twice")
+        if len(ordered) > MOST_SITES:
+            raise WireError(f"the roster has more than {MOST_SITES} sites")
+        return cls(ordered)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sites."""
+        return tuple(entry.site for entry in self.entries)
+
+    @property
+    def threshold(self) -> int:
+        """How many of them are needed."""
+        return threshold(len(self.entries))
+
+    def context(self, release: Release) -> bytes:
+        """Return what all keys of a release are bound to: who sees another roster cannot take part in the same sum."""
+        return digest(b"context", release.label, *(digest(e.site.encode(), e.public) for e in self.entries))
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a site gives before it masks.
+
+    Attributes:
+        site: its name.
+        public: its key for the masks of this release.
+        committed: commitment to the seed of its own mask.
+        sealed: for each site of the roster, in its order, the shares of both seeds, encrypted; empty for itself.
+        signature: by the site.
+    """
+
+    site: str
+    public: bytes
+    committed: bytes
+    sealed: tuple[bytes, ...]
+    signature: bytes
+
+    def signed(self, context: bytes) -> bytes:
+        """Return what the signature covers."""
+        return digest(b"offer", context, self.site.encode(), self.public, self.committed, *self.sealed)
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A site's masked vector: random to whoever cannot take the masks off."""
+
+    site: str
+    vector: Vector
+
+
+@dataclass(frozen=True)
+class Shares:
+    """A site's answer to ``unmask``.
+
+    Attributes:
+        site: its name.
+        own: its share of the self-mask's seed of each site whose vector arrived.
+        pairs: its share of the key's seed of each site whose vector did not.
+    """
+
+    site: str
+    own: Mapping[str, bytes]
+    pairs: Mapping[str, bytes]

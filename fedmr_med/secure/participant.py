@@ -1,0 +1,286 @@
+"""A site's side of secure sums. What it must not do twice is on its disk before it answers.
+
+The site enforces the rules that keep its vector closed; it does not count on the server:
+
+- enough sites, all of them with keys signed by themselves, or nothing is offered;
+- one masked vector per set of masks;
+- for each release of a chain one answer to ``unmask``, in whatever session: never the shares of both secrets of a
+  site, and never for two different sets of sites, also after a restart of either end;
+- no total of nearly the same sites as an earlier one: the difference of two totals that one or two sites tell apart
+  says what these put in, above all their numbers of images, which are the same in every round.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from fedmr_med import journal
+from fedmr_med.errors import PolicyError, WireError
+from fedmr_med.files import atomic_writer, locked, private_files, write_text
+from fedmr_med.schema import NAME_PATTERN
+from fedmr_med.secure import primitives
+from fedmr_med.secure.identity import Identity
+from fedmr_med.secure.messages import FEWEST, Keys, Masked, Offer, Release, Roster, Shares
+from fedmr_med.secure.primitives import NONCE, SEED, Vector
+from fedmr_med.secure.summing import signed_mask
+
+OPENED = "opened.jsonl"
+
+
+class Participant:
+    """One site's part in the secure sums of one chain.
+
+    Args:
+        site: its name.
+        folder: where it keeps keys, shares and what it has answered, for this chain alone.
+        identity: signs for it, and checks the signatures of others.
+        least: sites without which it opens nothing; three at least.
+        cohorts: the record, for all chains, of whose totals it has helped to open; None does not compare them, as
+            where noise protects each site anyway.
+    """
+
+    def __init__(
+        self, site: str, folder: Path, identity: Identity, *, least: int = FEWEST, cohorts: Path | None = None
+    ):
+        self.site = site
+        self.folder = folder
+        self.identity = identity
+        self.least = max(FEWEST, least)
+        self.cohorts = cohorts
+
+    def hold(self, name: str, vector: Vector) -> None:
+        """Keep a vector for the release ``name`` until it is summed; an older one of that name is replaced."""
+        with private_files(), atomic_writer(self._file(name, "npy")) as stream:
+            np.save(stream, vector, allow_pickle=False)
+
+    def keys(self, chain: str, session: str) -> Keys:
+        """Return a signed key for a session; asked again, the same."""
+        path = self._file(session, "key")
+        with self._turn():
+            if not path.exists():
+                self._forget(self.folder.glob("*.key"))
+                self._write(path, {"seed": os.urandom(SEED).hex()})
+            _, public = primitives.key_pair(bytes.fromhex(self._read(path)["seed"]), session.encode())
+        unsigned = Keys(self.site, public, self.identity.certificate, b"")
+        return Keys(self.site, public, unsigned.certificate, self.identity.sign(unsigned.signed(chain, session)))
+
+    def offer(self, release: Release, roster: Roster) -> Offer:
+        """Make fresh secrets for a release and share them among the roster.
+
+        Raises:
+            PolicyError: too few sites, or the release was opened before.
+            WireError: the roster is not what the sites signed, or this site has no vector for the release.
+        """
+        self._check_roster(release, roster)
+        context, number = roster.context(release), roster.names.index(self.site)
+        with self._turn():
+            self._check_unopened(release)
+            if not self._file(release.name, "npy").exists():
+                raise WireError(f"there is no vector for {release.name}")
+            state = self._state(release)
+            if state.get("context") == context.hex() and state["masked"]:
+                raise PolicyError(f"the masks of {release.name} are in use")
+            seeds = [os.urandom(SEED) for _ in range(2)]
+            _, public = primitives.key_pair(seeds[0], context)
+            parts = [primitives.split(seed, roster.threshold, len(roster.entries)) for seed in seeds]
+            private = self._session_key(release.session)
+            sealed = [
+                b""
+                if entry.site == self.site
+                else primitives.seal(
+                    primitives.agree(private, entry.public),
+                    _route(context, self.site, entry.site),
+                    os.urandom(NONCE),
+                    parts[0][position] + parts[1][position],
+                )
+                for position, entry in enumerate(roster.entries)
+            ]
+            unsigned = Offer(self.site, public, primitives.commitment(seeds[1], context), tuple(sealed), b"")
+            state = {
+                "context": context.hex(),
+                "masked": False,
+                "seeds": [seed.hex() for seed in seeds],
+                "shares": {self.site: [part[number].hex() for part in parts]},
+            }
+            self._write(self._file(release.name, "json"), state)
+        signature = self.identity.sign(unsigned.signed(context))
+        return Offer(self.site, public, unsigned.committed, unsigned.sealed, signature)
+
+    def mask(self, release: Release, roster: Roster, offers: Sequence[Offer]) -> Masked:
+        """Return the masked vector, once.
+
+        Raises:
+            PolicyError: too few sites, or it was asked before.
+            WireError: an offer is not what its site signed.
+        """
+        self._check_roster(release, roster)
+        context = roster.context(release)
+        made = {offer.site: offer for offer in offers}
+        if len(made) != len(offers) or not made.keys() <= set(roster.names) or self.site not in made:
+            raise WireError("the offers are not those of the roster")
+        self._check_number(len(made), roster)
+        for entry in roster.entries:
+            if entry.site in made and entry.site != self.site:
+                offer = made[entry.site]
+                self.identity.check(entry.site, entry.certificate, offer.signed(context), offer.signature)
+        with self._turn():
+            self._check_unopened(release)
+            state = self._current(release, context)
+            if state["masked"]:
+                raise PolicyError(f"{release.name} was masked before")
+            seed, own = (bytes.fromhex(text) for text in state["seeds"])
+            private, public = primitives.key_pair(seed, context)
+            if made[self.site].public != public:
+                raise WireError("the server sends another offer as this site's own")
+            state["shares"] |= self._received(release, roster, made, context)
+            state["masked"] = True
+            with self._file(release.name, "npy").open("rb") as stream:
+                total = np.load(stream, allow_pickle=False).astype(np.uint64)
+            total += primitives.mask(own, context, len(total))
+            for name, offer in made.items():
+                if name != self.site:
+                    total += signed_mask(private, self.site, name, offer.public, context, len(total))
+            self._write(self._file(release.name, "json"), state)
+        return Masked(self.site, total)
+
+    def unmask(self, release: Release, roster: Roster, survivors: Sequence[str]) -> Shares:
+        """Return this site's shares: once for a release, and written down before.
+
+        Raises:
+            PolicyError: too few vectors arrived, or the release was opened before.
+            WireError: the survivors are not among those who made an offer.
+        """
+        self._check_roster(release, roster)
+        arrived = set(survivors)
+        self._check_number(len(arrived), roster)
+        with self._turn():
+            self._check_unopened(release)
+            state = self._current(release, roster.context(release))
+            shares = {site: [bytes.fromhex(text) for text in texts] for site, texts in state["shares"].items()}
+            if not state["masked"] or not arrived <= shares.keys() or self.site not in arrived:
+                raise WireError("the survivors are not sites whose offers were masked with")
+            if self.cohorts is not None:
+                self._check_cohort(arrived, self.cohorts)
+                journal.append(
+                    self.cohorts, {"chain": release.chain, "release": release.name, "sites": sorted(arrived)}
+                )
+            journal.append(self.folder / OPENED, {"release": release.name, "session": release.session})
+            self._forget([self._file(release.name, "json"), self._file(release.name, "npy")])
+        own = {site: parts[1] for site, parts in shares.items() if site in arrived}
+        return Shares(self.site, own, {site: parts[0] for site, parts in shares.items() if site not in arrived})
+
+    def opened(self, name: str) -> bool:
+        """Whether this site has answered for the release ``name`` of the chain.
+
+        Raises:
+            PolicyError: the record of it was changed.
+        """
+        return any(entry.get("release") == name for entry in _entries(self.folder / OPENED))
+
+    def _check_roster(self, release: Release, roster: Roster) -> None:
+        if self.site not in roster.names or len(roster.entries) < self.least:
+            raise PolicyError(f"{len(roster.entries)} sites take part, {self.least} are needed, this one included")
+        for entry in roster.entries:
+            message = entry.signed(release.chain, release.session)
+            self.identity.check(entry.site, entry.certificate, message, entry.signature)
+            if entry.site == self.site and entry.public != self.keys(release.chain, release.session).public:
+                raise WireError("the server sends another key as this site's own")
+
+    def _check_number(self, number: int, roster: Roster) -> None:
+        needed = max(roster.threshold, self.least)
+        if number < needed:
+            raise PolicyError(f"{number} of {len(roster.entries)} sites are left, and {needed} are needed")
+
+    @staticmethod
+    def _check_cohort(arrived: set[str], record: Path) -> None:
+        """Refuse a total that fewer than three sites tell apart from one that was opened before."""
+        for entry in _entries(record):
+            apart = arrived ^ set(entry["sites"])
+            if 0 < len(apart) < FEWEST:
+                raise PolicyError(
+                    f"only {' and '.join(sorted(apart))} tell this total apart from {entry['release']} of chain "
+                    f"{entry['chain']}, so both together would show what they put in. It is opened again with the same "
+                    "sites, or where policy.allow_regrouping is on."
+                )
+
+    def _check_unopened(self, release: Release) -> None:
+        if self.opened(release.name):
+            raise PolicyError(f"{release.name} was opened before; it is not opened again")
+
+    def _received(
+        self, release: Release, roster: Roster, made: Mapping[str, Offer], context: bytes
+    ) -> dict[str, list[str]]:
+        """Decrypt the shares for this site."""
+        private, number = self._session_key(release.session), roster.names.index(self.site)
+        received = {}
+        for entry in roster.entries:
+            if entry.site == self.site or entry.site not in made:
+                continue
+            secret = primitives.agree(private, entry.public)
+            route = _route(context, entry.site, self.site)
+            content = primitives.unseal(secret, route, made[entry.site].sealed[number])
+            received[entry.site] = [content[:SEED].hex(), content[SEED:].hex()]
+        return received
+
+    def _session_key(self, session: str) -> X25519PrivateKey:
+        path = self._file(session, "key")
+        if not path.exists():
+            raise WireError("this site has no key for the session")
+        return primitives.key_pair(bytes.fromhex(self._read(path)["seed"]), session.encode())[0]
+
+    def _current(self, release: Release, context: bytes) -> dict[str, Any]:
+        state = self._state(release)
+        if state.get("context") != context.hex():
+            raise WireError(f"this site has made no offer for {release.name} in this session")
+        return state
+
+    def _state(self, release: Release) -> dict[str, Any]:
+        path = self._file(release.name, "json")
+        return self._read(path) if path.exists() else {}
+
+    def _file(self, name: str, kind: str) -> Path:
+        if not re.fullmatch(NAME_PATTERN, name):
+            raise WireError("a release or session is not a name")
+        return self.folder / f"{name}.{kind}"
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Let one process at a time work: one of a job that was given up may still be alive."""
+        with private_files(), locked(self.folder / "lock", patience=60):
+            yield
+
+    @staticmethod
+    def _read(path: Path) -> dict[str, Any]:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+
+    @staticmethod
+    def _write(path: Path, content: Mapping[str, Any]) -> None:
+        write_text(path, json.dumps(content))
+
+    @staticmethod
+    def _forget(paths: Any) -> None:
+        for path in list(paths):
+            path.unlink(missing_ok=True)
+
+
+def _entries(record: Path) -> Sequence[Mapping[str, Any]]:
+    """Read a record of what was opened.
+
+    Raises:
+        PolicyError: it was changed.
+    """
+    found = journal.read(record)
+    if found.problems:
+        raise PolicyError(f"{record} was changed ({found.problems[0]}); restore it, or keep away from secure sums.")
+    return found.entries
+
+
+def _route(context: bytes, sender: str, receiver: str) -> bytes:
+    return primitives.digest(context, sender.encode(), receiver.encode())

@@ -1,0 +1,135 @@
+"""The cryptography of secure sums, all of it from ``cryptography`` and ``pycryptodome``; nothing here is home-made.
+
+Every secret that is shared is a seed of 16 bytes, the size of pycryptodome's Shamir shares: the key of an X25519 pair
+is derived from it. Shamir's scheme has no authentication, so whoever puts a seed together must compare it with what
+its owner signed: the public key, or :func:`commitment`.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, islice
+
+import numpy as np
+import numpy.typing as npt
+from Crypto.Protocol.SecretSharing import Shamir
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from fedmr_med.errors import WireError
+
+Vector = npt.NDArray[np.uint64]
+
+SEED, KEY, NONCE, TAG = 16, 32, 12, 16
+"""Bytes of a seed or share, of a public key, and of what AES-GCM adds."""
+
+_MOST_TRIES = 2000
+
+
+def derive(secret: bytes, purpose: str, context: bytes, length: int = KEY) -> bytes:
+    """Return key material for one purpose in one context (HKDF-SHA256)."""
+    return HKDF(SHA256(), length, salt=None, info=b"fedmr-med " + purpose.encode() + b"\0" + context).derive(secret)
+
+
+def key_pair(seed: bytes, context: bytes) -> tuple[X25519PrivateKey, bytes]:
+    """Return the private key that a seed stands for, and its public key."""
+    private = X25519PrivateKey.from_private_bytes(derive(seed, "key", context))
+    return private, private.public_key().public_bytes_raw()
+
+
+def agree(private: X25519PrivateKey, public: bytes) -> bytes:
+    """Return the secret that two parties have in common.
+
+    Raises:
+        WireError: the public key is none, or one that gives everybody the same secret.
+    """
+    try:
+        return private.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError as e:
+        raise WireError("a public key is not valid") from e
+
+
+def mask(secret: bytes, context: bytes, size: int) -> Vector:
+    """Return ``size`` numbers below 2^64 that look random to whoever does not know the secret (AES-256-CTR).
+
+    The key is used for this one stream, so the counter may start at zero.
+    """
+    stream = Cipher(algorithms.AES(derive(secret, "mask", context)), modes.CTR(bytes(16))).encryptor()
+    return np.frombuffer(stream.update(bytes(8 * size)), dtype="<u8").astype(np.uint64, copy=False)
+
+
+def seal(secret: bytes, context: bytes, nonce: bytes, content: bytes) -> bytes:
+    """Encrypt and authenticate (AES-256-GCM); the context is authenticated too."""
+    return nonce + AESGCM(derive(secret, "seal", context)).encrypt(nonce, content, context)
+
+
+def unseal(secret: bytes, context: bytes, sealed: bytes) -> bytes:
+    """Decrypt.
+
+    Raises:
+        WireError: it was sealed with another key or for another context, or was changed.
+    """
+    try:
+        return AESGCM(derive(secret, "seal", context)).decrypt(sealed[:NONCE], sealed[NONCE:], context)
+    except InvalidTag as e:
+        raise WireError("an encrypted share was changed, or is meant for somebody else") from e
+
+
+def split(seed: bytes, threshold: int, parties: int) -> list[bytes]:
+    """Return one share for each party; any ``threshold`` of them give the seed, fewer tell nothing."""
+    return [share for _, share in Shamir.split(threshold, parties, seed)]
+
+
+def combine(shares: Mapping[int, bytes], threshold: int, wanted: "Wanted") -> bytes:
+    """Put a seed together from the shares of parties, by their number from 0.
+
+    With more shares than needed, some may be wrong: other choices of them are tried.
+
+    Raises:
+        WireError: no choice gives the seed that its owner signed for.
+    """
+    numbered = [(party + 1, share) for party, share in sorted(shares.items())]
+    for choice in islice(_choices(numbered, threshold), _MOST_TRIES):
+        seed = bytes(Shamir.combine(list(choice)))
+        if wanted.is_met_by(seed):
+            return seed
+    raise WireError("the shares do not give the secret that its owner signed for")
+
+
+def _choices(shares: Sequence[tuple[int, bytes]], size: int) -> Iterator[tuple[tuple[int, bytes], ...]]:
+    return combinations(shares, size)
+
+
+class Wanted:
+    """What a seed must fit: a public key, or a commitment.
+
+    Args:
+        context: of the release.
+        public: the public key that the seed stands for, or
+        committed: the commitment to the seed.
+    """
+
+    def __init__(self, context: bytes, *, public: bytes | None = None, committed: bytes | None = None):
+        self._context, self._public, self._committed = context, public, committed
+
+    def is_met_by(self, seed: bytes) -> bool:
+        """Whether a seed is the right one."""
+        if self._public is not None:
+            return key_pair(seed, self._context)[1] == self._public
+        return commitment(seed, self._context) == self._committed
+
+
+def commitment(seed: bytes, context: bytes) -> bytes:
+    """Return what binds a site to a random seed without telling it."""
+    return digest(b"commitment", context, seed)
+
+
+def digest(*parts: bytes) -> bytes:
+    """Return a hash of parts, each with its length, so that no two lists of parts give the same."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(len(part).to_bytes(8, "big") + part)
+    return found.digest()

@@ -1,0 +1,138 @@
+"""The server's side of a secure sum: passes messages on, and adds up what it cannot read."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from fedmr_med.errors import WireError
+from fedmr_med.secure import primitives
+from fedmr_med.secure.messages import FEWEST, Masked, Offer, Release, Roster, Shares
+from fedmr_med.secure.primitives import KEY, NONCE, SEED, TAG, Vector, Wanted
+
+SEALED = NONCE + 2 * SEED + TAG
+"""Bytes of the encrypted shares for one site."""
+
+
+def signed_mask(private: X25519PrivateKey, own: str, other: str, key: bytes, context: bytes, size: int) -> Vector:
+    """Return what the site ``own`` adds for ``other``: the negative of what ``other`` adds for it."""
+    stream = primitives.mask(primitives.agree(private, key), context, size)
+    return stream if own < other else np.negative(stream)
+
+
+class SecureSum:
+    """One release, from the roster to the total. Each ``take`` raises WireError for an answer that is of no use.
+
+    Args:
+        release: which sum.
+        roster: the sites with keys.
+        size: length of the vectors.
+
+    Attributes:
+        offers, vectors: what has arrived, by site.
+
+    Raises:
+        WireError: there are too few sites for any sum.
+    """
+
+    def __init__(self, release: Release, roster: Roster, size: int):
+        if len(roster.entries) < FEWEST:
+            raise WireError(f"a secure sum needs {FEWEST} sites, and {len(roster.entries)} have keys")
+        self.release, self.roster, self.size = release, roster, size
+        self.offers: dict[str, Offer] = {}
+        self.vectors: dict[str, Vector] = {}
+        self._shares: dict[str, Shares] = {}
+        self._context = roster.context(release)
+        self._survivors: tuple[str, ...] | None = None
+
+    def take_offer(self, offer: Offer) -> None:
+        """Take a site's offer."""
+        names = self.roster.names
+        if offer.site not in names or offer.site in self.offers or self.vectors:
+            raise WireError("an offer that nobody asked for")
+        sizes = [0 if name == offer.site else SEALED for name in names]
+        if [len(part) for part in offer.sealed] != sizes or len(offer.public) != KEY or len(offer.committed) != KEY:
+            raise WireError("the offer does not have the agreed form")
+        self.offers[offer.site] = offer
+
+    def offered(self) -> Sequence[Offer]:
+        """Return the offers, in the order of the sites.
+
+        Raises:
+            WireError: too few sites made one.
+        """
+        self._enough(self.offers, "offers")
+        return [self.offers[site] for site in sorted(self.offers)]
+
+    def take_masked(self, masked: Masked) -> None:
+        """Take a site's masked vector; after the unmasking has begun it is late, and stays masked for ever."""
+        if masked.site not in self.offers or masked.site in self.vectors:
+            raise WireError("a masked vector that nobody asked for")
+        if self._survivors is not None:
+            raise WireError("the masked vector came after the unmasking had begun")
+        if masked.vector.dtype != np.uint64 or masked.vector.shape != (self.size,):
+            raise WireError("the masked vector does not have the agreed form")
+        self.vectors[masked.site] = masked.vector
+
+    def survivors(self) -> tuple[str, ...]:
+        """Return whose vectors count, and take no further ones.
+
+        Raises:
+            WireError: too few of them arrived.
+        """
+        self._enough(self.vectors, "masked vectors")
+        self._survivors = tuple(sorted(self.vectors))
+        return self._survivors
+
+    def take_shares(self, shares: Shares) -> None:
+        """Take a site's shares."""
+        survivors = self._survivors or ()
+        if shares.site not in survivors or shares.site in self._shares:
+            raise WireError("shares that nobody asked for")
+        sized = all(len(share) == SEED for share in (*shares.own.values(), *shares.pairs.values()))
+        if shares.own.keys() != set(survivors) or shares.pairs.keys() != set(self._dropped) or not sized:
+            raise WireError("the shares are not the ones that were asked for")
+        self._shares[shares.site] = shares
+
+    def enough_shares(self) -> bool:
+        """Whether the total can be opened."""
+        return len(self._shares) >= self.roster.threshold
+
+    def total(self) -> Vector:
+        """Return the sum of the survivors' vectors, modulo 2^64.
+
+        Raises:
+            WireError: there are too few shares, or wrong ones; the release is lost then.
+        """
+        self._enough(self._shares, "answers to the unmasking")
+        total = np.zeros(self.size, np.uint64)
+        for site, vector in self.vectors.items():
+            committed = Wanted(self._context, committed=self.offers[site].committed)
+            seed = self._seed(site, "own", committed)
+            total += vector - primitives.mask(seed, self._context, self.size)
+        for gone in self._dropped:
+            public = Wanted(self._context, public=self.offers[gone].public)
+            private, _ = primitives.key_pair(self._seed(gone, "pairs", public), self._context)
+            for site in self.vectors:
+                # What ``site`` added for ``gone`` is the negative of what ``gone`` would have added for ``site``.
+                total += signed_mask(private, gone, site, self.offers[site].public, self._context, self.size)
+        return total
+
+    @property
+    def _dropped(self) -> tuple[str, ...]:
+        return tuple(sorted(self.offers.keys() - set(self._survivors or ())))
+
+    def _seed(self, site: str, kind: str, wanted: Wanted) -> bytes:
+        numbers = {name: number for number, name in enumerate(self.roster.names)}
+        shares = {numbers[answer.site]: getattr(answer, kind)[site] for answer in self._shares.values()}
+        try:
+            return primitives.combine(shares, self.roster.threshold, wanted)
+        except WireError as e:
+            raise WireError(f"{site}: {e}") from e
+
+    def _enough(self, arrived: Mapping[str, object], what: str) -> None:
+        needed = self.roster.threshold
+        if len(arrived) < needed:
+            raise WireError(
+                f"a secure sum of {len(self.roster.entries)} sites needs {needed} {what}, not {len(arrived)}"
+            )

@@ -1,0 +1,51 @@
+"""Statistics as integers: sums are exact, rounding is bounded, and what cannot be held is refused."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fedmr_med.errors import WireError
+from fedmr_med.secure.fixed import BITS, LIMIT, Field, Layout
+from fedmr_med.secure.messages import MOST_SITES
+
+LAYOUT = Layout({"counts": Field((3,)), "sums": Field((3, 2), BITS)})
+REAL = st.floats(-1e6, 1e6)
+
+
+@given(arrays(np.float64, (5, 3, 2), elements=REAL), arrays(np.int64, (5, 3), elements=st.integers(0, 10**7)))
+def test_a_total_is_the_total_of_the_rounded_values(sums: np.ndarray, counts: np.ndarray) -> None:
+    packed = [LAYOUT.pack({"sums": sums[i], "counts": counts[i]}) for i in range(5)]
+    total = LAYOUT.unpack(np.sum(packed, axis=0, dtype=np.uint64))
+    assert (total["counts"] == counts.sum(0)).all()
+    assert (total["sums"] == (np.rint(sums * 2**BITS).sum(0) / 2**BITS)).all()
+    assert np.abs(total["sums"] - sums.sum(0)).max() <= 5 * 2.0 ** -(BITS + 1) + 1e-8
+
+
+def test_what_is_not_shared_is_zero_and_takes_the_same_room() -> None:
+    assert LAYOUT.size == 9
+    assert LAYOUT.pack({}).tolist() == [0] * 9
+
+
+def test_the_largest_values_of_the_most_sites_do_not_overflow() -> None:
+    field = Layout({"sums": Field((2,), BITS)})
+    largest = (LIMIT - 1) / 2**BITS
+    packed = field.pack({"sums": np.array([largest, -largest])})
+    total = field.unpack(np.uint64(MOST_SITES) * packed)["sums"]
+    assert total.tolist() == pytest.approx([MOST_SITES * largest, -MOST_SITES * largest])
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, LIMIT / 2**BITS, -1e300])
+def test_values_that_cannot_be_held_are_refused(bad: float) -> None:
+    with pytest.raises(WireError, match="not finite, or larger"):
+        LAYOUT.pack({"sums": np.full((3, 2), bad)})
+
+
+def test_other_shapes_and_names_are_refused() -> None:
+    with pytest.raises(WireError, match="shape"):
+        LAYOUT.pack({"sums": np.zeros((2, 3))})
+    with pytest.raises(WireError, match="no field"):
+        LAYOUT.pack({"names": np.zeros(3)})

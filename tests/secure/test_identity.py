@@ -1,0 +1,138 @@
+"""Keys count only with the signature of the site they are for, by a certificate of the same federation."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
+
+from fedmr_med.errors import ConfigError, WireError
+from fedmr_med.secure.identity import Certified
+from fedmr_med.secure.messages import Keys, Release, Roster
+from fedmr_med.secure.participant import Participant
+from tests.helpers.secure import CHAIN, NAME, SESSION, begin, masked, opened
+
+NAMES = ("berlin", "paris", "rome")
+
+
+class Authority:
+    """Issues kits as FLARE's provisioning does."""
+
+    def __init__(self) -> None:
+        self.key = rsa.generate_private_key(65537, 2048)
+        self.root = self._certificate("root", self.key, None)
+
+    def kit(self, folder: Path, name: str, role: str | None = None, days: int = 10) -> Path:
+        key = rsa.generate_private_key(65537, 2048)
+        pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+        folder.mkdir(parents=True)
+        (folder / "client.key").write_bytes(
+            key.private_bytes(pem, serialization.PrivateFormat.TraditionalOpenSSL, plain)
+        )
+        (folder / "client.crt").write_bytes(self._certificate(name, key, role, days).public_bytes(pem))
+        (folder / "rootCA.pem").write_bytes(self.root.public_bytes(pem))
+        return folder
+
+    def _certificate(self, name: str, key: rsa.RSAPrivateKey, role: str | None, days: int = 10) -> x509.Certificate:
+        subject = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
+        if role:
+            subject.append(x509.NameAttribute(NameOID.UNSTRUCTURED_NAME, role))
+        start = datetime.now(UTC) - timedelta(days=20)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name(subject))
+            .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root")]))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(start)
+            .not_valid_after(start + timedelta(days=20 + days))
+            .sign(self.key, hashes.SHA256())
+        )
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+@pytest.fixture
+def sites(tmp_path: Path, authority: Authority) -> dict[str, Participant]:
+    return {
+        name: Participant(name, tmp_path / "state" / name, Certified(authority.kit(tmp_path / name, name)))
+        for name in NAMES
+    }
+
+
+def offer(sites: dict[str, Participant], entries: list[Keys]) -> None:
+    sites["berlin"].hold(NAME, np.zeros(1, np.uint64))
+    sites["berlin"].offer(Release(CHAIN, SESSION, NAME), Roster.of(entries))
+
+
+def test_sites_with_certificates_add_up(sites: dict[str, Participant]) -> None:
+    ones = dict.fromkeys(sites, np.ones(4, np.uint64))
+    assert opened(masked(begin(sites, ones), sites), sites).tolist() == [3] * 4
+
+
+def test_a_key_that_the_server_put_in_place_of_a_sites_is_refused(sites: dict[str, Participant]) -> None:
+    keys = [site.keys(CHAIN, SESSION) for site in sites.values()]
+    with pytest.raises(WireError, match="keys of rome are not signed by it"):
+        offer(sites, [*keys[:2], replace(keys[2], public=bytes(range(32)))])
+
+
+def test_keys_of_another_session_do_not_count(sites: dict[str, Participant]) -> None:
+    keys = [site.keys(CHAIN, "earlier") for site in sites.values()]
+    with pytest.raises(WireError, match="not signed by it"):
+        offer(sites, [sites["berlin"].keys(CHAIN, SESSION), *keys[1:]])
+
+
+def test_an_offer_that_was_changed_on_the_way_is_refused(sites: dict[str, Participant]) -> None:
+    secure = begin(sites, dict.fromkeys(sites, np.ones(2, np.uint64)))
+    for site in sites.values():
+        secure.take_offer(site.offer(secure.release, secure.roster))
+    offers = [replace(o, committed=bytes(32)) if o.site == "rome" else o for o in secure.offered()]
+    with pytest.raises(WireError, match="not signed by it"):
+        sites["berlin"].mask(secure.release, secure.roster, offers)
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "days", "reason"),
+    [
+        ("paris", None, 10, "somebody else's"),
+        ("madrid", "lead", 10, "not a site"),
+        ("madrid", None, -5, "not valid today"),
+        ("madrid", "client", 10, None),
+    ],
+)
+def test_who_counts_as_a_site(
+    sites: dict[str, Participant],
+    authority: Authority,
+    tmp_path: Path,
+    name: str,
+    role: str | None,
+    days: int,
+    reason: str | None,
+) -> None:
+    other = Certified(authority.kit(tmp_path / "other", name, role, days))
+    check = sites["berlin"].identity.check
+    if reason is None:
+        return check("madrid", other.certificate, b"message", other.sign(b"message"))
+    with pytest.raises(WireError, match=reason):
+        check("madrid", other.certificate, b"message", other.sign(b"message"))
+    return None
+
+
+def test_a_certificate_of_another_federation_is_refused(sites: dict[str, Participant], tmp_path: Path) -> None:
+    other = Certified(Authority().kit(tmp_path / "other", "madrid"))
+    for certificate in (other.certificate, b"nonsense"):
+        with pytest.raises(WireError, match="not issued by this federation"):
+            sites["berlin"].identity.check("madrid", certificate, b"message", other.sign(b"message"))
+
+
+def test_a_kit_without_a_key_cannot_sign(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no key and certificate"):
+        Certified(tmp_path)

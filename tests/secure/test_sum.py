@@ -1,0 +1,242 @@
+"""Secure totals are the plain totals, whoever drops out; a single vector stays closed, whatever the server does."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from fedmr_med.errors import PolicyError, WireError
+from fedmr_med.secure.messages import Release, Roster, Shares, threshold
+from fedmr_med.secure.participant import Participant
+from fedmr_med.secure.primitives import Vector
+from tests.helpers.secure import CHAIN, NAME, SESSION, begin, masked, opened, participants
+
+
+def vectors(names: list[str], size: int, seed: int = 0) -> dict[str, Vector]:
+    generator = np.random.default_rng(seed)
+    return {name: generator.integers(0, 2**64, size, dtype=np.uint64) for name in names}
+
+
+def plain(parts: Mapping[str, Vector], names: list[str]) -> list[int]:
+    return [sum(int(parts[name][i]) for name in names) % 2**64 for i in range(len(next(iter(parts.values()))))]
+
+
+def sum_with_dropouts(data: st.DataObject, count: int) -> None:
+    order = data.draw(st.permutations(range(count)), label="who drops first")
+    spare = count - threshold(count)
+    offer, mask = (data.draw(st.integers(0, spare), label=phase) for phase in ("before offer", "before mask"))
+    mask = min(mask, spare - offer)
+    unmask = data.draw(st.integers(0, spare - offer - mask), label="before unmask")
+    with TemporaryDirectory() as folder:
+        sites = participants(Path(folder), count)
+        names = [list(sites)[number] for number in order]
+        parts = vectors(list(sites), 7, seed=count)
+        secure = masked(begin(sites, parts), sites, before_offer=names[:offer], before_mask=names[offer : offer + mask])
+        total = opened(secure, sites, before_unmask=names[offer + mask : offer + mask + unmask])
+    assert total.tolist() == plain(parts, names[offer + mask :])
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data(), st.integers(3, 9))
+def test_the_secure_total_is_the_plain_total_for_any_allowed_set_of_dropouts(data: st.DataObject, count: int) -> None:
+    sum_with_dropouts(data, count)
+
+
+@pytest.mark.slow
+@settings(max_examples=8, deadline=None)
+@given(st.data(), st.integers(10, 50))
+def test_the_same_holds_for_up_to_fifty_sites(data: st.DataObject, count: int) -> None:
+    sum_with_dropouts(data, count)
+
+
+@pytest.mark.slow
+def test_fifty_sites_of_which_a_third_drop_out(tmp_path: Path) -> None:
+    sites = participants(tmp_path, 50)
+    parts = vectors(list(sites), 5)
+    names = list(sites)
+    secure = masked(begin(sites, parts), sites, before_offer=names[:5], before_mask=names[5:12])
+    assert opened(secure, sites, before_unmask=names[12:16]).tolist() == plain(parts, names[12:])
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> dict[str, Participant]:
+    return participants(tmp_path, 4)
+
+
+def test_what_the_server_gets_of_one_site_looks_random(tmp_path: Path) -> None:
+    """A vector of zeros, the least random there is, gives bytes that no chi-square test tells from uniform ones."""
+    sites = participants(tmp_path, 3)
+    zeros = {name: np.zeros(50_000, np.uint64) for name in sites}
+    secure = masked(begin(sites, zeros), sites)
+    for vector in secure.vectors.values():
+        counts = np.bincount(np.frombuffer(vector.tobytes(), np.uint8), minlength=256)
+        assert stats.chisquare(counts).pvalue > 1e-4
+        assert stats.kstest(vector.astype(np.float64) / 2.0**64, "uniform").pvalue > 1e-4
+    pair = [secure.vectors[name] for name in list(sites)[:2]]
+    assert stats.kstest((pair[0] + pair[1]).astype(np.float64) / 2.0**64, "uniform").pvalue > 1e-4
+    assert not opened(secure, sites).any()
+
+
+def test_too_few_sites_open_nothing(tmp_path: Path) -> None:
+    two = participants(tmp_path, 2)
+    parts = vectors(list(two), 3)
+    with pytest.raises(WireError, match="needs 3 sites"):
+        begin(two, parts)
+    roster = Roster.of([site.keys(CHAIN, SESSION) for site in two.values()])
+    with pytest.raises(PolicyError, match="3 are needed"):
+        two["site-000"].offer(Release(CHAIN, SESSION, NAME), roster)
+
+
+def test_a_site_does_not_help_to_open_fewer_vectors_than_the_threshold(four: dict[str, Participant]) -> None:
+    secure = masked(begin(four, vectors(list(four), 3)), four)
+    with pytest.raises(PolicyError, match="2 of 4 sites are left"):
+        four["site-000"].unmask(secure.release, secure.roster, ["site-000", "site-001"])
+
+
+def test_a_second_unmask_request_is_refused_for_the_same_and_for_other_sites(four: dict[str, Participant]) -> None:
+    secure = masked(begin(four, vectors(list(four), 3)), four)
+    names = list(four)
+    site = four[names[0]]
+    site.unmask(secure.release, secure.roster, names)
+    for again in (names, names[:3]):
+        with pytest.raises(PolicyError, match="opened before"):
+            site.unmask(secure.release, secure.roster, again)
+
+
+def test_a_site_never_gives_both_secrets_of_another(four: dict[str, Participant]) -> None:
+    secure = masked(begin(four, vectors(list(four), 3)), four)
+    names = list(four)
+    shares = four[names[0]].unmask(secure.release, secure.roster, names[:3])
+    assert set(shares.own) == set(names[:3])
+    assert set(shares.pairs) == {names[3]}
+
+
+def test_a_late_vector_stays_closed(four: dict[str, Participant]) -> None:
+    """The server has the late site's pair masks by then, but nobody gives it the seed of its own mask."""
+    secure = begin(four, vectors(list(four), 3))
+    late = "site-003"
+    for site in four.values():
+        secure.take_offer(site.offer(secure.release, secure.roster))
+    offers = secure.offered()
+    answers = {name: four[name].mask(secure.release, secure.roster, offers) for name in four}
+    for name in list(four)[:3]:
+        secure.take_masked(answers[name])
+    survivors = secure.survivors()
+    with pytest.raises(WireError, match="after the unmasking"):
+        secure.take_masked(answers[late])
+    for name in survivors:
+        secure.take_shares(four[name].unmask(secure.release, secure.roster, survivors))
+    secure.total()
+    for name in survivors:
+        with pytest.raises(PolicyError, match="opened before"):
+            four[name].unmask(secure.release, secure.roster, list(four))
+
+
+def test_a_restarted_server_cannot_open_the_same_release_for_other_sites(four: dict[str, Participant]) -> None:
+    """Two totals of which only one holds a site's vector would give that vector."""
+    parts = vectors(list(four), 3)
+    opened(masked(begin(four, parts), four), four)
+    again = begin(four, parts, session="restarted")
+    for site in four.values():
+        with pytest.raises(PolicyError, match="opened before"):
+            site.offer(again.release, again.roster)
+
+
+def test_a_release_that_was_not_opened_can_be_tried_again_after_a_restart(four: dict[str, Participant]) -> None:
+    parts = vectors(list(four), 3)
+    masked(begin(four, parts), four)
+    again = begin(four, parts, session="restarted")
+    assert opened(masked(again, four), four).tolist() == plain(parts, list(four))
+
+
+def test_a_restarted_site_goes_on_from_its_disk(tmp_path: Path) -> None:
+    """The simulator ends a process after every task; nothing that a sum needs is in memory."""
+    parts = vectors([f"site-{n:03}" for n in range(3)], 3)
+    secure = masked(begin(participants(tmp_path, 3), parts), participants(tmp_path, 3))
+    assert opened(secure, participants(tmp_path, 3)).tolist() == plain(parts, list(parts))
+
+
+def test_a_site_knows_its_own_key(four: dict[str, Participant]) -> None:
+    secure = begin(four, vectors(list(four), 3))
+    first, *others = secure.roster.entries
+    swapped = Roster.of([replace(first, public=bytes(range(32))), *others])
+    with pytest.raises(WireError, match="another key as this site's own"):
+        four[first.site].offer(secure.release, swapped)
+
+
+def test_masks_are_used_once(four: dict[str, Participant]) -> None:
+    """Two vectors under one mask would give their difference."""
+    secure = masked(begin(four, vectors(list(four), 3)), four)
+    site, offers = four["site-000"], secure.offered()
+    site.hold(NAME, np.ones(3, np.uint64))
+    with pytest.raises(PolicyError, match="masked before"):
+        site.mask(secure.release, secure.roster, offers)
+    with pytest.raises(PolicyError, match="in use"):
+        site.offer(secure.release, secure.roster)
+
+
+def test_secrets_and_vectors_are_gone_once_they_were_used(four: dict[str, Participant]) -> None:
+    secure = masked(begin(four, vectors(list(four), 3)), four)
+    files = {path.name: path.stat().st_mode & 0o077 for path in four["site-000"].folder.iterdir()}
+    assert {name for name in files if not name.startswith("lock")} == {f"{NAME}.npy", f"{NAME}.json", f"{SESSION}.key"}
+    assert not any(files.values()), "others can read a secret"
+    opened(secure, four)
+    assert {path.name for path in four["site-000"].folder.iterdir()} == {"lock", f"{SESSION}.key", "opened.jsonl"}
+
+
+def test_one_wrong_share_is_found_and_left_out(tmp_path: Path) -> None:
+    sites = participants(tmp_path, 6)
+    parts = vectors(list(sites), 3)
+    secure = masked(begin(sites, parts), sites)
+    survivors = secure.survivors()
+    for number, name in enumerate(survivors):
+        shares = sites[name].unmask(secure.release, secure.roster, survivors)
+        secure.take_shares(Shares(name, dict.fromkeys(shares.own, bytes(16)), {}) if number == 1 else shares)
+    assert secure.total().tolist() == plain(parts, list(sites))
+
+
+def test_a_total_that_one_site_tells_apart_from_an_earlier_one_stays_closed(tmp_path: Path) -> None:
+    """Numbers of images are the same in every round, so the difference of both would be that site's."""
+    sites = participants(tmp_path, 4)
+    for name, site in sites.items():
+        site.cohorts = tmp_path / f"{name}.jsonl"
+    parts = vectors(list(sites), 3)
+    opened(masked(begin(sites, parts), sites), sites)
+    three = dict(list(sites.items())[:3])
+    smaller = masked(begin(three, parts, name="train-2", session="later"), three)
+    with pytest.raises(PolicyError, match="only site-003 tell this total apart"):
+        three["site-000"].unmask(smaller.release, smaller.roster, list(three))
+    same = masked(begin(sites, parts, name="train-3", session="again"), sites)
+    assert opened(same, sites).tolist() == plain(parts, list(sites))
+
+
+def test_a_record_that_was_changed_opens_nothing(four: dict[str, Participant]) -> None:
+    for name in (NAME, "train-2"):
+        opened(masked(begin(four, vectors(list(four), 3), name=name), four), four)
+    record = four["site-000"].folder / "opened.jsonl"
+    record.write_text(record.read_text().replace(NAME, "train-9"))
+    third = begin(four, vectors(list(four), 3), name="train-3")
+    with pytest.raises(PolicyError, match="was changed"):
+        four["site-000"].offer(third.release, third.roster)
+
+
+def test_an_old_copy_of_a_sites_folder_cannot_answer_for_a_release_again(four: dict[str, Participant]) -> None:
+    """A backup from before the release has no secrets of it, and one from before its masking no shares."""
+    secure = begin(four, vectors(list(four), 3))
+    folder = four["site-000"].folder
+    backup = folder.with_name("backup")
+    shutil.copytree(folder, backup)
+    masked(secure, four)
+    survivors = secure.survivors()
+    four["site-000"].unmask(secure.release, secure.roster, survivors)
+    shutil.rmtree(folder)
+    shutil.copytree(backup, folder)
+    with pytest.raises(WireError, match="no offer"):
+        four["site-000"].unmask(secure.release, secure.roster, survivors[:3])
