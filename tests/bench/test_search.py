@@ -7,6 +7,7 @@ import pytest
 from fedmr_med.bench import search
 from fedmr_med.bench.compare import tuned
 from fedmr_med.bench.request import BenchRequest
+from fedmr_med.jobs.presets import PRESETS
 from fedmr_med.methods import PAPER_METHODS
 from fedmr_med.results import RunResult
 from tests.helpers.archives import write_mini
@@ -18,7 +19,7 @@ def result(accuracy: float | None, error: str | None = None) -> RunResult:
     return RunResult(dataset="fmnist", split="P5C2", method="fedprox", seed=0, last5_accuracy=accuracy, error=error)
 
 
-@pytest.mark.parametrize("method", [*PAPER_METHODS, "fedavgm", "fedadam", "fedyogi", "fedadagrad"])
+@pytest.mark.parametrize("method", [*PAPER_METHODS, *(name for name, preset in PRESETS.items() if preset.trains)])
 def test_everyone_gets_four_values_that_a_job_accepts(method: str) -> None:
     tried = search.candidates(REQUEST.model_copy(update={"methods": (method,)}), seed=3)
     assert len(tried) == 4
