@@ -18,11 +18,12 @@ def require_approval(fl_ctx: FLContext, abort_signal: Signal | None = None) -> N
 
     Args:
         fl_ctx: of the task at hand.
-        abort_signal: ends the waiting; None does not wait.
+        abort_signal: ends the waiting; None does not wait: a reply is about to leave, and counts its job among those
+            that were answered.
 
     Raises:
         NotApprovedError: a person has refused the job, or has not approved it in the time the policy gives.
-        FloorError: more jobs came than the policy takes in a day.
+        FloorError: as many jobs as the policy takes in a day were answered already.
         PolicyError: the journal of decisions was changed by hand.
         Aborted: the job was stopped meanwhile.
     """
@@ -35,8 +36,8 @@ def require_approval(fl_ctx: FLContext, abort_signal: Signal | None = None) -> N
     job_id = str(fl_ctx.get_job_id())
     book.asked(job, job_id=job_id, chain=chain)
     most = policy.training.max_jobs_per_day if policy.training else None
-    if most is not None and book.jobs_before(job_id) >= most:
-        raise FloorError("jobs_per_day", f"{most} jobs came within a day, policy.training.max_jobs_per_day.")
+    if most is not None and book.answered_before(job_id) >= most:
+        raise FloorError("jobs_per_day", f"{most} jobs were answered within a day, policy.training.max_jobs_per_day.")
     deadline = time.monotonic() + (60 * policy.approval_minutes if abort_signal else 0)
     while (verdict := book.verdict(policy, job, chain)) is Verdict.OPEN and time.monotonic() < deadline:
         if abort_signal and abort_signal.triggered:
@@ -46,3 +47,5 @@ def require_approval(fl_ctx: FLContext, abort_signal: Signal | None = None) -> N
         state = "was refused here" if verdict is Verdict.REFUSED else "waits for approval"
         advice = f"`fedmr-med site jobs --approve {settings_id(job)}` lets it start."
         raise NotApprovedError(f"The job {job.name} {state} (policy.approve: {policy.approve}). {advice}")
+    if abort_signal is None:
+        book.answered(job, job_id=job_id, chain=chain)

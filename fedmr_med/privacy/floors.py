@@ -28,7 +28,8 @@ class TrainingFloors(Strict):
         max_norm: the largest norm of an array that the server sends.
         repeat_rounds: whether a round that was answered may be asked again with another model. The same model may
             always come again: a server that was restarted repeats its round.
-        max_jobs_per_day: jobs that may begin within 24 hours; None does not count them.
+        max_jobs_per_day: jobs that get an answer within 24 hours; None does not count them. A job that was refused is
+            not one of them: otherwise anybody who may submit could use the number up with jobs that nobody trains for.
     """
 
     methods: tuple[str, ...] | None = None

@@ -20,7 +20,7 @@ from fedmr_med.errors import ConfigError, PolicyError
 from fedmr_med.privacy.policy import SitePolicy
 
 APPROVALS_FILE = "approvals.jsonl"
-_ASKED, _APPROVED, _REFUSED = "asked", "approved", "refused"
+_ASKED, _APPROVED, _REFUSED, _ANSWERED = "asked", "approved", "refused", "answered"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _DAY = 24 * 60 * 60
 
@@ -72,11 +72,22 @@ class ApprovalBook:
         # A later version may know other settings; what was asked stays readable as it was.
         self._write(_ASKED, about | {"words": in_words(job), "content": _content(job)})
 
-    def jobs_before(self, job_id: str) -> int:
-        """Return how many other jobs were asked within the 24 hours before a job was asked first."""
-        asked = {str(line["job"]): _seconds(line["time"]) for line in self._lines() if line["event"] == _ASKED}
-        own = asked.pop(job_id)
-        return sum(own - _DAY <= moment <= own for moment in asked.values())
+    def answered(self, job: JobConfig, *, job_id: str, chain: str) -> None:
+        """Write down, once per job, that a reply with content is about to leave."""
+        if not any(line["event"] == _ANSWERED and line["job"] == job_id for line in self._lines()):
+            self._write(_ANSWERED, {"job": job_id, "chain": chain, "settings": settings_id(job)})
+
+    def answered_before(self, job_id: str) -> int:
+        """Return how many other jobs got their first answer in the 24 hours before a job gets or got its own."""
+        earlier, now = [], time.time()
+        for line in self._lines():
+            if line["event"] != _ANSWERED:
+                continue
+            if line["job"] == job_id:
+                now = _seconds(line["time"])
+                break
+            earlier.append(_seconds(line["time"]))
+        return sum(now - _DAY <= moment for moment in earlier)
 
     def verdict(self, policy: SitePolicy, job: JobConfig, chain: str) -> Verdict:
         """Return whether the policy lets a job of a chain start, given what was decided so far.

@@ -13,6 +13,7 @@ from fedmr_med import refusals
 from fedmr_med.config import load_job
 from fedmr_med.flare import messages
 from fedmr_med.flare.executor import FedMRExecutor
+from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.server.state import GlobalState
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
@@ -31,7 +32,8 @@ def answer(folder: Path, floors: str = "{}", **changes: Any) -> str:
     """Return the return code of a site with floors to a job that keeps to the defaults but for the changes."""
     job = small_job(**KEEPS).override(changes)
     site_file = DEFAULTS.replace("share_prototypes: false", f"training: {floors}")
-    return str(SiteAtWork(folder, site_file, job=job).answer().get_return_code())
+    site = SiteAtWork(folder, site_file, job=job, site_filters=(PrototypeFilter(),))
+    return str(site.answer().get_return_code())
 
 
 def test_a_job_that_keeps_to_the_floors_is_trained_for(tmp_path: Path) -> None:
@@ -123,12 +125,24 @@ def test_an_answered_round_is_not_answered_again_for_another_model(tmp_path: Pat
     assert site.asked(state) == ReturnCode.OK
 
 
-def test_jobs_in_a_day_are_counted(tmp_path: Path) -> None:
+def test_jobs_that_were_answered_in_a_day_are_counted(tmp_path: Path) -> None:
     book = ApprovalBook(tmp_path / APPROVALS_FILE)
     for number in range(2):
-        book.asked(small_job(**KEEPS), job_id=f"earlier-{number}", chain=f"chain-{number}")
+        book.answered(small_job(**KEEPS), job_id=f"earlier-{number}", chain=f"chain-{number}")
     assert answer(tmp_path, "{max_jobs_per_day: 2}") == refusals.floor_code("jobs_per_day")
     assert answer(tmp_path, "{max_jobs_per_day: 3}") == ReturnCode.OK
+    book.answered(small_job(**KEEPS), job_id="later", chain="later")
+    assert answer(tmp_path, "{max_jobs_per_day: 3}") == ReturnCode.OK, "a job that was answered goes on"
+
+
+def test_jobs_that_were_refused_use_nothing_up(tmp_path: Path) -> None:
+    """Otherwise a lead could keep all others out with jobs that nobody would train for."""
+    book = ApprovalBook(tmp_path / APPROVALS_FILE)
+    for number in range(5):
+        book.asked(small_job(**KEEPS), job_id=f"refused-{number}", chain=f"chain-{number}")
+    assert answer(tmp_path, "{max_jobs_per_day: 1}", train={"lr": 1.0}) == refusals.floor_code("lr")
+    assert answer(tmp_path, "{max_jobs_per_day: 1}") == ReturnCode.OK
+    assert book.answered_before("another") == 1, "the reply that left counts its job"
 
 
 def test_the_shipped_jobs_keep_to_the_floors_of_the_shipped_sites(tmp_path: Path) -> None:
