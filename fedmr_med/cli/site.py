@@ -93,6 +93,8 @@ def set_policy(
     allow_submit_model: Annotated[bool | None, typer.Option(help="Hand out local models on request.")] = None,
     approve: Annotated[str | None, typer.Option(help="Jobs that start unasked: always, new_settings, each.")] = None,
     approval_minutes: Annotated[int | None, typer.Option(help="How long a job waits for approval.")] = None,
+    round_samples: Annotated[int | None, typer.Option(help="Round the number of training images to this.")] = None,
+    training: Annotated[list[str] | None, typer.Option(help="A training floor, KEY=VALUE; may be repeated.")] = None,
     job: Job = None,
 ) -> None:
     """Change the policy. It counts for executor, filter and guard; the client has to be restarted."""
@@ -107,6 +109,8 @@ def set_policy(
         "allow_submit_model": allow_submit_model,
         "approve": approve,
         "approval_minutes": approval_minutes,
+        "round_samples": round_samples,
+        "training": _floors(training) if training else None,
     }
     changes = {name: value for name, value in wanted.items() if value is not None}
     if not changes:
@@ -262,6 +266,16 @@ def _classes(text: str) -> bool | list[str]:
     if text in ("on", "off"):
         return text == "on"
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _floors(settings: list[str]) -> dict[str, Any]:
+    from fedmr_med.jobs.changes import parse_settings
+
+    try:
+        parsed = parse_settings(settings)
+    except ConfigError as e:
+        raise PolicyError("--training takes KEY=VALUE, such as min_sites=4.") from e
+    return {key: _classes(value) if isinstance(value, str) else value for key, value in parsed.items()}
 
 
 def _job(folder: Path | None) -> Any:

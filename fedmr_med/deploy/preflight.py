@@ -18,6 +18,7 @@ from fedmr_med.deploy.manifest import certificate, verify
 from fedmr_med.deploy.renewal import SOON
 from fedmr_med.errors import ConfigError, FedMRError
 from fedmr_med.privacy.explain import explain
+from fedmr_med.refusals import FloorError
 from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
 
 _GIGABYTE = 10**9
@@ -57,6 +58,7 @@ def preflight(kit: Path, job: JobConfig, *, data: bool = True, connection: bool 
     yield Check("weights", "pass", "not needed here: the server sends every weight")
     yield from _guarded("policy", lambda: _policy(kit))
     yield _active(kit)
+    yield from _guarded("training", lambda: _training(load_site(kit / "local" / SITE_FILE), job))
     if data:
         yield from _guarded("data", lambda: _data(load_site(kit / "local" / SITE_FILE), job))
     if connection:
@@ -173,6 +175,22 @@ def _policy(kit: Path) -> list[Check]:
     return [Check("policy", "pass", " ".join(explain(policy)[1:3]))]
 
 
+def _training(site: SiteConfig, job: JobConfig, images: int | None = None) -> list[Check]:
+    """Say whether the job keeps to the site's training floors; with ``images``, also in what it does with them."""
+    from fedmr_med.site.floors import SiteFloors
+
+    if site.policy.training is None:
+        return [Check("training", "note", "any settings of a job are taken (policy.training: null)")]
+    floors = SiteFloors(site.policy.training, Path())
+    try:
+        floors.check_job(job)
+        if images is not None:
+            floors.check_amount(job, images)
+    except FloorError as e:
+        return [Check("training", "note", f"the job {job.name} would be refused here: {e}")]
+    return [Check("training", "pass", f"the job {job.name} keeps to the floors of this hospital")]
+
+
 def _active(kit: Path) -> Check:
     running = running_clients(kit)
     if len(running) > 1:
@@ -205,6 +223,7 @@ def _data(site: SiteConfig, job: JobConfig) -> list[Check]:
     else:
         checks.append(Check("bad images", "pass", "none"))
     checks += [Check("same pictures", "note", warning) for warning in loaded.warnings]
+    checks += [check for check in _training(site, job, len(loaded.train)) if check.outcome == "note"]
     rare = policy_gaps(site, job, counts.tolist())
     if rare:
         checks.append(Check("rare classes", "note", f"prototypes of {', '.join(rare)} stay here: too few images"))

@@ -28,7 +28,7 @@ def set_policy(kit: Path, changes: dict[str, Any], class_names: tuple[str, ...] 
 
     Args:
         kit: the hospital's kit.
-        changes: new values by name.
+        changes: new values by name; of ``training`` only the floors it names change.
         class_names: the classes that exist, if known.
 
     Raises:
@@ -38,7 +38,10 @@ def set_policy(kit: Path, changes: dict[str, Any], class_names: tuple[str, ...] 
     path = kit / "local" / SITE_FILE
     content = read_yaml(path)
     validated(SiteConfig, content, str(path))
-    wanted = {**(content.get("policy") or {}), **changes}
+    before = content.get("policy") or {}
+    if changes.get("training") is not None:
+        changes = {**changes, "training": {**(before.get("training") or {}), **changes["training"]}}
+    wanted = {**before, **changes}
     policy = validated(SitePolicy, wanted, str(path), PolicyError)
     unknown = set(policy.share_prototypes if isinstance(policy.share_prototypes, tuple) else ()) - set(
         class_names or ()

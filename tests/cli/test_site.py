@@ -49,6 +49,17 @@ def test_policy_set_show_and_explain(kits: Path) -> None:
     assert "sealed by this site" in run("check", *kit, "--no-data", "--no-connection").stdout
 
 
+def test_policy_set_changes_floors_and_rounding(kits: Path) -> None:
+    kit = ("--kit", str(kits / "msk"))
+    floors = ("--training", "min_sites=4", "--training", "methods=fedmr,fedavg", "--training", "max_jobs_per_day=null")
+    said = run("policy", "set", *kit, *floors, "--round-samples", "50").stdout
+    assert "method fedmr or fedavg" in said
+    assert "at least 4 sites" in said
+    assert "rounded to 50" in said
+    with pytest.raises(PolicyError, match="KEY=VALUE"):
+        run("policy", "set", *kit, "--training", "min_sites")
+
+
 def test_policy_set_needs_something_to_set(kits: Path) -> None:
     with pytest.raises(PolicyError, match="--share-prototypes"):
         run("policy", "set", "--kit", str(kits / "msk"))

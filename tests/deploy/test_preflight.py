@@ -9,6 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from fedmr_med.deploy.preflight import Check, preflight
+from fedmr_med.deploy.site_policy import set_policy
 from fedmr_med.jobs.isic import isic_job
 from tests.deploy.test_connection import point_to, serving
 from tests.helpers.federation import free_port
@@ -55,6 +56,23 @@ def test_a_missing_or_broken_policy(kits: Path) -> None:
     assert "shares_metrics: is not a known key" in to_fix(kits / "msk")["policy"]
     path.unlink()
     assert "does not exist" in to_fix(kits / "msk")["policy"]
+
+
+def test_a_job_that_this_hospital_would_refuse(kits: Path) -> None:
+    """The hospital's decision, so nothing to fix; but it should know before the coordinator does."""
+    kit = kits / "msk"
+    assert run(kit)["training"].outcome == "pass"
+    set_policy(kit, {"training": {"min_sites": 5}}, None)
+    found = run(kit)["training"]
+    assert found.outcome == "note"
+    assert "isic_fedmr would be refused here: federation.min_sites is 4" in found.message
+    set_policy(kit, {"training": {"min_sites": 3, "min_updates": 1000}}, None)
+    assert run(kit)["training"].outcome == "pass", "how many steps it makes depends on the data"
+    found = run(kit, data=True)["training"]
+    assert "policy.training.min_updates asks for 1000" in found.message
+    set_policy(kit, {"training": {"min_updates": 10}}, None)
+    (kit / "local" / "site.yaml").write_text("data: {source: demo, center: 4}\npolicy: {training: null}\n")
+    assert "any settings" in run(kit)["training"].message
 
 
 def test_opened_authorization_and_class_list(kits: Path) -> None:

@@ -55,3 +55,15 @@ def test_a_damaged_site_file_is_not_changed(kits: Path) -> None:
     path.write_text("data: {source: demo, center: 4}\nploicy: {}\n")
     with pytest.raises(ConfigError, match="ploicy"):
         set_policy(kits / "msk", {"share_prototypes": False}, None)
+
+
+def test_floors_are_changed_one_by_one(kits: Path) -> None:
+    kit = kits / "msk"
+    set_policy(kit, {"training": {"min_sites": 4}}, None)
+    floors = set_policy(kit, {"training": {"methods": ["fedmr"], "max_jobs_per_day": 2}}, None).training
+    assert floors is not None
+    assert (floors.min_sites, floors.methods, floors.max_jobs_per_day) == (4, ("fedmr",), 2)
+    assert policy_of(kit).training == floors
+    assert verify(kit).intact
+    with pytest.raises(PolicyError, match="min_site"):
+        set_policy(kit, {"training": {"min_site": 4}}, None)
