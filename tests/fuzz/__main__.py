@@ -9,7 +9,11 @@ from tests.fuzz import files, replies
 
 
 def main() -> None:
-    """Run both, and print what became of the mutants; anything unforeseen ends with its traceback."""
+    """Run both, and print what became of the mutants.
+
+    The first one that raises what no rule names, leaves a checkpoint that cannot be read or is taken against a rule
+    ends the run with its traceback, so the last line is printed only if there was none.
+    """
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--replies", type=int, default=20_000)
     parser.add_argument("--files", type=int, default=10_000)
@@ -20,6 +24,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             outcome = fuzz(count, Path(folder), asked.seed)
         print(f"{name}: {dict(sorted(outcome.items()))} in {time.monotonic() - started:.0f} s", flush=True)  # noqa: T201
+    print("uncaught exceptions 0, unreadable checkpoints 0, accepted against the rules 0")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -74,15 +74,19 @@ def _round(setup: Setup, at: int, count: int, folder: Path, random: Random, outc
         collector.offer(site, replies[site])
     for site, message in sent.items():
         outcome["replies"] += 1
+        through_flare = random.random() < 0.5
         try:
-            received = messages.to_message(messages.to_shareable(message)) if random.random() < 0.5 else message
+            sent_by_flare = messages.to_shareable(message) if through_flare else None
+        except (AttributeError, TypeError, ValueError):
+            # FLARE's own containers do not take it, so it could not have been sent.
+            outcome["unsendable"] += 1
+            continue
+        try:
+            received = message if sent_by_flare is None else messages.to_message(sent_by_flare)
             reply = collector.offer(site, received)
         except WireError as e:
             collector.refuse(site, str(e))
             outcome["refused"] += 1
-        except (AttributeError, TypeError, ValueError):
-            # FLARE's own containers do not take it, so it could not have been sent.
-            outcome["unsendable"] += 1
         else:
             site_line(reply, job)
             _check_accepted(received, job, state)
