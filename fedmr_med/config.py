@@ -208,8 +208,10 @@ class FederationConfig(Strict):
         sites_per_round: how many sites are drawn each round; None asks all of them.
         timeout_seconds: how long a round may take; 0 waits forever.
         grace_seconds: how long to wait for the others once the quorum is there.
-        buffers: what becomes of BatchNorm statistics: ``average`` like weights, or ``first``: those of the
-            first site, as FLamby scores its models.
+        buffers: what becomes of BatchNorm statistics: ``average`` like weights; ``first``: those of the
+            first site, as FLamby scores its models; ``local``: BatchNorm layers, weights included, stay at each site
+            (FedBN, Li et al., ICLR 2021). Sites then score models with layers of their own, and the model that leaves
+            has those of the start.
         max_norm: a reply with an array of a larger norm is refused.
         max_samples: a reply that tells of more training or test images is refused. They are a site's weight, so set
             it to what the largest site can have.
@@ -231,7 +233,7 @@ class FederationConfig(Strict):
     sites_per_round: int | None = Field(None, ge=1, le=100_000)
     timeout_seconds: int = Field(0, ge=0, le=31_536_000)
     grace_seconds: int = Field(10, ge=0, le=31_536_000)
-    buffers: Literal["average", "first"] = "average"
+    buffers: Literal["average", "first", "local"] = "average"
     max_norm: float = Field(1e9, gt=0, le=1e12)
     max_samples: int = Field(1_000_000, ge=1, le=MAX_IMAGES)
     max_deviation: float | None = Field(3.0, gt=1, le=1e6)

@@ -95,6 +95,8 @@ class Federation:
         self._network = build_network(job)
         self._test_batches: Batches | None = None
         if test is not None:
+            if job.federation.buffers == "local":
+                raise ConfigError("federation.buffers: local leaves nothing for the server to score; let sites do it.")
             transform = transforms.build(job.task.transform, train=False, image_size=job.task.image_size)
             self._test_batches = Batches(test, transform, batch_size=job.train.batch_size, workers=job.train.workers)
 

@@ -52,7 +52,7 @@ class Run:
 
     @property
     def sites(self) -> dict[str, SiteConfig]:
-        """The settings of the sites. The test set of a benchmark stays with the server."""
+        """The settings of the sites. The test set of a benchmark is the server's, unless sites have own layers."""
         return {
             name: site.model_copy(update={"held_out": self.held_out}) for name, site in self._sites_by_name().items()
         }
@@ -72,13 +72,13 @@ class Run:
             fraction=self.fraction,
             share=self.share,
             seed=self.job.seed,
-            holds_test=False,
+            holds_test=self.job.federation.buffers == "local",
         )
 
     def test(self) -> Fold | None:
-        """Return the test set at the server; hospitals with their own data score models themselves."""
+        """Return the test set at the server; sites with data, or layers, of their own score models themselves."""
         source = next(iter(self.sites.values())).data
-        if source.source != "benchmark":
+        if source.source != "benchmark" or source.holds_test:
             return None
         return load_test(source, self.job.task, seed=self.job.seed, held_out=self.held_out)
 

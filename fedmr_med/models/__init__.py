@@ -10,6 +10,7 @@ from fedmr_med.models.base import Network, load_arrays, parameter_names, state_a
 from fedmr_med.models.char_lstm import CharLSTM
 from fedmr_med.models.efficientnet import EfficientNetB0
 from fedmr_med.models.efficientnet_lite import EfficientNetLite0
+from fedmr_med.models.norm import batch_norm_names, with_group_norm
 from fedmr_med.models.resnet import narrow_resnet, resnet18
 from fedmr_med.models.small_cnn import SmallCNN
 from fedmr_med.models.wide_resnet import WideResNet28x10
@@ -21,6 +22,7 @@ __all__ = [
     "Builder",
     "Network",
     "available",
+    "batch_norm_names",
     "build",
     "load_arrays",
     "parameter_names",
@@ -45,13 +47,14 @@ def available() -> tuple[str, ...]:
     return MODELS.names()
 
 
-def build(name: str, *, num_classes: int, in_channels: int = 3, **options: Any) -> Network:
+def build(name: str, *, num_classes: int, in_channels: int = 3, norm: str = "batch", **options: Any) -> Network:
     """Build a network; the same torch seed gives the same weights.
 
     Args:
         name: one of :func:`available`.
         num_classes: number of classes of the task.
         in_channels: channels of the images.
+        norm: ``batch``, the network as it is; or ``group``: GroupNorm in the place of its BatchNorm.
         options: what the network's own builder takes.
 
     Raises:
@@ -62,8 +65,13 @@ def build(name: str, *, num_classes: int, in_channels: int = 3, **options: Any) 
     for option in options:
         if option not in known:
             raise ConfigError(f"model.options: {name} has no option {option!r} ({', '.join(known) or 'it has none'}).")
+    if norm not in ("batch", "group"):
+        raise ConfigError(f"model.options.norm: {norm!r} is not batch or group.")
     try:
-        return builder(num_classes, in_channels, **options)
+        network = builder(num_classes, in_channels, **options)
+        if norm == "group":
+            with_group_norm(network)
+        return network
     except (TypeError, ValueError) as e:
         raise ConfigError(f"model.options: {name} cannot be built: {e}.") from e
 

@@ -11,6 +11,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
 from fedmr_med.methods.base import Contribution
 from fedmr_med.metrics import Scores, pooled
+from fedmr_med.models.norm import batch_norm_names
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.results import Evaluation, RoundRecord, Score, SiteRound
 from fedmr_med.server.checks import ReplyCheck
@@ -100,6 +101,8 @@ class PrototypeAggregator:
         made, method_state = self.server.finish(self._sums, self.parameters, state.method, num_sites)
         parameters, optimizer_state = server_step(self._optimizer, self.parameters, made, state.optimizer)
         model = {**state.model, **parameters, **self._buffers()}
+        if self.job.federation.buffers == "local":
+            model |= {name: state.model[name] for name in batch_norm_names(state.model)}
         record = RoundRecord(round=state.round + 1, sites=self.sites, refused=dict(refused), seconds=seconds)
         history = state.history
         if self._scores:

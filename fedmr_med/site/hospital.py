@@ -29,6 +29,7 @@ from fedmr_med.seeding import derive_seed, torch_stream
 from fedmr_med.site import criterion
 from fedmr_med.site.client_state import ClientStateStore
 from fedmr_med.site.floors import SiteFloors
+from fedmr_med.site.own_layers import OwnLayers
 from fedmr_med.site.own_prototypes import OwnPrototypes
 from fedmr_med.site.received import check_model, check_task
 from fedmr_med.site.statistics import head_statistics, hold_out
@@ -123,10 +124,11 @@ class Hospital:
         check_task(task, self.network, self.method)
         self.floors.check_model(task, self.network)
         self.floors.check_repeat(task)
-        models.load_arrays(self.network, task.model)
+        accepted = task.accepted.get(self.name)
+        layers = OwnLayers(self.state_folder / task.chain / "own_layers", self.job, task.model)
+        models.load_arrays(self.network, layers.load(accepted))
         with self._timed("score"):
             received_scores = self.score()
-        accepted = task.accepted.get(self.name)
         own = self._own_prototypes(task.chain)
         store = ClientStateStore(self.state_folder / task.chain / self.method.name)
         with store.locked() if self.method.keeps_state else nullcontext():
@@ -153,12 +155,13 @@ class Hospital:
             if own is not None and withheld is not None:
                 own.save(task.round, withheld, accepted)
         self.floors.note_answered(task)
+        layers.save(task.round, models.state_arrays(self.network), accepted)
         reply = SiteReply(
             site=self.name,
             round=task.round,
             samples=self.policy.released_samples(self.counts, self.job.task.class_names),
             settings=self.job.digest(),
-            model=models.state_arrays(self.network),
+            model=layers.shared(models.state_arrays(self.network)),
             prototypes=prototypes,
             payload=trained.result.payload,
             scores=received_scores,
@@ -174,9 +177,7 @@ class Hospital:
             WireError: the model does not fit the job, or is not finite.
             FloorError: it does not keep to the site's training floors.
         """
-        check_model(task, self.network)
-        self.floors.check_model(task, self.network)
-        models.load_arrays(self.network, task.model)
+        self._load(task)
         return self.score()
 
     def head_statistics(self, task: TrainTask) -> HeadReply:
@@ -185,9 +186,7 @@ class Hospital:
         shared = self.policy.shareable_classes(self.counts, names)
         if not shared.any():
             return HeadReply(self.name, task.round)
-        check_model(task, self.network)
-        self.floors.check_model(task, self.network)
-        models.load_arrays(self.network, task.model)
+        self._load(task)
         held = hold_out(
             self.data.train.labels,
             shared,
@@ -197,6 +196,13 @@ class Hospital:
         )
         kept, held_out = head_statistics(self.network, self.prototype_batches, size, shared, held)
         return HeadReply(self.name, task.round, kept, held_out if held.any() else None)
+
+    def _load(self, task: TrainTask) -> None:
+        """Take over the received model, with this site's own layers where the job has such."""
+        check_model(task, self.network)
+        self.floors.check_model(task, self.network)
+        layers = OwnLayers(self.state_folder / task.chain / "own_layers", self.job, task.model)
+        models.load_arrays(self.network, layers.load(task.accepted.get(self.name)))
 
     def trained_model(self) -> Arrays:
         """Return the local model of the last round.
