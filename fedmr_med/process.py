@@ -15,27 +15,36 @@ _DEFAULT_TRIM_THRESHOLD, _DEFAULT_MMAP_MAX = 128 * 1024, 65536
 
 _keeping: ContextVar[bool] = ContextVar("keeping", default=False)
 
-THREADS_VARIABLE = "FEDMR_MED_THREADS"
+THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
 def set_threads(default: int | None = None) -> int:
     """Set the number of compute threads of this process and return it.
 
-    ``FEDMR_MED_THREADS`` wins, then ``default``, then the number of cores this process may use. To be called
+    ``OMP_NUM_THREADS`` wins, then ``default``, then the number of cores this process may use. To be called
     before the first tensor operation: OpenMP threads that spin beside other busy processes cost ten times
     and more.
     """
     import torch
 
-    text = os.environ.get(THREADS_VARIABLE)
-    if text is None:
-        threads = default or available_cores()
-    elif text.isdigit() and int(text) > 0:
-        threads = int(text)
-    else:
-        raise ConfigError(f"The environment variable {THREADS_VARIABLE} must be a positive number, not {text!r}.")
+    threads = asked_threads() or default or available_cores()
     torch.set_num_threads(threads)
     return threads
+
+
+def asked_threads() -> int | None:
+    """Return the threads per process that ``OMP_NUM_THREADS`` asks for; None if it is not set.
+
+    Raises:
+        ConfigError: it is no positive number.
+    """
+    text = os.environ.get(THREADS_VARIABLE, "")
+    if not text:
+        return None
+    first = text.split(",")[0].strip()  # OpenMP takes a list, one number for each level of nesting
+    if not first.isdigit() or not int(first):
+        raise ConfigError(f"The environment variable {THREADS_VARIABLE} must be a positive number, not {text!r}.")
+    return int(first)
 
 
 @contextmanager

@@ -6,19 +6,22 @@ import pytest
 import torch
 
 from fedmr_med.errors import ConfigError
-from fedmr_med.process import kept_memory, set_threads
+from fedmr_med.process import available_cores, kept_memory, set_threads
 
 
-def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_omp_num_threads_decides_before_any_default(monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.get_num_threads()
     try:
-        monkeypatch.delenv("FEDMR_MED_THREADS", raising=False)
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
         assert set_threads(default=1) == torch.get_num_threads() == 1
-        monkeypatch.setenv("FEDMR_MED_THREADS", "2")
-        assert set_threads(default=1) == torch.get_num_threads() == 2
-        monkeypatch.setenv("FEDMR_MED_THREADS", "many")
-        with pytest.raises(ConfigError, match="FEDMR_MED_THREADS"):
-            set_threads()
+        assert set_threads() == available_cores()
+        for text, threads in (("2", 2), ("3,1", 3)):
+            monkeypatch.setenv("OMP_NUM_THREADS", text)
+            assert set_threads(default=1) == torch.get_num_threads() == threads
+        for text in ("many", "0"):
+            monkeypatch.setenv("OMP_NUM_THREADS", text)
+            with pytest.raises(ConfigError, match="OMP_NUM_THREADS"):
+                set_threads()
     finally:
         torch.set_num_threads(before)
 

@@ -28,7 +28,7 @@ class Local:
 
     Attributes:
         workers: processes to use; 0 does one run after the other in this process.
-        threads: of each of them, None for one per core; ``FEDMR_MED_THREADS`` wins.
+        threads: of each of them, None for one per core; ``OMP_NUM_THREADS`` wins.
     """
 
     workers: int

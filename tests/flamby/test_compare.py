@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setenv("FEDMR_MED_THREADS", "1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 def small(data: Path, **changes: Any) -> CompareRequest:

@@ -89,7 +89,6 @@ class Federation:
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
                 "PYTHONPATH": str(REPOSITORY),
                 "OMP_NUM_THREADS": "1",
-                "FEDMR_MED_THREADS": "1",
                 FAULTS_VARIABLE: str(self.kit(name) / "faults"),
                 "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": "5",
             }
