@@ -88,7 +88,7 @@ class Run:
         content = [self.job.model_dump(mode="json"), self.clients, self.fraction, self.share, *self.absent]
         content += ["without leaked"] if self.without_leaked else []
         content += ["held out", self.held_out] if self.held_out else []
-        root = str(self.root.resolve()) if self.root else ""
+        root = "" if self.root is None else str(self.root if self.root == DEMO else self.root.resolve())
         digest = hashlib.blake2b(json.dumps([content, root], sort_keys=True).encode(), digest_size=5).hexdigest()
         return f"{self.job.method.name}-seed{self.job.seed}-{digest}"
 

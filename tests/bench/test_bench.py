@@ -182,6 +182,16 @@ def test_the_demo_of_isic_can_be_compared_too(tmp_path: Path) -> None:
         request.model_copy(update={"absent": ("mayo",)}).runs()
 
 
+def test_the_folder_of_a_demo_run_does_not_depend_on_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = set()
+    for folder in (tmp_path, REPOSITORY):
+        monkeypatch.chdir(folder)
+        names.add(BenchRequest(dataset="isic2019", data=Path("demo"), methods=("fedavg",)).runs()[0].name)
+    assert len(names) == 1
+
+
 def test_a_run_without_rounds_shows_its_head_and_its_exchange(tmp_path: Path, capsys: Any) -> None:
     absent = ("bcn", "vidir-molemax", "vidir-modern", "rosendahl")
     settings = {"task.image_size": 24, "model.options": {"width": 4, "feature_size": 16}}
