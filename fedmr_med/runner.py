@@ -1,29 +1,27 @@
-"""A whole federation in one process, for studies with many clients.
+"""A whole federation on one machine, for studies with many clients.
 
 It runs the same sites and the same server as a FLARE job, with the same messages between them. Only FLARE is left
-out, and with it a process per client task. One network goes from site to site, replies are
-added up as they come, and what a site keeps from round to round is on disk: memory does not grow with the number
-of sites.
+out, and with it a process per client task. One network goes from site to site, or one in each of a few worker
+processes; replies are added up in the order of the site names, and what a site keeps from round to round is on disk:
+memory does not grow with the number of sites.
 """
 
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedmr_med import models
+import numpy as np
+
 from fedmr_med.config import JobConfig
-from fedmr_med.data import transforms
+from fedmr_med.crew import Crew, crew
 from fedmr_med.data.base import Fold, SiteData
 from fedmr_med.data.demo import effective_job
-from fedmr_med.data.loading import Batches
-from fedmr_med.errors import ConfigError, FedMRError, WireError
+from fedmr_med.desk import CLIENT_STATE, Desk, Work, parts_of_test
+from fedmr_med.errors import ConfigError, WireError
 from fedmr_med.metrics import Scores, scores
-from fedmr_med.network import build_network
-from fedmr_med.process import kept_memory
 from fedmr_med.report.lines import refused_line
 from fedmr_med.server.aggregation import evaluation
 from fedmr_med.server.chain import Chain
@@ -32,14 +30,13 @@ from fedmr_med.server.head import HeadCollector, head_exchange, scored_head, wan
 from fedmr_med.server.sampling import draw_sites
 from fedmr_med.server.state import GlobalState, train_task
 from fedmr_med.server.stopping import has_ended
-from fedmr_med.site.hospital import Hospital, open_data
-from fedmr_med.site.training import evaluate
+from fedmr_med.site.hospital import open_data
 from fedmr_med.sites import SiteConfig
-from fedmr_med.wire.codec import decode_task, encode_reply, encode_task
-from fedmr_med.wire.messages import SiteReply, TrainTask
-from fedmr_med.wire.statistics import encode_statistics
+from fedmr_med.wire.codec import Message, encode_task
 
-SERVER, CLIENT_STATE = "server", "client_state"
+__all__ = ["CLIENT_STATE", "SERVER", "Costs", "Federation", "open_sites"]
+
+SERVER = "server"
 
 _log = logging.getLogger(__name__)
 
@@ -51,8 +48,9 @@ class Costs:
     Attributes:
         tasks: train tasks answered.
         wall: time in all.
-        spent: time of ``train``: local training, ``prototypes`` and
-            ``head``: the passes for class sums and for the head, ``score``: scoring models.
+        spent: time of ``train``: local training, ``prototypes`` and ``head``: the passes for class sums and for the
+            head, ``score``: scoring models. With workers, ``wait``: in which the server waits for them, instead of the
+            first two.
     """
 
     tasks: int = 0
@@ -66,7 +64,7 @@ class Costs:
 
 
 class Federation:
-    """Runs a job with all its sites in this process.
+    """Runs a job with all its sites on this machine.
 
     Args:
         job: the job's settings; on the demo it has those for the demo.
@@ -74,6 +72,9 @@ class Federation:
         folder: holds the checkpoint and what the sites keep. A run that was stopped resumes from there.
         test: a test set at the server, on which each round's model is scored. None lets the sites score what
             they receive, as in a FLARE job.
+        workers: processes in which sites work side by side, each with a network of its own; with 1 they work one
+            after the other in this process. The result is the same.
+        make_desk: makes what answers for the sites; a study of what bad replies do brings its own.
 
     Attributes:
         costs: where the time went.
@@ -84,7 +85,16 @@ class Federation:
         DataError: a site has no usable data.
     """
 
-    def __init__(self, job: JobConfig, sites: Mapping[str, SiteConfig], folder: Path, *, test: Fold | None = None):
+    def __init__(
+        self,
+        job: JobConfig,
+        sites: Mapping[str, SiteConfig],
+        folder: Path,
+        *,
+        test: Fold | None = None,
+        workers: int = 1,
+        make_desk: Callable[..., Desk] = Desk,
+    ):
         self.job = job = effective_job(job, sites)
         self.sites = sites
         self.folder = folder
@@ -92,13 +102,11 @@ class Federation:
         # Opened once for all rounds. Sites with many images have them in files, mapped into memory.
         self._data = open_sites(job, sites)
         self._chain = Chain(folder, job)
-        self._network = build_network(job)
-        self._test_batches: Batches | None = None
-        if test is not None:
-            if job.federation.buffers == "local":
-                raise ConfigError("federation.buffers: local leaves nothing for the server to score; let sites do it.")
-            transform = transforms.build(job.task.transform, train=False, image_size=job.task.image_size)
-            self._test_batches = Batches(test, transform, batch_size=job.train.batch_size, workers=job.train.workers)
+        if test is not None and job.federation.buffers == "local":
+            raise ConfigError("federation.buffers: local leaves nothing for the server to score; let sites do it.")
+        self._work = Work(job, sites, folder, test)
+        self._workers = min(workers, job.federation.sites_per_round or len(sites), len(sites))
+        self._make_desk = make_desk
 
     def run(self, after_round: Callable[[GlobalState], None] = lambda state: None) -> GlobalState:
         """Run the remaining rounds and return the final state.
@@ -112,115 +120,82 @@ class Federation:
         """
         state = self._chain.open()
         try:
-            while not has_ended(self.job, state):
-                started = time.perf_counter()
-                state = self._round(state)
-                if self._test_batches is not None or has_ended(self.job, state):
-                    state = self._scored(state)
-                self._chain.save(state)
-                state = self._with_head(state)
-                self.costs.wall += time.perf_counter() - started
-                after_round(state)
-            if not self.job.federation.rounds and not state.history.evaluations:
-                state = self._scored(state)
-                self._chain.save(state)
-            # A run that was stopped between its last round and its head has no round left to make it in.
-            state = self._with_head(state)
+            with crew(self._work, self._workers, self._data, self._make_desk) as at_work:
+                return self._run(state, at_work, after_round)
         finally:
             self._chain.close()
-        return state
 
-    def _round(self, state: GlobalState) -> GlobalState:
-        """Ask this round's sites in the order of their names and add up their replies."""
+    def _run(self, state: GlobalState, at_work: Crew, after_round: Callable[[GlobalState], None]) -> GlobalState:
+        while not has_ended(self.job, state):
+            started = time.perf_counter()
+            state = self._round(state, at_work)
+            if self._work.test is not None or has_ended(self.job, state):
+                state = self._scored(state, at_work)
+            self._chain.save(state)
+            state = self._with_head(state, at_work)
+            self.costs.wall += time.perf_counter() - started
+            after_round(state)
+        if not self.job.federation.rounds and not state.history.evaluations:
+            state = self._scored(state, at_work)
+            self._chain.save(state)
+        # A run that was stopped between its last round and its head has no round left to make it in.
+        return self._with_head(state, at_work)
+
+    def _round(self, state: GlobalState, at_work: Crew) -> GlobalState:
+        """Ask this round's sites and add up their replies in the order of their names."""
         job = self.job
         collector = ReplyCollector(job, state, num_sites=len(self.sites), in_order=True)
-        halved = job.federation.halved(state.parameters)
-        task = decode_task(encode_task(train_task(state, job, self._chain_id), halved=halved))
+        task = self._task(state, halved=job.federation.halved(state.parameters))
         drawn = draw_sites(self.sites, job.federation.sites_per_round, seed=job.seed, round_number=state.round)
-        for name in drawn:
-            hospital = self._hospital(name)
-            with _work_of(name):
-                reply = self._reply(hospital, task)
+        waited = at_work.waited
+        for name, trained in at_work.ask(Desk.train, drawn, task):
             try:
-                collector.offer(name, encode_reply(reply, halved=halved))
+                collector.offer(name, trained.message)
             except WireError as e:
                 _log.warning(refused_line(name, str(e)))
             self.costs.tasks += 1
-            for phase, seconds in hospital.spent.items():
-                self.costs.spent[phase] += seconds
+            if at_work.workers == 1:
+                for phase, seconds in trained.spent.items():
+                    self.costs.spent[phase] += seconds
+        if at_work.workers > 1:
+            self.costs.spent["wait"] += at_work.waited - waited
         return collector.close()
 
-    def _reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
-        """Let a site answer a task; a study of what bad replies do overrides it."""
-        return hospital.train(task)
-
-    def _scored(self, state: GlobalState) -> GlobalState:
+    def _scored(self, state: GlobalState, at_work: Crew) -> GlobalState:
         """Add the scores of the model in ``state`` to its history."""
-        return state.scored(state.history.with_evaluation(evaluation(state.round, self._scores(state))))
+        return state.scored(state.history.with_evaluation(evaluation(state.round, self._scores(state, at_work))))
 
-    def _with_head(self, state: GlobalState) -> GlobalState:
+    def _with_head(self, state: GlobalState, at_work: Crew) -> GlobalState:
         """Make, score and keep the closed-form head, where one is due."""
         if not wants_head(self.job, head_exchange(self.job), state):
             return state
         collector = HeadCollector(self.job, state)
-        task = train_task(state, self.job, self._chain_id)
         started = time.perf_counter()
-        for name in sorted(self.sites):
-            with _work_of(name):
-                reply = self._hospital(name).head_statistics(task)
-            collector.offer(name, encode_statistics(reply))
+        for name, statistics in at_work.ask(Desk.head, sorted(self.sites), self._task(state)):
+            collector.offer(name, statistics)
         made = collector.close()
         self.costs.spent["head"] += time.perf_counter() - started
         if made is None:
             return state
-        state = scored_head(made, self._scores(with_head(made)))
+        state = scored_head(made, self._scores(with_head(made), at_work))
         self._chain.save(state)
         return state
 
-    def _scores(self, state: GlobalState) -> dict[str, Scores]:
+    def _scores(self, state: GlobalState, at_work: Crew) -> dict[str, Scores]:
         """Score the model of ``state`` at the server, or at all sites."""
         started = time.perf_counter()
-        if self._test_batches is None:
-            results = self._site_scores(state)
+        task = self._task(state)
+        if self._work.test is None:
+            answers = at_work.ask(Desk.validate, sorted(self.sites), task)
+            results = {name: score for name, score in answers if score is not None}
         else:
-            models.load_arrays(self._network, state.model)
-            results = {SERVER: scores(evaluate(self._network, self._test_batches, self.job.task.num_classes))}
+            parts = at_work.ask(Desk.score, parts_of_test(self._work, at_work.workers), task)
+            results = {SERVER: scores(np.sum([confusion for _, confusion in parts], axis=0))}
         self.costs.spent["score"] += time.perf_counter() - started
         return results
 
-    def _site_scores(self, state: GlobalState) -> dict[str, Scores]:
-        task = train_task(state, self.job, self._chain_id)
-        results = {}
-        for name in sorted(self.sites):
-            with _work_of(name):
-                score = self._hospital(name).validate(task)
-            if score is not None:
-                results[name] = score
-        return results
-
-    @property
-    def _chain_id(self) -> str:
-        return self.job.chain or "runner"
-
-    def _hospital(self, name: str) -> Hospital:
-        return Hospital(
-            name,
-            self.job,
-            self.sites[name],
-            self.folder / CLIENT_STATE / name,
-            network=self._network,
-            site_data=self._data[name],
-        )
-
-
-@contextmanager
-def _work_of(site: str) -> Iterator[None]:
-    """Keep freed memory while a site works, and put its name before what goes wrong."""
-    try:
-        with kept_memory():
-            yield
-    except FedMRError as e:
-        raise FedMRError(f"Site {site}: {e}") from e
+    def _task(self, state: GlobalState, *, halved: Collection[str] = ()) -> Message:
+        return encode_task(train_task(state, self.job, self.job.chain or "runner"), halved=halved)
 
 
 def open_sites(job: JobConfig, sites: Mapping[str, SiteConfig]) -> dict[str, SiteData]:

@@ -7,6 +7,7 @@ figure is what the attack costs: the pooled balanced accuracy of the last model,
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -19,6 +20,7 @@ from fedmr_med.data import transforms
 from fedmr_med.data.base import Fold
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.data.loading import Batches
+from fedmr_med.desk import Desk
 from fedmr_med.errors import ConfigError, FedMRError
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.privacy.policy import SitePolicy
@@ -102,7 +104,7 @@ ATTACKS: dict[str, Attack] = {
     "model x 100": _model(lambda trained, received: 100 * trained),
     "random model": _model(_noise),
     "model of zeros": _model(lambda trained, received: np.zeros_like(trained)),
-    FLIPPED: lambda reply, task: reply,  # see PoisonedFederation: here the data is bad, not the reply
+    FLIPPED: lambda reply, task: reply,  # see PoisonedDesk: here the data is bad, not the reply
     "prototypes x 100": _prototypes(lambda sums: ClassSums(100 * sums.sums, sums.counts)),
     "prototypes exchanged": _prototypes(lambda sums: ClassSums(_rolled(sums), sums.counts)),
 }
@@ -117,19 +119,27 @@ def _rolled(shared: ClassSums) -> torch.Tensor:
     return sums
 
 
-class PoisonedFederation(Federation):
-    """A federation one of whose sites attacks the others in every round."""
+class PoisonedDesk(Desk):
+    """Answers for sites one of which attacks the others in every round.
 
-    attack = CLEAN
+    Args:
+        attack: one of :data:`ATTACKS`.
+        arguments: of :class:`fedmr_med.desk.Desk`.
+    """
 
-    def _reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
+    def __init__(self, attack: str, *arguments: Any):
+        super().__init__(*arguments)
+        self.attack = attack
+
+    def reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
+        """Let the attacker do its worst, and the others train."""
         if hospital.name != ATTACKER:
             return hospital.train(task)
         if self.attack == FLIPPED:
-            task_settings, train = self.job.task, hospital.data.train
+            task_settings, train = hospital.job.task, hospital.data.train
             fold = Relabelled(train, task_settings.num_classes - 1 - train.labels)
             plain = transforms.build(task_settings.transform, train=False, image_size=task_settings.image_size)
-            batches = Batches(fold, plain, batch_size=self.job.train.batch_size)
+            batches = Batches(fold, plain, batch_size=hospital.job.train.batch_size)
             hospital.train_batches = hospital.prototype_batches = batches
         return ATTACKS[self.attack](hospital.train(task), task)
 
@@ -148,8 +158,7 @@ def run(attack: str, rule: Mapping[str, Any], *, seed: int) -> tuple[float, int]
         for center, name in enumerate(HOSPITALS)
     }
     with tempfile.TemporaryDirectory() as folder:
-        federation = PoisonedFederation(job, sites, Path(folder))
-        federation.attack = attack
+        federation = Federation(job, sites, Path(folder), make_desk=partial(PoisonedDesk, attack))
         try:
             history = federation.run().history
         except FedMRError:

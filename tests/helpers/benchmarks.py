@@ -25,9 +25,11 @@ def tiny_job(method: str = "fedmr", /, split: str = "P5C2", **arguments: Any) ->
     return job_for("fmnist", method, split=split, model="small_cnn", changes=changes, **arguments)
 
 
-def tiny_federation(job: JobConfig, data: Path, folder: Path, *, central: bool = True, share: float = 1) -> Federation:
+def tiny_federation(
+    job: JobConfig, data: Path, folder: Path, *, central: bool = True, share: float = 1, **options: Any
+) -> Federation:
     """Return the federation of a job on the data in ``data``; ``central`` scores models at the server."""
     clients = clients_of(job.task.dataset, job.task.split)
     sites = benchmark_sites(clients, root=data, share=share, seed=job.seed, holds_test=not central)
     test: Fold | None = load_test(sites["client-1"].data, job.task, seed=job.seed) if central else None
-    return Federation(job, sites, folder, test=test)
+    return Federation(job, sites, folder, test=test, **options)

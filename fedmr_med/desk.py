@@ -1,0 +1,146 @@
+"""What the server asks of the sites, answered by one network that goes from site to site."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fedmr_med import models
+from fedmr_med.config import JobConfig
+from fedmr_med.data import transforms
+from fedmr_med.data.base import Fold, SiteData, SubsetFold
+from fedmr_med.data.loading import Batches
+from fedmr_med.errors import FedMRError
+from fedmr_med.metrics import IntArray, Scores
+from fedmr_med.network import build_network
+from fedmr_med.process import kept_memory
+from fedmr_med.site.hospital import Hospital, open_data
+from fedmr_med.site.training import evaluate
+from fedmr_med.sites import SiteConfig
+from fedmr_med.wire.codec import Message, encode_reply
+from fedmr_med.wire.messages import SiteReply, TrainTask
+from fedmr_med.wire.statistics import encode_statistics
+
+CLIENT_STATE = "client_state"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a federation is made of, wherever its sites work. It can be pickled.
+
+    Attributes:
+        job: the job's settings.
+        sites: settings of each site by name.
+        folder: holds what the sites keep, a folder each.
+        test: the test set at the server, if it scores models itself.
+    """
+
+    job: JobConfig
+    sites: Mapping[str, SiteConfig]
+    folder: Path
+    test: Fold | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A site's answer to a train task.
+
+    Attributes:
+        message: the reply.
+        spent: seconds by phase, see :class:`fedmr_med.site.hospital.Hospital`.
+    """
+
+    message: Message
+    spent: dict[str, float] = field(default_factory=dict)
+
+
+class Desk:
+    """Answers for all sites, one after the other, with one network.
+
+    Args:
+        work: job and sites.
+        data: the data of sites that are open already; others are opened when first asked.
+    """
+
+    def __init__(self, work: Work, data: Mapping[str, SiteData] | None = None):
+        self.work = work
+        self._data = dict(data or {})
+        self._network = build_network(work.job)
+        self._halved = work.job.federation.halved(models.parameter_names(self._network))
+        self._test_batches: dict[str, Batches] = {}
+
+    def train(self, site: str, task: TrainTask) -> Trained:
+        """Let a site train for one round.
+
+        Raises:
+            FedMRError: it failed; the message begins with its name.
+        """
+        with _work_of(site):
+            hospital = self._hospital(site)
+            reply = self.reply(hospital, task)
+            return Trained(encode_reply(reply, halved=self._halved), hospital.spent)
+
+    def reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
+        """Return a site's reply to a train task; a study of what bad replies do overrides it."""
+        return hospital.train(task)
+
+    def head(self, site: str, task: TrainTask) -> Message:
+        """Return a site's statistics for a closed-form head.
+
+        Raises:
+            FedMRError: as :meth:`train`.
+        """
+        with _work_of(site):
+            return encode_statistics(self._hospital(site).head_statistics(task))
+
+    def validate(self, site: str, task: TrainTask) -> Scores | None:
+        """Let a site score the received model.
+
+        Raises:
+            FedMRError: as :meth:`train`.
+        """
+        with _work_of(site):
+            return self._hospital(site).validate(task)
+
+    def score(self, rows: str, task: TrainTask) -> IntArray:
+        """Return the confusion matrix of the received model on rows ``start:end`` of the server's test set."""
+        with kept_memory():
+            models.load_arrays(self._network, task.model)
+            return evaluate(self._network, self._test(rows), self.work.job.task.num_classes)
+
+    def _test(self, rows: str) -> Batches:
+        job, test = self.work.job, self.work.test
+        assert test is not None
+        if rows not in self._test_batches:
+            part = SubsetFold(test, np.arange(*map(int, rows.split(":"))))
+            plain = transforms.build(job.task.transform, train=False, image_size=job.task.image_size)
+            batches = Batches(part, plain, batch_size=job.train.batch_size, workers=job.train.workers)
+            self._test_batches[rows] = batches
+        return self._test_batches[rows]
+
+    def _hospital(self, name: str) -> Hospital:
+        work = self.work
+        if name not in self._data:
+            self._data[name] = open_data(name, work.job, work.sites[name])
+        folder = work.folder / CLIENT_STATE / name
+        return Hospital(name, work.job, work.sites[name], folder, network=self._network, site_data=self._data[name])
+
+
+def parts_of_test(work: Work, count: int) -> list[str]:
+    """Cut the server's test set into at most ``count`` parts of whole batches, so that no batch changes."""
+    assert work.test is not None
+    size = work.job.train.batch_size
+    step = -(-len(work.test) // (size * count)) * size
+    return [f"{start}:{min(start + step, len(work.test))}" for start in range(0, len(work.test), step)]
+
+
+@contextmanager
+def _work_of(site: str) -> Iterator[None]:
+    """Keep freed memory while a site works, and put its name before what goes wrong."""
+    try:
+        with kept_memory():
+            yield
+    except FedMRError as e:
+        raise FedMRError(f"Site {site}: {e}") from e

@@ -1,0 +1,108 @@
+"""Sites side by side: the same bits as one after the other, bounded memory, and what becomes of dead workers."""
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmr_med.crew import BROADCAST, SideBySide
+from fedmr_med.desk import Desk, parts_of_test
+from fedmr_med.errors import DataError, FedMRError
+from fedmr_med.site.hospital import Hospital
+from fedmr_med.wire.codec import Message
+from fedmr_med.wire.messages import SiteReply, TrainTask
+from tests.helpers.archives import write_mini
+from tests.helpers.benchmarks import tiny_federation, tiny_job
+from tests.test_runner import equal_states
+
+
+@pytest.fixture(scope="module")
+def fmnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fmnist")
+    write_mini("fmnist", folder, per_class=20, test_per_class=4)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "central"), [("feddc", True), ("fedmr", False)])
+def test_two_workers_give_the_model_of_one_bit_for_bit(
+    method: str, central: bool, fmnist: Path, tmp_path: Path
+) -> None:
+    job = tiny_job(method, changes={"federation.wire": "float16"} if central else {})
+    one = tiny_federation(job, fmnist, tmp_path / "one", central=central, share=0.6).run()
+    federation = tiny_federation(job, fmnist, tmp_path / "two", central=central, share=0.6, workers=2)
+    two = federation.run()
+    assert equal_states(one, two)
+    heads = [state.history.head and state.history.head.evaluation for state in (one, two)]
+    assert heads[0] == heads[1]
+    assert (heads[0] is not None) == (method == "fedmr")
+    assert "wait" in federation.costs.spent
+    assert not list((tmp_path / "two" / BROADCAST).iterdir())
+
+
+class Trouble(Desk):
+    """Something happens to the worker of client-3 in the second round."""
+
+    def __init__(self, what: str, *arguments: Any):
+        super().__init__(*arguments)
+        self.what = what
+
+    def reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
+        if hospital.name == "client-3" and task.round == 1:
+            if self.what == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise DataError("no more images")
+        return super().reply(hospital, task)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_ends_the_run_with_a_way_on_and_nothing_is_lost(fmnist: Path, tmp_path: Path) -> None:
+    job = tiny_job("feddyn")
+    whole = tiny_federation(job, fmnist, tmp_path / "whole").run()
+    rounds: list[int] = []
+    for what, message in (
+        ("kill", "A worker process ended.*The same command resumes"),
+        ("fail", "Site client-3: no more images"),
+    ):
+        with pytest.raises(FedMRError, match=message):
+            tiny_federation(job, fmnist, tmp_path / "stopped", workers=2, make_desk=partial(Trouble, what)).run(
+                lambda state: rounds.append(state.round)
+            )
+    assert rounds == [1]
+    again = tiny_federation(job, fmnist, tmp_path / "stopped").run(lambda state: rounds.append(state.round))
+    assert rounds == [1, 2, 3]
+    assert equal_states(again, whole)
+
+
+class _Eager:
+    """A pool that answers at once and counts how many answers nobody has taken yet."""
+
+    def __init__(self) -> None:
+        self.open = self.most = 0
+
+    def submit(self, *_: Any) -> "_Eager":
+        self.open += 1
+        self.most = max(self.most, self.open)
+        return self
+
+    def result(self) -> int:
+        self.open -= 1
+        return self.open
+
+
+def test_answers_held_grow_with_the_workers_and_not_with_the_sites(tmp_path: Path) -> None:
+    pool: Any = _Eager()
+    names = [f"client-{number}" for number in range(100)]
+    answers = SideBySide(pool, 3, tmp_path).ask(Desk.head, names, Message({}))
+    assert [name for name, _ in answers] == names
+    assert pool.most == 6
+
+
+def test_the_parts_of_the_test_set_are_whole_batches(fmnist: Path, tmp_path: Path) -> None:
+    work = tiny_federation(tiny_job(), fmnist, tmp_path)._work
+    assert parts_of_test(work, 1) == ["0:40"]
+    assert parts_of_test(work, 2) == ["0:24", "24:40"]
+    assert parts_of_test(work, 9) == ["0:8", "8:16", "16:24", "24:32", "32:40"]
