@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmr_med.comparison.run import OnProgress, Progress
+from fedmr_med.comparison.files import Progress
+from fedmr_med.comparison.run import OnProgress
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold
 from fedmr_med.data.benchmark import load_test
@@ -38,6 +39,7 @@ class Run:
         absent: hospitals of ISIC2019 that do not take part.
         without_leaked: whether test images of ISIC2019 whose lesion is in a train fold are left out.
         held_out: share of each client's training data that is scored on in place of the test set; 0 trains on all.
+        parallel_clients: clients that work at the same time; nothing of the result depends on it.
     """
 
     label: str
@@ -49,6 +51,7 @@ class Run:
     absent: tuple[str, ...] = ()
     without_leaked: bool = False
     held_out: float = 0.0
+    parallel_clients: int = 1
 
     @property
     def sites(self) -> dict[str, SiteConfig]:
@@ -140,7 +143,7 @@ class Run:
             pooled = state.history.evaluations[-1].pooled if state.history.evaluations else None
             on_progress(Progress(state.round, 1, f"accuracy {pooled.accuracy:.3f}" if pooled else ""))
 
-        federation = Federation(self.job, self.sites, folder, test=self.test())
+        federation = Federation(self.job, self.sites, folder, test=self.test(), workers=self.parallel_clients)
         state = federation.run(after_round)
         if not state.round:
             on_progress(Progress(1, 1))

@@ -55,7 +55,11 @@ def bench(
     ] = None,
     tune_rounds: Annotated[int | None, typer.Option(help="Rounds of that search; default: as the comparison.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, comma-separated.")] = "0",
-    workers: Annotated[int | None, typer.Option(help="Runs in parallel; default: the number of cores.")] = None,
+    workers: Annotated[int | None, typer.Option(min=0, help="Runs in parallel; default: the number of cores.")] = None,
+    parallel_clients: Annotated[
+        int | None,
+        typer.Option(min=1, help="Clients in parallel within each run; default: the cores that the runs leave idle."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Compare methods on a benchmark dataset over several seeds. The same command resumes after Ctrl-C or a crash."""
@@ -91,8 +95,17 @@ def bench(
         raise ConfigError("--tune-rounds: give --tune SEED as well.")
     try:
         if tune is not None:
-            request = compare.tuned(request, out, seed=tune, rounds=tune_rounds, workers=workers)
-        results = compare.compare(request.runs(), out, title=compare.title(request), workers=workers, quiet=as_json)
+            request = compare.tuned(
+                request, out, seed=tune, rounds=tune_rounds, workers=workers, parallel_clients=parallel_clients
+            )
+        results = compare.compare(
+            request.runs(),
+            out,
+            title=compare.title(request),
+            workers=workers,
+            parallel_clients=parallel_clients,
+            quiet=as_json,
+        )
     except KeyboardInterrupt:
         typer.echo("\nStopped. The same command resumes from here.", err=True)
         raise typer.Exit(130) from None

@@ -5,8 +5,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from fedmr_med.comparison.files import Progress
 from fedmr_med.comparison.progress import show_progress
-from fedmr_med.comparison.run import Progress, R, Run, result_of
+from fedmr_med.comparison.run import R, Run, result_of
 from fedmr_med.errors import ConfigError
 from fedmr_med.files import locked
 

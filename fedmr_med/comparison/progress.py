@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from fedmr_med.comparison.run import Progress, Run
+from fedmr_med.comparison.files import Progress
+from fedmr_med.comparison.run import Run
 
 # Without a terminal there is no bar but a line now and then.
 _LINE_SECONDS = 30.0

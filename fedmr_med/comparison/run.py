@@ -1,34 +1,22 @@
 """What a comparison is made of: runs with a name, a folder and a result, which resume where they stopped."""
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from pydantic import BaseModel
 
+from fedmr_med.comparison.files import Progress, write_progress
 from fedmr_med.errors import FedMRError
+from fedmr_med.files import locked
 from fedmr_med.results import read_result, write_result
 
-RESULT = "result.json"
+RESULT, LOCK = "result.json", ".lock"
+_PROGRESS_SECONDS = 0.2  # between two writings of the progress, which some runs report a hundred times a second
 
 R = TypeVar("R", bound=BaseModel)
 R_co = TypeVar("R_co", bound=BaseModel, covariant=True)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is.
-
-    Attributes:
-        done: its completed steps, those before a resumption included.
-        new: the steps since the last report.
-        note: what else to show, such as the accuracy.
-    """
-
-    done: int
-    new: int
-    note: str = ""
 
 
 OnProgress = Callable[[Progress], None]
@@ -84,16 +72,38 @@ def result_of(run: Run[R], folder: Path) -> R | None:
 def perform(run: Run[R], folder: Path, on_progress: OnProgress = lambda progress: None) -> R:
     """Do a run unless it has ended before, keep its result, and return it.
 
-    This is all that a launcher needs to call, wherever it does. A run that fails says so in its result, which is
-    not kept: the next call tries again.
+    This is all that a launcher needs to call, wherever it does. How far the run is goes into a file in its folder,
+    too: see :mod:`fedmr_med.comparison.files`. Another process that is at the same run is waited for. A run that
+    fails says so in its result, which is not kept: the next call tries again.
     """
-    done = result_of(run, folder)
-    if done is not None:
-        return done
-    try:
-        result = run.execute(folder / run.name, on_progress)
-    except FedMRError as e:
-        return run.failed(str(e))
-    write_result(folder / run.name / RESULT, result)
-    run.clean_up(folder / run.name)
+    own = folder / run.name
+    with locked(own / LOCK, patience=float("inf")):
+        done = result_of(run, folder)
+        if done is not None:
+            return done
+        try:
+            result = run.execute(own, _Reporter(run, own, on_progress))
+            write_result(own / RESULT, result)
+        except FedMRError as e:
+            return run.failed(str(e))
+        except OSError as e:
+            # A full disk or lost file system: whatever is in the folder is whole, since files are replaced atomically.
+            reason = f"{e.strerror or e}{f': {e.filename}' if e.filename else ''}"
+            return run.failed(f"{reason}. The same command resumes from what was reached.")
+        run.clean_up(own)
     return result
+
+
+class _Reporter:
+    """Writes progress to the run's file and passes it on."""
+
+    def __init__(self, run: Run[R], folder: Path, on_progress: OnProgress):
+        self._run, self._folder, self._on_progress = run, folder, on_progress
+        self._written = float("-inf")
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now - self._written >= _PROGRESS_SECONDS or progress.done >= self._run.steps:
+            write_progress(self._folder, progress)
+            self._written = now
+        self._on_progress(progress)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from fedmr_med import models
 from fedmr_med.arrays import Arrays
-from fedmr_med.comparison.run import OnProgress, Progress
+from fedmr_med.comparison.files import Progress
+from fedmr_med.comparison.run import OnProgress
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold, class_counts
 from fedmr_med.flamby.checkout import find_strategies

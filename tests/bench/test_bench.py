@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from fedmr_med.bench.compare import compare, title
+from fedmr_med.bench import compare as compare_module
+from fedmr_med.bench.compare import compare, processes, title
 from fedmr_med.bench.outputs import cells, write_outputs
 from fedmr_med.bench.request import BenchRequest
 from fedmr_med.bench.runs import Run
@@ -79,10 +80,34 @@ def test_a_comparison_writes_results_curves_and_report(fmnist: Path, tmp_path: P
 
 @pytest.mark.slow
 def test_several_workers_give_the_same_results(fmnist: Path, tmp_path: Path) -> None:
-    runs = request_for(fmnist, seeds=(0, 1)).runs()
+    runs = request_for(fmnist).runs()
     here = compare(runs, tmp_path / "here", title="", workers=0, quiet=True)
-    there = compare(runs, tmp_path / "there", title="", workers=2, quiet=True)
+    there = compare(runs, tmp_path / "there", title="", workers=2, parallel_clients=2, quiet=True)
     assert without_times(here) == without_times(there)
+
+
+@pytest.mark.parametrize(
+    ("threads", "asked", "given"),
+    [
+        ("", (5, None, None), (4, 1)),
+        ("", (1, None, None), (1, 4)),
+        ("", (2, None, None), (2, 2)),
+        ("", (3, None, None), (3, 1)),
+        ("2", (5, None, None), (2, 1)),
+        ("8", (5, None, None), (1, 1)),
+        ("", (5, None, 2), (2, 2)),
+        ("", (5, None, 8), (1, 8)),
+        ("", (5, 1, None), (1, 4)),
+        ("", (5, 0, None), (0, 1)),
+        ("", (0, None, None), (1, 4)),
+    ],
+)
+def test_runs_and_clients_share_the_cores(
+    threads: str, asked: tuple[int, int | None, int | None], given: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare_module, "available_cores", lambda: 4)
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    assert processes(*asked) == given
 
 
 def test_what_is_done_is_not_done_again(fmnist: Path, tmp_path: Path) -> None:

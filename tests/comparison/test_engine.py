@@ -1,6 +1,8 @@
 """The engine of comparisons, with runs that take no time: order, resumption, failures, workers, locks."""
 
+import errno
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,9 +12,10 @@ from typing import Any
 import pytest
 
 from fedmr_med.comparison.engine import LOCK, RUNS, Launcher, complete, exclusive
+from fedmr_med.comparison.files import PROGRESS, Progress, ProgressFiles, read_progress
 from fedmr_med.comparison.local import Local
 from fedmr_med.comparison.progress import show_progress
-from fedmr_med.comparison.run import RESULT, OnProgress, Progress, perform, result_of
+from fedmr_med.comparison.run import RESULT, OnProgress, perform, result_of
 from fedmr_med.comparison.spread import Spread
 from fedmr_med.errors import ConfigError, FedMRError, ResultsError
 from fedmr_med.files import locked
@@ -66,6 +69,22 @@ def die() -> None:
     os._exit(9)
 
 
+@dataclass(frozen=True)
+class DieOnce:
+    """Kills the process that calls it, unless it has done so before."""
+
+    memory: Path
+
+    def __call__(self) -> None:
+        if not self.memory.exists():
+            self.memory.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def no_space() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device", "checkpoint.pt")
+
+
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_results_come_in_the_order_of_the_runs_and_equal_names_run_once(workers: int, tmp_path: Path) -> None:
     runs = [Counting("b", steps=2), Counting("a", steps=1), Counting("b", steps=2), Counting("c", trouble=fail)]
@@ -85,10 +104,36 @@ def test_what_stopped_resumes_and_what_is_done_is_not_done_again(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FedMRError, match=r"The worker for doomed ended with exit code 9\. The same command resumes"):
-        complete([Counting("doomed", trouble=die)], tmp_path, Local(1), unit="step")
-    assert (tmp_path / RUNS / "doomed" / "count").read_text() == "2"
+def test_a_run_whose_worker_dies_is_resumed_and_one_that_dies_again_fails_alone(tmp_path: Path) -> None:
+    unlucky = Counting("unlucky", trouble=DieOnce(tmp_path / "memory"))
+    doomed = Counting("doomed", trouble=die, title="doomed counting")
+    results = complete([doomed, unlucky, Counting("a")], tmp_path / "out", Local(2), unit="step")
+    assert "The process of doomed counting ended 2 times" in (results[0].error or "")
+    assert "The same command resumes" in (results[0].error or "")
+    assert (tmp_path / "out" / RUNS / "doomed" / "count").read_text() == "2", "what was reached stays"
+    assert [result.count for result in results[1:]] == [1, 3], "resumed, not done again"
+
+
+def test_a_full_disk_fails_the_run_and_not_the_others(tmp_path: Path) -> None:
+    results = complete([Counting("a", trouble=no_space), Counting("b")], tmp_path, Local(0), unit="step")
+    assert results[0].error == "No space left on device: checkpoint.pt. The same command resumes from what was reached."
+    assert results[1].count == 3
+    assert perform(Counting("a"), tmp_path / RUNS).count == 1
+
+
+def test_progress_is_in_a_file_for_whoever_looks(tmp_path: Path) -> None:
+    assert read_progress(tmp_path / "a") == (0, "")
+    perform(Counting("a", trouble=fail), tmp_path)
+    seen: list[tuple[int, Progress]] = []
+    files = ProgressFiles(["b", "a"], tmp_path, lambda number, progress: seen.append((number, progress)))
+    perform(Counting("a"), tmp_path)
+    files.look([0, 1])
+    files.look([0, 1])
+    ((number, progress),) = seen
+    assert (number, progress.done, progress.note) == (1, 3, "at 3")
+    assert progress.new >= 1
+    (tmp_path / "a" / PROGRESS).write_text("[")
+    assert read_progress(tmp_path / "a") == (0, "")
 
 
 def test_a_launcher_is_a_function_of_runs_folder_and_progress(tmp_path: Path) -> None:

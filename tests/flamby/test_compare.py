@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedmr_med.cli import app
-from fedmr_med.comparison.run import Progress
+from fedmr_med.comparison.files import Progress
 from fedmr_med.data.base import SubsetFold
 from fedmr_med.data.cache import CACHE_VARIABLE
 from fedmr_med.data.demo import DEMO
