@@ -59,10 +59,19 @@ class TaskConfig(Strict):
 
 
 class ModelConfig(Strict):
-    """A network by name, with the options its builder in :mod:`fedmr_med.models` takes."""
+    """A network by name, with the options its builder in :mod:`fedmr_med.models` takes.
+
+    Attributes:
+        views: what the feature of an image is in evaluation mode: ``plain``: of the image as it is; ``flips``: the mean
+            over the image and its three mirror images, for pictures without a right way up.
+        freeze_backbone: train the classifier alone. Every site makes the features of its images once, in evaluation
+            mode and without augmentation, and keeps them on disk; only the classifier travels after the first round.
+    """
 
     name: Name
     options: dict[str, Any] = {}
+    views: Literal["plain", "flips"] = "plain"
+    freeze_backbone: bool = False
 
 
 class MethodConfig(Strict):

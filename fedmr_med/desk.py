@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedmr_med import models
+from fedmr_med.backbone import Backbone
 from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
 from fedmr_med.data.base import Fold, SiteData, SubsetFold
@@ -16,6 +17,7 @@ from fedmr_med.errors import FedMRError
 from fedmr_med.metrics import IntArray, Scores
 from fedmr_med.network import build_network
 from fedmr_med.process import kept_memory
+from fedmr_med.site.features import SiteFeatures, feature_fold
 from fedmr_med.site.hospital import Hospital, open_data
 from fedmr_med.site.training import evaluate
 from fedmr_med.sites import SiteConfig
@@ -70,6 +72,7 @@ class Desk:
         self._network = build_network(work.job)
         self._halved = work.job.federation.halved(models.parameter_names(self._network))
         self._test_batches: dict[str, Batches] = {}
+        self._features: dict[str, SiteFeatures] = {}
 
     def train(self, site: str, task: TrainTask) -> Trained:
         """Let a site train for one round.
@@ -108,14 +111,16 @@ class Desk:
         """Return the confusion matrix of the received model on rows ``start:end`` of the server's test set."""
         with kept_memory():
             models.load_arrays(self._network, task.model)
-            return evaluate(self._network, self._test(rows), self.work.job.task.num_classes)
+            return evaluate(self._network, self._test(rows, task.backbone), self.work.job.task.num_classes)
 
-    def _test(self, rows: str) -> Batches:
+    def _test(self, rows: str, backbone: Backbone | None) -> Batches:
         job, test = self.work.job, self.work.test
         assert test is not None
         if rows not in self._test_batches:
-            part = SubsetFold(test, np.arange(*map(int, rows.split(":"))))
+            part: Fold = SubsetFold(test, np.arange(*map(int, rows.split(":"))))
             plain = transforms.build(job.task.transform, train=False, image_size=job.task.image_size)
+            if backbone is not None:
+                part, plain = feature_fold(job, part, backbone), transforms.unchanged
             batches = Batches(part, plain, batch_size=job.train.batch_size, workers=job.train.workers)
             self._test_batches[rows] = batches
         return self._test_batches[rows]
@@ -124,8 +129,17 @@ class Desk:
         work = self.work
         if name not in self._data:
             self._data[name] = open_data(name, work.job, work.sites[name])
-        folder = work.folder / CLIENT_STATE / name
-        return Hospital(name, work.job, work.sites[name], folder, network=self._network, site_data=self._data[name])
+        if work.job.model.freeze_backbone and name not in self._features:
+            self._features[name] = SiteFeatures(work.job, self._data[name], work.sites[name].cache)
+        return Hospital(
+            name,
+            work.job,
+            work.sites[name],
+            work.folder / CLIENT_STATE / name,
+            network=self._network,
+            site_data=self._data[name],
+            features=self._features.get(name),
+        )
 
 
 def parts_of_test(work: Work, count: int) -> list[str]:

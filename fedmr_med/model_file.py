@@ -18,7 +18,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.data.transforms import normalisation
 from fedmr_med.errors import CheckpointError
 from fedmr_med.files import atomic_writer
-from fedmr_med.network import build_network
+from fedmr_med.network import whole_network
 from fedmr_med.schema import brief, dump_yaml, parse_yaml, validated
 
 FORMAT = 2
@@ -47,7 +47,7 @@ class SavedModel:
         Raises:
             CheckpointError: the weights do not fit the job's network.
         """
-        network = build_network(self.job)
+        network = whole_network(self.job)
         models.load_arrays(network, self.model)
         return network.eval()
 

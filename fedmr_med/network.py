@@ -2,27 +2,64 @@
 
 from fedmr_med import methods, models
 from fedmr_med.arrays import forms_of
+from fedmr_med.backbone import Backbone
 from fedmr_med.config import JobConfig
+from fedmr_med.errors import ConfigError
+from fedmr_med.models.classifier import ClassifierOnly
+from fedmr_med.models.views import AveragedViews
 from fedmr_med.seeding import torch_stream
 from fedmr_med.wire.form import ReplyForm
 
+_CLASSIFIER = "classifier."
+
 
 def build_network(job: JobConfig, *, pretrained: bool = False) -> models.Network:
-    """Build the job's network.
+    """Build the network that the job trains: with ``model.freeze_backbone`` its classifier, over features.
 
     Only the server reads pretrained weights: the sites receive every weight from it.
     """
-    options = dict(job.model.options)
-    if not pretrained:
-        options.pop("pretrained", None)
     with torch_stream(job.seed, "initial model"):
-        network = models.build(
-            job.model.name, num_classes=job.task.num_classes, in_channels=job.task.channels, **options
-        )
+        network = feature_network(job, pretrained=pretrained)
+        if job.model.freeze_backbone:
+            network = ClassifierOnly(network)
         network = methods.build(job.method).adapt(network)
     if job.train.compile:
         network.compile()
     return network
+
+
+def whole_network(job: JobConfig) -> models.Network:
+    """Build the network from images to logits, the frozen part included.
+
+    Raises:
+        ConfigError: the method changes the network in a way that needs a backbone that is trained.
+    """
+    if not job.model.freeze_backbone:
+        return build_network(job)
+    with torch_stream(job.seed, "initial model"):
+        whole = methods.build(job.method).adapt(feature_network(job))
+    trained = {*models.state_arrays(build_network(job)), *models.state_arrays(feature_network(job))}
+    if models.state_arrays(whole).keys() != trained:
+        raise ConfigError(f"model.freeze_backbone: {job.method.name} with these options trains more than a classifier.")
+    return whole
+
+
+def feature_network(job: JobConfig, *, pretrained: bool = False) -> models.Network:
+    """Build the network as the job's model section describes it, before the method makes it its own."""
+    options = dict(job.model.options)
+    if not pretrained:
+        options.pop("pretrained", None)
+    network = models.build(job.model.name, num_classes=job.task.num_classes, in_channels=job.task.channels, **options)
+    return network if job.model.views == "plain" else AveragedViews(network)
+
+
+def backbone_of(job: JobConfig) -> Backbone | None:
+    """Return the frozen part of the job's network, with its pretrained weights; None where all of it is trained."""
+    if not job.model.freeze_backbone:
+        return None
+    with torch_stream(job.seed, "initial model"):
+        arrays = models.state_arrays(feature_network(job, pretrained=True))
+    return Backbone.of({name: array for name, array in arrays.items() if not name.startswith(_CLASSIFIER)})
 
 
 def reply_form(job: JobConfig) -> ReplyForm:

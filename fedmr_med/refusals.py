@@ -15,6 +15,10 @@ class ClassNamesError(PolicyError):
     """A job names the classes otherwise than the site does, so that a label would mean something else."""
 
 
+class NoFeaturesError(WireError):
+    """A site has no features of the frozen network, and did not receive the network to make them."""
+
+
 FLOORS = {
     "method": "the method",
     "model": "the network",
@@ -51,7 +55,7 @@ def floor_code(floor: str) -> str:
 
 
 NOT_APPROVED, POLICY, DATA = "FEDMR_NOT_APPROVED", "FEDMR_POLICY", "FEDMR_DATA"
-CLASSES = "FEDMR_CLASSES"
+CLASSES, FEATURES = "FEDMR_CLASSES", "FEDMR_FEATURES"
 CONFIG, TASK, FAILED = "FEDMR_CONFIG", "FEDMR_TASK", "EXECUTION_EXCEPTION"
 
 # The first class that fits counts.
@@ -61,6 +65,7 @@ _CODES: dict[type[FedMRError], str] = {
     PolicyError: POLICY,
     DataError: DATA,
     ConfigError: CONFIG,
+    NoFeaturesError: FEATURES,
     WireError: TASK,
 }
 WORDS = {
@@ -70,6 +75,7 @@ WORDS = {
     **{floor_code(floor): f"its training floors do not allow {what}" for floor, what in FLOORS.items()},
     DATA: "its images cannot be used (there: fedmr-med site check)",
     CONFIG: "its settings or the job's are not valid there (there: fedmr-med site check)",
+    FEATURES: "it has no features of the frozen network; it receives the network again in the next round",
     TASK: "the task is not of the form it expects",
     FAILED: "its training failed; its log says why",
     "EXECUTION_RESULT_ERROR": "its training failed; its log says why",

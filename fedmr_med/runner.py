@@ -145,8 +145,8 @@ class Federation:
         """Ask this round's sites and add up their replies in the order of their names."""
         job = self.job
         collector = ReplyCollector(job, state, num_sites=len(self.sites), in_order=True)
-        task = self._task(state, halved=job.federation.halved(state.parameters))
         drawn = draw_sites(self.sites, job.federation.sites_per_round, seed=job.seed, round_number=state.round)
+        task = self._task(state, drawn, halved=job.federation.halved(state.parameters))
         waited = at_work.waited
         for name, trained in at_work.ask(Desk.train, drawn, task):
             try:
@@ -171,7 +171,7 @@ class Federation:
             return state
         collector = HeadCollector(self.job, state)
         started = time.perf_counter()
-        for name, statistics in at_work.ask(Desk.head, sorted(self.sites), self._task(state)):
+        for name, statistics in at_work.ask(Desk.head, sorted(self.sites), self._task(state, self.sites)):
             collector.offer(name, statistics)
         made = collector.close()
         self.costs.spent["head"] += time.perf_counter() - started
@@ -184,18 +184,19 @@ class Federation:
     def _scores(self, state: GlobalState, at_work: Crew) -> dict[str, Scores]:
         """Score the model of ``state`` at the server, or at all sites."""
         started = time.perf_counter()
-        task = self._task(state)
         if self._work.test is None:
-            answers = at_work.ask(Desk.validate, sorted(self.sites), task)
+            answers = at_work.ask(Desk.validate, sorted(self.sites), self._task(state, self.sites))
             results = {name: score for name, score in answers if score is not None}
         else:
-            parts = at_work.ask(Desk.score, parts_of_test(self._work, at_work.workers), task)
+            parts = at_work.ask(Desk.score, parts_of_test(self._work, at_work.workers), self._task(state))
             results = {SERVER: scores(np.sum([confusion for _, confusion in parts], axis=0))}
         self.costs.spent["score"] += time.perf_counter() - started
         return results
 
-    def _task(self, state: GlobalState, *, halved: Collection[str] = ()) -> Message:
-        return encode_task(train_task(state, self.job, self.job.chain or "runner"), halved=halved)
+    def _task(
+        self, state: GlobalState, sites: Collection[str] | None = None, *, halved: Collection[str] = ()
+    ) -> Message:
+        return encode_task(train_task(state, self.job, self.job.chain or "runner", sites), halved=halved)
 
 
 def open_sites(job: JobConfig, sites: Mapping[str, SiteConfig]) -> dict[str, SiteData]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,18 +30,18 @@ class ArrayFold:
     """A fold held in memory.
 
     Attributes:
-        items: (n, ...) array, one item per row; images are (n, height, width, channels) uint8.
+        items: (n, ...) array, one item per row; images are (n, height, width, channels) uint8, features (n, d) float32.
         labels: (n,) int64.
     """
 
-    items: npt.NDArray[np.uint8]
+    items: npt.NDArray[Any]
     labels: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
-        item: npt.NDArray[np.uint8] = self.items[index]
+    def __getitem__(self, index: int) -> npt.NDArray[Any]:
+        item: npt.NDArray[Any] = self.items[index]
         return item
 
 

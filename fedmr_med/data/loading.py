@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from fedmr_med.data.base import Fold
-from fedmr_med.data.transforms import Transform
+from fedmr_med.data.base import ArrayFold, Fold
+from fedmr_med.data.transforms import Transform, unchanged
 from fedmr_med.seeding import derive_seed, numpy_generator
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ class _BatchMaker:
 
     def __getitem__(self, key: tuple[Stream, tuple[int, ...]]) -> Batch:
         stream, indices = key
+        if self.transform is unchanged and isinstance(self.fold, ArrayFold):
+            rows = list(indices)  # features: all at once takes a hundredth of the time
+            return torch.from_numpy(self.fold.items[rows]), torch.from_numpy(self.fold.labels[rows])
         first = self.transform(self.fold[indices[0]], derive_seed(*stream, indices[0]))
         items = np.empty((len(indices), *first.shape), dtype=first.dtype)
         items[0] = first

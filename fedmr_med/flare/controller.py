@@ -225,7 +225,7 @@ class FedMRController(Controller):
         if not targets:
             raise FedMRError("No site is connected.")
         federation = self._job.federation
-        content = train_task(state, self._job, context.chain_id(self._job, fl_ctx))
+        content = train_task(state, self._job, context.chain_id(self._job, fl_ctx), targets)
         task = Task(
             name=name,
             data=encode_task(content, halved=federation.halved(state.parameters)),

@@ -55,7 +55,11 @@ PRESETS: dict[str, Preset] = {
     "fedgela": _options(classifier="etf", logits={"kind": "scaled"}),
     "oneshot": Preset(
         {
-            "model": {"name": "efficientnet_lite0", "options": {"pretrained": "imagenet"}},
+            "model": {
+                "name": "efficientnet_lite0",
+                "options": {"pretrained": "imagenet"},
+                "freeze_backbone": True,
+            },
             "federation": {"rounds": 0},
             "head": {"exchange": "last"},
         },

@@ -116,7 +116,7 @@ class Chain:
             if best and candidate and candidate.round == best.round and (not best.head or candidate.head):
                 save_model(
                     self.folder / BEST_MODEL,
-                    with_head(candidate).model if best.head else candidate.model,
+                    (with_head(candidate) if best.head else candidate).whole_model,
                     self._job,
                     round_number=best.round,
                     balanced_accuracy=best.balanced_accuracy,

@@ -17,7 +17,10 @@ from fedmr_med.results import History
 from fedmr_med.schema import brief
 from fedmr_med.server.state import GlobalState
 
-_OWN = {"configuration", "parameters", "prototypes", "method", "optimizer", "head", "accepted", "history"}
+_OWN = {
+    *("configuration", "parameters", "prototypes", "method", "optimizer", "head", "accepted", "history"),
+    "backbone",
+}
 
 
 def save_checkpoint(path: Path, state: GlobalState, job: JobConfig, *, previous: Path | None = None) -> None:
@@ -42,6 +45,8 @@ def save_checkpoint(path: Path, state: GlobalState, job: JobConfig, *, previous:
         "head": as_tensors(state.head),
         "accepted": dict(state.accepted),
         "history": state.history.model_dump_json(),
+        # Its name alone: the server builds it anew from the job, and no round changes it.
+        "backbone": None if state.backbone is None else state.backbone.digest,
     }
     write_tensors(path, content, check=lambda written: _state(written, path, job, state), previous=previous)
 
@@ -73,7 +78,9 @@ def _state(content: dict[str, Any], path: Path, job: JobConfig, expected: Global
             round=whole_number(content["round"]),
             accepted=_accepted(content["accepted"]),
             history=History.model_validate_json(content["history"]),
+            backbone=expected.backbone,
         )
+        backbone = content["backbone"]
         configuration = content["configuration"]
         right = described({}, job, 0)
         known = content.keys() <= right.keys() | _OWN
@@ -87,6 +94,11 @@ def _state(content: dict[str, Any], path: Path, job: JobConfig, expected: Global
         raise CheckpointError(
             f"{path} belongs to another configuration ({brief(configuration)}) than this job ({job.digest()}). "
             "Use another chain id, or the settings the chain was started with."
+        )
+    if backbone != (None if expected.backbone is None else expected.backbone.digest):
+        raise CheckpointError(
+            f"{path} was made with other weights of the frozen backbone than the job has here; "
+            "name the file that model.options.pretrained had, or start a new chain."
         )
     if not (known and same):
         raise CheckpointError(f"{path} is damaged: it has unknown keys, or other class names than the job.")

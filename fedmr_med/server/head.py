@@ -16,7 +16,7 @@ from fedmr_med.metrics import Scores
 from fedmr_med.results import HeadRecord
 from fedmr_med.server.aggregation import evaluation
 from fedmr_med.server.robust import too_long
-from fedmr_med.server.state import GlobalState
+from fedmr_med.server.state import GlobalState, train_task
 from fedmr_med.server.stopping import has_ended
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.statistics import HeadReply, decode_statistics
@@ -92,11 +92,18 @@ class HeadCollector:
             sites=tuple(reply.site for reply in sharing),
             classes=tuple(self.job.task.class_names[c] for c in present),
             bytes_up=sum(reply.bytes_up for reply in sharing),
-            bytes_down=answered * sum(array.nbytes for array in self.state.model.values()),
+            bytes_down=answered * self._bytes_down,
             seconds=time.monotonic() - self._started,
         )
         made = replace(self.state, head=arrays, history=self.state.history.with_head(record))
         return None if made.defect() else made
+
+    @property
+    def _bytes_down(self) -> int:
+        """Size of the arrays that a site receives for the exchange."""
+        task = train_task(self.state, self.job, "", self._replies)
+        frozen = 0 if task.backbone is None else task.backbone.size
+        return frozen + sum(array.nbytes for array in self.state.model.values())
 
     def _comparable(self) -> list[HeadReply]:
         """Return the replies that share statistics, without those whose features are far longer than the others'."""

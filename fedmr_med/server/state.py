@@ -1,13 +1,15 @@
 """What the server holds between two rounds."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fedmr_med import methods, models
 from fedmr_med.arrays import Arrays
+from fedmr_med.backbone import Backbone
 from fedmr_med.config import JobConfig
-from fedmr_med.network import build_network
+from fedmr_med.network import backbone_of, build_network
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.results import History
 from fedmr_med.wire.messages import TrainTask
@@ -27,6 +29,7 @@ class GlobalState:
         round: completed rounds of the chain.
         accepted: the last round, from 0, in which each site's reply counted.
         history: rounds and evaluations so far.
+        backbone: the part of the network that is frozen; None where all of it is trained.
     """
 
     model: Arrays
@@ -38,6 +41,7 @@ class GlobalState:
     round: int = 0
     accepted: dict[str, int] = field(default_factory=dict)
     history: History = field(default_factory=History)
+    backbone: Backbone | None = None
 
     def defect(self) -> str | None:
         """Say what of the arrays is not finite or cannot be; None if all is well."""
@@ -48,6 +52,11 @@ class GlobalState:
             if name.endswith("running_var") and (array < 0).any():
                 return f"a negative variance in {name!r}"
         return None
+
+    @property
+    def whole_model(self) -> Arrays:
+        """The model with the frozen part of the network, as it is used outside the federation."""
+        return self.model if self.backbone is None else self.backbone.arrays | self.model
 
     def scored(self, history: History) -> "GlobalState":
         """Return the same state with another history."""
@@ -64,17 +73,22 @@ def initial_state(job: JobConfig) -> GlobalState:
         parameters=parameters,
         prototypes=Prototypes.none(job.task.num_classes, network.feature_size),
         method=server.initial_state({name: array for name, array in model.items() if name in parameters}),
+        backbone=backbone_of(job),
     )
 
 
-def train_task(state: GlobalState, job: JobConfig, chain: str) -> TrainTask:
+def train_task(state: GlobalState, job: JobConfig, chain: str, sites: Collection[str] | None = None) -> TrainTask:
     """Return what every site receives in the round that starts from ``state``.
 
     Args:
         state: the global state.
         job: the job's settings.
         chain: id of the chain, under which a site keeps its own state.
+        sites: who receives it; None means sites of which nothing is known.
     """
+    backbone = state.backbone
+    if backbone is not None and sites is not None and _have_features(state, sites):
+        backbone = backbone.named()
     return TrainTask(
         model=state.model,
         prototypes=state.prototypes,
@@ -84,4 +98,13 @@ def train_task(state: GlobalState, job: JobConfig, chain: str) -> TrainTask:
         chain=chain,
         settings=job.digest(),
         accepted=state.accepted,
+        backbone=backbone,
     )
+
+
+def _have_features(state: GlobalState, sites: Collection[str]) -> bool:
+    """Whether all of the sites answered in the last round: then they have made their features with the frozen part.
+
+    A site that lost them cannot answer, and so receives the frozen part again in the round after.
+    """
+    return all(state.accepted.get(site) == state.round - 1 for site in sites)

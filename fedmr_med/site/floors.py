@@ -75,6 +75,8 @@ class SiteFloors:
             return
         sent = task.model | {f"method state {name}": array for name, array in task.method.items()}
         sent["prototypes"] = task.prototypes.means.numpy()
+        if task.backbone is not None:
+            sent |= task.backbone.arrays
         for name, array in sent.items():
             norm = float(np.linalg.norm(array.astype(np.float64)))
             if array.dtype.kind == "f" and norm > self.floors.max_norm:

@@ -16,6 +16,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
 from fedmr_med.data.base import SiteData, class_counts
 from fedmr_med.data.loading import Batches
+from fedmr_med.data.transforms import Transform
 from fedmr_med.errors import DataError, PolicyError
 from fedmr_med.methods.base import LocalRound
 from fedmr_med.metrics import Scores, scores
@@ -28,6 +29,7 @@ from fedmr_med.schema import validated
 from fedmr_med.seeding import derive_seed, torch_stream
 from fedmr_med.site import criterion
 from fedmr_med.site.client_state import ClientStateStore
+from fedmr_med.site.features import SiteFeatures
 from fedmr_med.site.floors import SiteFloors
 from fedmr_med.site.own_layers import OwnLayers
 from fedmr_med.site.own_prototypes import OwnPrototypes
@@ -70,6 +72,7 @@ class Hospital:
         state_folder: where the site keeps what it needs from round to round.
         network: a network of the job to use; sites that work one after the other can share one. None builds one.
         site_data: the site's data, where it is loaded already; see :func:`open_data`.
+        features: the features of a job with a frozen backbone, where they are open already.
 
     Raises:
         DataError: the site has no usable data.
@@ -85,6 +88,7 @@ class Hospital:
         *,
         network: models.Network | None = None,
         site_data: SiteData | None = None,
+        features: SiteFeatures | None = None,
     ):
         self.name = name
         self.policy = site.policy.restricted_by(job.policy)
@@ -101,12 +105,25 @@ class Hospital:
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.spent: dict[str, float] = {}
         self.method = methods.build(job.method)
-        size, workers = job.train.batch_size, job.train.workers
+        self.features = features
+        if job.model.freeze_backbone:
+            self.features = features or SiteFeatures(job, self.data, site.cache)
+            return  # the batches are of features, which the first task names
         train_transform = transforms.build(job.task.transform, train=job.train.augment, image_size=job.task.image_size)
         plain = transforms.build(job.task.transform, train=False, image_size=job.task.image_size)
-        self.train_batches = Batches(self.data.train, train_transform, batch_size=size, workers=workers)
-        self.prototype_batches = Batches(self.data.train, plain, batch_size=size, workers=workers)
-        self.test_batches = Batches(self.data.test, plain, batch_size=size, workers=workers)
+        self._open_batches(self.data, train_transform, plain, job.train.workers)
+
+    def _open_batches(self, folds: SiteData, augmented: Transform, plain: Transform, workers: int) -> None:
+        size = self.job.train.batch_size
+        self.train_batches = Batches(folds.train, augmented, batch_size=size, workers=workers)
+        self.prototype_batches = Batches(folds.train, plain, batch_size=size, workers=workers)
+        self.test_batches = Batches(folds.test, plain, batch_size=size, workers=workers)
+
+    def _open_features(self, task: TrainTask) -> None:
+        """Let the features of a frozen backbone take the place of the images, where the job has one."""
+        if self.features is not None:
+            folds = self.features.open(task.backbone)
+            self._open_batches(folds, transforms.unchanged, transforms.unchanged, workers=0)
 
     @cached_property
     def classification_loss(self) -> criterion.Criterion:
@@ -127,6 +144,7 @@ class Hospital:
         accepted = task.accepted.get(self.name)
         layers = OwnLayers(self.state_folder / task.chain / "own_layers", self.job, task.model)
         models.load_arrays(self.network, layers.load(accepted))
+        self._open_features(task)
         with self._timed("score"):
             received_scores = self.score()
         own = self._own_prototypes(task.chain)
@@ -203,6 +221,7 @@ class Hospital:
         self.floors.check_model(task, self.network)
         layers = OwnLayers(self.state_folder / task.chain / "own_layers", self.job, task.model)
         models.load_arrays(self.network, layers.load(task.accepted.get(self.name)))
+        self._open_features(task)
 
     def trained_model(self) -> Arrays:
         """Return the local model of the last round.

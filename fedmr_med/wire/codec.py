@@ -1,11 +1,12 @@
 """The one wire format: named parts of numpy arrays, and plain values beside them.
 
-    task:   {model, prototypes (means, available, age), method}
+    task:   {model, prototypes (means, available, age), method, backbone}
     reply:  {model, prototypes (classes, sums, counts), method}
 
 ``prototypes`` is absent from the reply of a site that shares none. Only the rows of shared classes are sent, so
 a class that is held back leaves neither sum nor count. Decoding checks the form of everything it touches and
-raises :class:`WireError`; whether the values make sense is checked by the aggregation.
+raises :class:`WireError`; whether the values make sense is checked by the aggregation. ``backbone`` is in a task where
+a part of the network is frozen, until every site has answered with it; its digest is always there.
 
 With ``federation.wire: float16`` the model's parameters travel as :mod:`fedmr_med.wire.half` packs them.
 """
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 
 from fedmr_med.arrays import Arrays
+from fedmr_med.backbone import Backbone
 from fedmr_med.errors import WireError
 from fedmr_med.metrics import IntArray, Scores
 from fedmr_med.prototypes import ClassSums, Prototypes
@@ -28,7 +30,7 @@ from fedmr_med.wire.agreement import agreed_settings, agreement
 from fedmr_med.wire.half import pack, unpack
 from fedmr_med.wire.messages import SiteReply, TrainTask
 
-MODEL, PROTOTYPES, METHOD = "model", "prototypes", "method"
+MODEL, PROTOTYPES, METHOD, BACKBONE = "model", "prototypes", "method", "backbone"
 ROUND, ROUNDS, CHAIN, ACCEPTED = "round", "rounds", "chain", "accepted"
 SAMPLES, SCORES, REPORT, BYTES_DOWN = "samples", "scores", "report", "bytes_down"
 EXPONENTS = "exponents"
@@ -70,7 +72,12 @@ def encode_task(task: TrainTask, *, halved: Collection[str] = ()) -> Message:
         ACCEPTED: dict(task.accepted),
         EXPONENTS: exponents,
     }
-    return Message({MODEL: model, PROTOTYPES: prototypes, METHOD: task.method}, meta)
+    parts = {MODEL: model, PROTOTYPES: prototypes, METHOD: task.method}
+    if task.backbone is not None:
+        meta[BACKBONE] = task.backbone.digest
+        if task.backbone.arrays:
+            parts[BACKBONE] = task.backbone.arrays
+    return Message(parts, meta)
 
 
 def decode_task(message: Message) -> TrainTask:
@@ -89,6 +96,7 @@ def decode_task(message: Message) -> TrainTask:
         chain=_chain(message.meta),
         settings=settings,
         accepted=_accepted(message.meta.get(ACCEPTED)),
+        backbone=_backbone(message),
         bytes=message.size,
     )
 
@@ -250,6 +258,15 @@ def _prototypes(arrays: Arrays) -> Prototypes:
         return Prototypes(_tensor(arrays, "means"), _tensor(arrays, "available"), _tensor(arrays, "age"))
     except ValueError as e:
         raise WireError(f"the prototypes: {e}") from e
+
+
+def _backbone(message: Message) -> Backbone | None:
+    digest = message.meta.get(BACKBONE)
+    if digest is None and BACKBONE not in message.parts:
+        return None
+    if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{32}", digest):
+        raise WireError("the frozen part of the network is not named by a digest")
+    return Backbone(digest, message.parts.get(BACKBONE, {}))
 
 
 def _accepted(content: Any) -> dict[str, int]:

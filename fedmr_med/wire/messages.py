@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from fedmr_med.arrays import Arrays
+from fedmr_med.backbone import Backbone
 from fedmr_med.metrics import Scores
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.results import SiteReport
@@ -21,6 +22,7 @@ class TrainTask:
         chain: id of the chain, under which a site keeps its own state.
         settings: digest of the server's settings of the job.
         accepted: the last round in which each site's reply counted.
+        backbone: the part of the network that is frozen, or its name alone; None where all of it is trained.
         bytes: size of the arrays.
     """
 
@@ -32,6 +34,7 @@ class TrainTask:
     chain: str
     settings: str
     accepted: dict[str, int] = field(default_factory=dict)
+    backbone: Backbone | None = None
     bytes: int = 0
 
 

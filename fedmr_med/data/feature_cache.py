@@ -1,0 +1,141 @@
+"""Features of a frozen backbone on disk: made once per site, then mapped into memory by every process that needs them.
+
+An entry is one array, ``<key>.npy``. Its key is a hash of all that the features depend on, the weights and the images
+among them, so that other weights, another image size or another picture makes another entry. Features tell of patients
+as their images do: only the owner may read them, and they stay in the site's own cache folder, beside its decoded
+images. Entries that were not used for a while go by themselves.
+"""
+
+import hashlib
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedmr_med.data.base import Fold, SubsetFold
+from fedmr_med.data.cache import default_folder
+from fedmr_med.data.folds import ImageFold
+from fedmr_med.errors import DataError
+from fedmr_med.files import atomic_writer, locked
+
+KEEP_DAYS = 30
+"""Entries that nobody used for so many days are removed when another one is made."""
+
+_FOLDER = "features"
+_VERSION = 1  # to be raised when features are made in another way
+_DAY = 24 * 3600
+
+_log = logging.getLogger(__name__)
+
+Features = npt.NDArray[np.float32]
+
+
+def open_features(
+    made_from: Mapping[str, Any], make: Callable[[], Features], *, shape: tuple[int, int], folder: Path | None = None
+) -> Features:
+    """Return features from the cache, or make them and put them there.
+
+    Several processes may ask for the same features at once: one makes them, the others wait.
+
+    Args:
+        made_from: all that the features depend on, as plain values.
+        make: makes them, (n, d) float32.
+        shape: (n, d).
+        folder: the site's cache; None uses the user's, see :func:`fedmr_med.data.cache.default_folder`.
+
+    Returns:
+        (n, d) float32, read-only, mapped into memory.
+
+    Raises:
+        DataError: the cache cannot be written.
+    """
+    place = features_folder(folder)
+    try:
+        for part in (place.parent, place):
+            part.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = place / f"{_key(made_from)}.npy"
+        with locked(path.with_suffix(".lock"), patience=math.inf):
+            found = _mapped(path, shape)
+            if found is None:
+                made = make()
+                if made.shape != shape or made.dtype != np.float32:
+                    raise ValueError(f"features of shape {made.shape} and type {made.dtype}, not {shape} float32")
+                with atomic_writer(path) as stream:
+                    np.save(stream, made, allow_pickle=False)
+                found = _mapped(path, shape)
+                assert found is not None
+            os.utime(path)
+        clean(folder, older_than_days=KEEP_DAYS)
+    except OSError as e:
+        raise DataError(f"The cache {place} cannot be used ({e.strerror or e}); set cache in site.yaml.") from e
+    return found
+
+
+def clean(folder: Path | None = None, *, older_than_days: float = 0) -> tuple[int, int]:
+    """Remove the entries that were not used for some days; return how many, and their bytes.
+
+    A process that has one of them open keeps it until it ends.
+    """
+    count = size = 0
+    for path in features_folder(folder).glob("*.npy"):
+        try:
+            stat = path.stat()
+            if time.time() - stat.st_mtime < older_than_days * _DAY:
+                continue
+            with locked(path.with_suffix(".lock"), patience=0):
+                path.unlink()
+        except (FileNotFoundError, TimeoutError):
+            continue  # another process has removed it, or is opening it
+        count, size = count + 1, size + stat.st_size
+    return count, size
+
+
+def features_folder(folder: Path | None = None) -> Path:
+    """Return where features lie in a site's cache; None means the user's."""
+    return (folder or default_folder()) / _FOLDER
+
+
+def fingerprint(fold: Fold) -> str:
+    """Return a hash of a fold's items and their order; of images in the cache, of the files they were decoded from."""
+    found = hashlib.blake2b(digest_size=16)
+    indices: npt.NDArray[np.int64] | None = None
+    while isinstance(fold, SubsetFold):
+        indices = fold.indices if indices is None else fold.indices[indices]
+        fold = fold.fold
+    if isinstance(fold, ImageFold):
+        positions = fold.positions if indices is None else fold.positions[indices]
+        found.update(fold.images.key.encode() + positions.astype(np.int64).tobytes())
+        return found.hexdigest()
+    for index in range(len(fold)) if indices is None else indices.tolist():
+        item = fold[index]
+        found.update(f"{item.dtype.str} {item.shape} ".encode())
+        found.update(item.tobytes())
+    return found.hexdigest()
+
+
+def _key(made_from: Mapping[str, Any]) -> str:
+    content = json.dumps([_VERSION, made_from], sort_keys=True)
+    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+
+
+def _mapped(path: Path, shape: tuple[int, int]) -> Features | None:
+    """Map an entry into memory; None where it has to be made: not there yet, or damaged."""
+    if not path.exists():
+        return None
+    try:
+        # An empty file cannot be mapped, and neither can an array without rows.
+        features: Features = np.load(path, mmap_mode="r" if all(shape) else None, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as e:
+        _log.warning("Making the features again: %s is damaged (%s).", path, e)
+        return None
+    if features.shape != shape or features.dtype != np.float32:
+        _log.warning("Making the features again: %s holds %s of %s.", path, features.dtype, features.shape)
+        return None
+    return features

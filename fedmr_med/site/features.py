@@ -1,0 +1,128 @@
+"""A site's features of a frozen backbone: made once, kept on disk, and trained on as images are elsewhere."""
+
+import logging
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedmr_med import models
+from fedmr_med.arrays import Arrays, difference, forms_of
+from fedmr_med.backbone import Backbone, digest_of
+from fedmr_med.config import JobConfig
+from fedmr_med.data import transforms
+from fedmr_med.data.base import ArrayFold, Fold, SiteData
+from fedmr_med.data.feature_cache import Features, fingerprint, open_features
+from fedmr_med.data.loading import Batches
+from fedmr_med.errors import WireError
+from fedmr_med.models.base import Network
+from fedmr_med.network import feature_network
+from fedmr_med.process import kept_memory
+from fedmr_med.refusals import NoFeaturesError
+from fedmr_med.site.received import check_finite
+from fedmr_med.site.training import to_device
+
+_BATCH = 64  # the same for every job: features may depend on it in their last bits
+
+_log = logging.getLogger(__name__)
+
+
+class SiteFeatures:
+    """The folds of one site as features, opened once per process and backbone.
+
+    Args:
+        job: the job's settings.
+        data: the site's images.
+        folder: the site's cache; None uses the user's.
+    """
+
+    def __init__(self, job: JobConfig, data: SiteData, folder: Path | None = None):
+        self._job = job
+        self._data = data
+        self._folder = folder
+        self._opened: tuple[str, SiteData] | None = None
+
+    def open(self, backbone: Backbone | None) -> SiteData:
+        """Return the site's data with the features of its images in their place.
+
+        Raises:
+            WireError: the task names no backbone, or its arrays do not fit the job or their digest.
+            NoFeaturesError: the features are not there yet, and neither are the arrays that make them.
+            DataError: the cache cannot be used.
+        """
+        if backbone is None:
+            raise WireError("the task does not name the frozen part of the network")
+        if self._opened is None or self._opened[0] != backbone.digest:
+            images = self._data.train, self._data.test
+            train, test = (feature_fold(self._job, fold, backbone, self._folder) for fold in images)
+            self._opened = backbone.digest, replace(self._data, train=train, test=test)
+        return self._opened[1]
+
+
+def feature_fold(job: JobConfig, fold: Fold, backbone: Backbone, folder: Path | None = None) -> ArrayFold:
+    """Return the features of a fold's images, from the cache or into it.
+
+    Args:
+        job: says how images become features.
+        fold: the images.
+        backbone: the frozen weights; where the features are in the cache, their digest is enough.
+        folder: the cache; None uses the user's.
+
+    Raises:
+        WireError, NoFeaturesError, DataError: see :meth:`SiteFeatures.open`.
+    """
+    network = feature_network(job)
+    made_from = {
+        "backbone": backbone.digest,
+        "model": job.model.model_dump(mode="json", exclude={"freeze_backbone": True, "options": {"pretrained"}}),
+        "task": job.task.model_dump(mode="json", include={"image_size", "channels", "transform"}),
+        "device": device().type,
+        "images": fingerprint(fold),
+    }
+
+    def make() -> Features:
+        _load(network, backbone)
+        return extract(network, fold, job)
+
+    features = open_features(made_from, make, shape=(len(fold), network.feature_size), folder=folder)
+    return ArrayFold(features, fold.labels)
+
+
+@torch.no_grad()
+def extract(network: Network, fold: Fold, job: JobConfig) -> Features:
+    """Return the features (n, d) float32 of a fold's images, in evaluation mode and without augmentation."""
+    started = time.monotonic()
+    transform = transforms.build(job.task.transform, train=False, image_size=job.task.image_size)
+    network = network.to(device()).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
+    features = np.empty((len(fold), network.feature_size), dtype=np.float32)
+    start = 0
+    with kept_memory():
+        for images, labels in Batches(fold, transform, batch_size=_BATCH, workers=job.train.workers).epoch(
+            "features", shuffle=False
+        ):
+            features[start : start + len(labels)] = network(to_device(images, device()))[0].float().cpu().numpy()
+            start += len(labels)
+    _log.info("Made the features of %d images, once, in %.0f s.", len(fold), time.monotonic() - started)
+    return features
+
+
+def device() -> torch.device:
+    """Return where features are made."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _load(network: Network, backbone: Backbone) -> None:
+    """Put the frozen arrays into a network, if they are what their digest says."""
+    if not backbone.arrays:
+        raise NoFeaturesError("the features of the frozen network are not there, and the task has its digest alone")
+    own: Arrays = models.state_arrays(network)
+    classifier = {name: array for name, array in own.items() if name.startswith("classifier.")}
+    expected = {name: array for name, array in own.items() if name not in classifier}
+    if found := difference(backbone.arrays, forms_of(expected)):
+        raise WireError(f"the frozen part of the network {found}")
+    check_finite("frozen part of the network", backbone.arrays)
+    if digest_of(backbone.arrays) != backbone.digest:
+        raise WireError("the frozen part of the network is not what its digest says")
+    models.load_arrays(network, backbone.arrays | classifier)

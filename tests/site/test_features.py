@@ -1,0 +1,231 @@
+"""Features of a frozen backbone: made once per site, kept in private, and never mistaken for others."""
+
+import os
+import stat
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedmr_med.backbone import Backbone
+from fedmr_med.config import JobConfig
+from fedmr_med.data.base import ArrayFold, SubsetFold
+from fedmr_med.data.feature_cache import clean, features_folder, fingerprint
+from fedmr_med.errors import CheckpointError, WireError
+from fedmr_med.model_file import load_model
+from fedmr_med.network import backbone_of, build_network, feature_network
+from fedmr_med.refusals import FEATURES, NoFeaturesError, code_of
+from fedmr_med.runner import Federation
+from fedmr_med.server.chain import BEST_MODEL
+from fedmr_med.server.checkpoint import load_checkpoint
+from fedmr_med.server.state import initial_state, train_task
+from fedmr_med.site import features
+from fedmr_med.site.features import feature_fold
+from fedmr_med.sites import DemoSource, SiteConfig
+from tests.helpers.small import OPEN, small_hospital, small_job, task_for
+
+torch.set_num_threads(1)
+METHODS = ("fedavg", "fedprox", "fedproc", "fednova", "moon", "feddyn", "feddc", "fedmr")
+
+
+def frozen_job(method: str = "fedavg", **changes: object) -> JobConfig:
+    return small_job(method, model={"freeze_backbone": True}, **changes)
+
+
+def images(seed: int, count: int = 6) -> ArrayFold:
+    pixels = np.random.default_rng(seed).integers(0, 256, (count, 24, 24, 3), dtype=np.uint8)
+    return ArrayFold(pixels, np.arange(count) % 8)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FEDMR_MED_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def extractions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of images of every pass through the backbone."""
+    seen: list[int] = []
+    real = features.extract
+
+    def counted(network: object, fold: object, job: object) -> object:
+        seen.append(len(fold))
+        return real(network, fold, job)
+
+    monkeypatch.setattr(features, "extract", counted)
+    return seen
+
+
+def backbone(job: JobConfig) -> Backbone:
+    found = backbone_of(job)
+    assert found is not None
+    return found
+
+
+def test_features_are_those_of_the_network_and_made_once(extractions: list[int], cache: Path) -> None:
+    job, fold = frozen_job(), images(0)
+    frozen = backbone(job)
+    made = feature_fold(job, fold, frozen)
+    network = feature_network(job).eval()
+    network.load_state_dict({**network.state_dict(), **{k: torch.from_numpy(v) for k, v in frozen.arrays.items()}})
+    pixels = torch.from_numpy(np.stack([(image.transpose(2, 0, 1) / 255).astype(np.float32) for image in fold.items]))
+    mean, std = torch.tensor((0.485, 0.456, 0.406)), torch.tensor((0.229, 0.224, 0.225))
+    with torch.no_grad():
+        expected = network((pixels - mean[:, None, None]) / std[:, None, None])[0]
+    np.testing.assert_allclose(made.items, expected.numpy(), rtol=1e-4, atol=1e-5)
+    again = feature_fold(job, fold, frozen.named())
+    assert np.array_equal(again.items, made.items)
+    assert extractions == [6]
+    entries = list(features_folder().glob("*.npy"))
+    assert len(entries) == 1
+    for path in (cache, features_folder(), *entries):
+        assert not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO), f"{path} is open to others"
+
+
+def test_other_weights_image_sizes_views_and_images_never_read_an_old_entry(extractions: list[int]) -> None:
+    job = frozen_job()
+    fold, frozen = images(0), backbone(job)
+    first = feature_fold(job, fold, frozen).items
+    one_weight = {name: array.copy() for name, array in frozen.arrays.items()}
+    next(iter(one_weight.values())).flat[0] += 1e-3
+    changed = ArrayFold(fold.items.copy(), fold.labels)
+    changed.items[0, 0, 0, 0] ^= 1
+    others = [
+        feature_fold(job, fold, Backbone.of(one_weight)),
+        feature_fold(job.override({"task": {"image_size": 20}}), fold, frozen),
+        feature_fold(job.override({"model": {"views": "flips"}}), fold, _wrapped(frozen)),
+        feature_fold(job, changed, frozen),
+        feature_fold(job, SubsetFold(fold, np.arange(6)[::-1].copy()), frozen),
+    ]
+    assert extractions == [6] * 6
+    assert not any(np.array_equal(other.items, first) for other in others)
+    assert np.array_equal(others[-1].items[::-1], first)
+
+
+def _wrapped(frozen: Backbone) -> Backbone:
+    return Backbone.of({f"body.{name}": array for name, array in frozen.arrays.items()})
+
+
+def test_the_fingerprint_is_of_the_items_however_they_are_dealt() -> None:
+    fold = images(0)
+    rows = np.array([4, 1, 2])
+    picked = ArrayFold(fold.items[rows], fold.labels[rows])
+    assert fingerprint(SubsetFold(fold, rows)) == fingerprint(picked)
+    assert fingerprint(SubsetFold(SubsetFold(fold, np.array([4, 0, 1, 2])), np.array([0, 2, 3]))) == fingerprint(picked)
+    assert fingerprint(SubsetFold(fold, rows[::-1].copy())) != fingerprint(picked)
+
+
+def test_a_damaged_or_foreign_entry_is_made_again(extractions: list[int]) -> None:
+    job, fold = frozen_job(), images(0)
+    frozen = backbone(job)
+    first = feature_fold(job, fold, frozen).items.copy()
+    (entry,) = features_folder().glob("*.npy")
+    for content in (entry.read_bytes()[:-7], b"", b"something else"):
+        entry.write_bytes(content)
+        assert np.array_equal(feature_fold(job, fold, frozen).items, first)
+    np.save(entry, np.zeros((2, 3), dtype=np.float32))
+    assert np.array_equal(feature_fold(job, fold, frozen).items, first)
+    assert extractions == [6] * 5
+
+
+def test_old_entries_go_and_others_stay(extractions: list[int]) -> None:
+    job = frozen_job()
+    frozen = backbone(job)
+    feature_fold(job, images(0), frozen)
+    (old,) = features_folder().glob("*.npy")
+    os.utime(old, (time.time() - 40 * 86400,) * 2)
+    feature_fold(job, images(1), frozen)
+    assert not old.exists(), "making another entry removes what nobody used for a month"
+    assert clean(older_than_days=1) == (0, 0)
+    count, size = clean()
+    assert count == 1 and size > 0
+    assert not list(features_folder().glob("*.npy"))
+
+
+def test_a_site_refuses_a_backbone_that_is_not_what_its_digest_says(tmp_path: Path) -> None:
+    job = frozen_job()
+    frozen = backbone(job)
+    task = task_for(initial_state(job), job)
+    wrong = {
+        "digest": replace(frozen, digest="0" * 32),
+        "lacks": Backbone.of(dict(list(frozen.arrays.items())[1:])),
+        "NaN": Backbone.of({name: array * np.nan for name, array in frozen.arrays.items()}),
+        "does not name": None,
+    }
+    for word, sent in wrong.items():
+        site = small_hospital("msk", job, tmp_path)
+        with pytest.raises(WireError, match=word):
+            site.train(replace(task, backbone=sent))
+
+
+def test_a_site_without_features_says_so_and_receives_the_network_again(tmp_path: Path) -> None:
+    job = frozen_job()
+    state = initial_state(job)
+    later = train_task(replace(state, round=1, accepted={"msk": 0}), job, "c", ["msk"])
+    with pytest.raises(NoFeaturesError) as refusal:
+        small_hospital("msk", job, tmp_path).train(later)
+    assert code_of(refusal.value) == FEATURES
+    sent = {
+        "first round": train_task(state, job, "c", ["bcn", "msk"]),
+        "all answered": train_task(replace(state, round=3, accepted={"bcn": 2, "msk": 2}), job, "c", ["bcn", "msk"]),
+        "one did not": train_task(replace(state, round=3, accepted={"bcn": 2, "msk": 1}), job, "c", ["bcn", "msk"]),
+        "one is new": train_task(replace(state, round=3, accepted={"bcn": 2}), job, "c", ["bcn", "msk"]),
+    }
+    assert {name for name, task in sent.items() if task.backbone.arrays} == {"first round", "one did not", "one is new"}
+    assert len({task.backbone.digest for task in sent.values()}) == 1
+
+
+def federation(job: JobConfig, folder: Path) -> Federation:
+    sites = {
+        name: SiteConfig(data=DemoSource(source="demo", center=center), policy=OPEN)
+        for name, center in (("rosendahl", 3), ("msk", 4))
+    }
+    return Federation(job, sites, folder)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_the_classifier_over_features_made_once(
+    method: str, tmp_path: Path, extractions: list[int]
+) -> None:
+    job = frozen_job(method)
+    state = federation(job, tmp_path).run()
+    assert state.round == 2
+    assert state.model.keys() == {"classifier.weight", "classifier.bias"}
+    before = initial_state(job)
+    assert not np.array_equal(state.model["classifier.weight"], before.model["classifier.weight"])
+    assert len(extractions) == 4, "two sites, two folds"
+    saved = load_model(tmp_path / BEST_MODEL)
+    whole = saved.network()
+    assert all(np.array_equal(saved.model[name], array) for name, array in before.backbone.arrays.items())
+    assert whole(torch.zeros(1, 3, 24, 24))[1].shape == (1, 8)
+
+
+def test_the_classifier_alone_travels_after_the_first_round(tmp_path: Path) -> None:
+    job = frozen_job()
+    rounds = federation(job, tmp_path).run().history.rounds
+    down = [sum(site.bytes_down for site in record.sites.values()) for record in rounds]
+    up = [sum(site.bytes_up for site in record.sites.values()) for record in rounds]
+    assert down[0] - down[1] == 2 * backbone(job).size
+    assert up[0] == up[1] < down[1]
+
+
+def test_a_stopped_run_resumes_to_the_same_bits_and_only_with_the_same_backbone(tmp_path: Path) -> None:
+    job = frozen_job("feddyn")
+    whole = federation(job, tmp_path / "whole").run()
+    federation(job.override({"federation": {"rounds": 1}}), tmp_path / "parts").run()
+    resumed = federation(job, tmp_path / "parts").run()
+    assert all(np.array_equal(resumed.model[name], whole.model[name]) for name in whole.model)
+    other = replace(whole, backbone=Backbone.of({"x": np.zeros(1)}))
+    with pytest.raises(CheckpointError, match="other weights of the frozen backbone"):
+        load_checkpoint(tmp_path / "whole" / "checkpoint.pt", job, other)
+
+
+def test_freezing_changes_no_initial_weight_of_the_classifier() -> None:
+    job = frozen_job()
+    plain = build_network(job.override({"model": {"freeze_backbone": False}})).state_dict()
+    frozen = build_network(job).state_dict()
+    assert all(torch.equal(plain[name], tensor) for name, tensor in frozen.items())
