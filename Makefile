@@ -24,7 +24,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 run: $(INSTALLED)
-	$(BIN)/nvflare simulator jobs/isic_fedmr -t 6 -w $(RUN) -l jobs/simulator_log.json
+	$(BIN)/nvflare simulator jobs/isic_fedmr -t 6 -w $(RUN)
 
 jobs: $(INSTALLED)
 	$(BIN)/fedmr-med jobs write

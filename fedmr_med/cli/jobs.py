@@ -1,5 +1,6 @@
 """``fedmr-med jobs``."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -56,3 +57,44 @@ def write(
     for job, site_files in written:
         write_job(job, out / job.name, site_files)
         typer.echo(out / job.name)
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Option(help="Name of the job and its folder.")],
+    sites: Annotated[Path, typer.Option(help="Folder with one folder per hospital, each with its site.yaml.")],
+    classes: Annotated[
+        str, typer.Option(help="What is to be told apart, comma-separated, in the order of the labels.")
+    ],
+    method: Annotated[str | None, typer.Option(help="Name of the method; default: that of the base, or fedmr.")] = None,
+    base: Annotated[
+        Path | None, typer.Option(help="Job folder whose settings to start from; default: Fed-ISIC2019's.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Name of the network; default: that of the base.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds; default: those of the base.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any other setting, such as train.lr=0.05 or mu1=0.1.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write the job folder into.")] = Path("jobs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+) -> None:
+    """Write a job for your own hospitals and classes, ready for the simulator."""
+    from fedmr_med.jobs.changes import parse_settings
+    from fedmr_med.jobs.folder import write_job
+    from fedmr_med.jobs.new import new_job, site_files
+
+    changes = parse_settings(settings or [])
+    changes |= {"federation.rounds": rounds} if rounds else {}
+    changes |= {"model.name": model} if model else {}
+    names = [text.strip() for text in classes.split(",") if text.strip()]
+    job, found = new_job(name, sites, names, method=method, base=base, changes=changes)
+    folder = out / job.name
+    write_job(job, folder, site_files(found))
+    silent = [site for site, config in found.items() if config.policy.share_metrics == "none"]
+    if as_json:
+        typer.echo(json.dumps({"folder": str(folder), "sites": list(found), "without_scores": silent}))
+        return
+    typer.echo(f"{folder}: {job.method.name} at {', '.join(found)}, telling apart {', '.join(job.task.class_names)}")
+    if silent:
+        typer.echo(f"share no scores, by policy.share_metrics in their site.yaml: {', '.join(silent)}", err=True)
+    typer.echo(f"Next: nvflare simulator {folder} -w runs/{job.name}")

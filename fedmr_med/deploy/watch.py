@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from fedmr_med.deploy import chain as chains
 from fedmr_med.deploy.session import JobInfo, JobState, ServerLostError, Session, has_ended
 from fedmr_med.errors import DeployError
+from fedmr_med.report.lines import duration
 
 # A job that FLARE calls running needs a moment until its process shows up, and again until its end is written.
 _GHOST_POLLS = 5
@@ -56,6 +57,8 @@ class Watcher:
         self.patience = patience
         self._say = say
         self._last = ""
+        self._said: set[str] = set()
+        self._shown_round = -1
         self._best_round = -1
 
     def run(self, *, resume: bool) -> Watched:
@@ -93,6 +96,16 @@ class Watcher:
             self._last = line
             self._say(line)
 
+    def _show(self, progress: dict[str, Any]) -> None:
+        """Say what each site did, once, and where the chain stands whenever a round begins."""
+        for line in progress.get("lines", ()):
+            if line not in self._said:
+                self._said.add(line)
+                self.say(line)
+        if progress["round"] != self._shown_round:
+            self._shown_round = progress["round"]
+            self.say(progress_line(progress))
+
     def _follow(self, info: JobInfo) -> JobState:
         """Look at a job until it has ended."""
         ghost = running = 0
@@ -108,8 +121,10 @@ class Watcher:
             progress = self._patiently(lambda: self.session.progress(job)) if running > _QUIET_POLLS else None
             if progress:
                 self._best_round = max(self._best_round, int(progress["round"]))
-            waits = self._shortage(info) if state.status == "SUBMITTED" else None
-            self.say(progress_line(progress) if progress else f"job {job}: {waits or state.status.lower()}")
+                self._show(progress)
+            else:
+                waits = self._shortage(info) if state.status == "SUBMITTED" else None
+                self.say(f"job {job}: {waits or state.status.lower()}")
             time.sleep(self.poll)
 
     def _shortage(self, info: JobInfo) -> str | None:
@@ -158,7 +173,7 @@ def progress_line(progress: dict[str, Any]) -> str:
     if progress["balanced_accuracy"] is not None:
         parts.append(f"balanced accuracy {progress['balanced_accuracy']:.3f}")
     if progress["seconds_left"] is not None:
-        parts.append(f"about {_duration(progress['seconds_left'])} left")
+        parts.append(f"about {duration(progress['seconds_left'])} left")
     return " · ".join(parts)
 
 
@@ -166,8 +181,3 @@ def last_error(log: str) -> str | None:
     """Return the last error of ours in the log of a job at the server, without FLARE's marks around it."""
     found = _ERROR.findall(log)
     return str(found[-1]).strip() if found else None
-
-
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{round(seconds)} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"

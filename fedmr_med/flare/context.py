@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
@@ -13,6 +14,7 @@ from fedmr_med.server.owner import Owner
 from fedmr_med.sites import SiteConfig, find_site
 
 SITES_FOLDER = "sites"
+DEMO_BANNER = "DEMO: no images were given, so generated pictures stand in for them. No figure here is a medical result."
 _REASON = "fedmr_reason"
 
 
@@ -49,15 +51,30 @@ def chain_folder(fl_ctx: FLContext, job: JobConfig) -> Path:
 
 def submitter(fl_ctx: FLContext) -> Owner | None:
     """Return who submitted the job, by what FLARE's server wrote down when it took it; None in the simulator."""
-    path = Path(fl_ctx.get_engine().get_workspace().get_job_meta_path(fl_ctx.get_job_id()))
-    meta = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    meta = _job_meta(fl_ctx)
     name = meta.get("submitter_name")
     return Owner(name=str(name), org=str(meta.get("submitter_org"))) if name else None
+
+
+def _job_meta(fl_ctx: FLContext) -> dict[str, Any]:
+    """Return what FLARE wrote down about the job here."""
+    path = Path(fl_ctx.get_engine().get_workspace().get_job_meta_path(fl_ctx.get_job_id()))
+    meta: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return meta
 
 
 def written_job(fl_ctx: FLContext) -> JobConfig:
     """Return the job as its file has it."""
     return load_job(config_folder(fl_ctx) / JOB_FILE)
+
+
+def introduced(fl_ctx: FLContext) -> bool:
+    """Whether another process of this simulated site has introduced it in this run; from now on one has."""
+    try:
+        (root_folder(fl_ctx) / ".introduced").touch(exist_ok=False)
+    except FileExistsError:
+        return True
+    return False
 
 
 def client_job(fl_ctx: FLContext) -> JobConfig:
@@ -85,10 +102,27 @@ def simulated_demo(fl_ctx: FLContext) -> bool:
 
 
 def _carried_sites(fl_ctx: FLContext) -> dict[str, SiteConfig]:
-    """Return the settings of all sites whose file a simulated job carries."""
+    """Return the settings of all sites of a simulated job; a folder of a site that it does not name is left over."""
     folder = config_folder(fl_ctx) / SITES_FOLDER
-    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return {name: find_site(name, local=None, job_sites=folder)[0] for name in names}
+    carried = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    named = _deployed_to(fl_ctx)
+    return {
+        name: find_site(name, local=None, job_sites=folder)[0] for name in carried if named is None or name in named
+    }
+
+
+def left_over_sites(fl_ctx: FLContext) -> tuple[str, ...]:
+    """Return the sites whose settings a simulated job carries although its ``meta.json`` does not name them."""
+    folder, named = config_folder(fl_ctx) / SITES_FOLDER, _deployed_to(fl_ctx)
+    if named is None or not folder.is_dir() or not server_in_simulator(fl_ctx):
+        return ()
+    return tuple(sorted(path.name for path in folder.iterdir() if path.name not in named))
+
+
+def _deployed_to(fl_ctx: FLContext) -> set[str] | None:
+    """Return the sites that the job's ``meta.json`` names; None where it leaves that open."""
+    named = {site for sites in _job_meta(fl_ctx).get("deploy_map", {}).values() for site in sites} - {"server"}
+    return None if not named or "@ALL" in named else named
 
 
 def note_reason(fl_ctx: FLContext, reason: str) -> None:

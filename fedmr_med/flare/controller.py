@@ -21,10 +21,11 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.flare import context
 from fedmr_med.flare.messages import TASK_HEAD, decode_validation, encode_task, to_message
+from fedmr_med.flare.quiet import quiet_simulator
 from fedmr_med.metrics import Scores
 from fedmr_med.process import set_threads
 from fedmr_med.refusals import in_words
-from fedmr_med.report.lines import refused_line, site_line
+from fedmr_med.report.lines import refused_line, round_line, seconds_left, site_line
 from fedmr_med.report.summary import print_summary
 from fedmr_med.server.aggregation import evaluation
 from fedmr_med.server.chain import Chain
@@ -50,17 +51,26 @@ class FedMRController(Controller):
         self._chain: Chain | None = None
         self._state: GlobalState | None = None
         self._collector: ReplyCollector | None = None
+        self._lines: dict[str, str] = {}
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Read the job and load the chain's state."""
+        simulated = context.server_in_simulator(fl_ctx)
+        if simulated:
+            quiet_simulator(fl_ctx)
         try:
-            set_threads(default=1 if context.server_in_simulator(fl_ctx) else None)
+            set_threads(default=1 if simulated else None)
             self._job = context.server_job(fl_ctx)
             self._chain = Chain(context.chain_folder(fl_ctx, self._job), self._job)
             self._state = self._chain.open(owner=context.submitter(fl_ctx))
         except FedMRError as e:
             self.system_panic(str(e), fl_ctx)
             return
+        if context.simulated_demo(fl_ctx):
+            self.log_warning(fl_ctx, context.DEMO_BANNER, fire_event=False)
+        for site in context.left_over_sites(fl_ctx):
+            message = f"the job carries settings of {site}, which its meta.json does not name: they are left out"
+            self.log_warning(fl_ctx, message, fire_event=False)
         if self._job.federation.resume_from == "previous":
             message = f"going back to the previous checkpoint, after round {self._state.round}"
             self.log_warning(fl_ctx, message, fire_event=False)
@@ -139,6 +149,7 @@ class FedMRController(Controller):
             if site not in refused:
                 self.log_warning(fl_ctx, refused_line(site, reason), fire_event=False)
         self.fire_event(AppEventType.ROUND_DONE, fl_ctx)
+        self.log_info(fl_ctx, round_line(state.history, job.federation.rounds), fire_event=False)
         return state if has_ended(job, state) else self._exchange_head(state, abort_signal, fl_ctx)
 
     def _finish(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> GlobalState:
@@ -255,13 +266,19 @@ class FedMRController(Controller):
             reply = collector.offer(site, to_message(result))
         except WireError as e:
             collector.refuse(site, str(e))
-            self.log_warning(fl_ctx, refused_line(site, str(e)), fire_event=False)
+            self._say(fl_ctx, site, collector.state.round, refused_line(site, str(e)), warn=True)
             return
         except Exception as e:
             collector.refuse(site, f"the reply could not be read ({type(e).__name__})")
             self.log_exception(fl_ctx, refused_line(site, repr(e)), fire_event=False)
             return
-        self.log_info(fl_ctx, site_line(reply, self._job), fire_event=False)
+        self._say(fl_ctx, site, reply.round, site_line(reply, self._job))
+
+    def _say(self, fl_ctx: FLContext, site: str, round_number: int, line: str, *, warn: bool = False) -> None:
+        """Log a line about a site, and keep it for whoever watches; those of the round before last go."""
+        (self.log_warning if warn else self.log_info)(fl_ctx, line, fire_event=False)
+        kept = {key: text for key, text in self._lines.items() if int(key.split("/")[0]) >= round_number - 1}
+        self._lines = kept | {f"{round_number}/{site}": line}
 
     def _progress(self, fl_ctx: FLContext) -> dict[str, Any]:
         """Return round, sites in and out, metric and time left, as plain values."""
@@ -269,7 +286,6 @@ class FedMRController(Controller):
         assert state is not None and collector is not None
         answered, refused = collector.standing()
         scored = [evaluation.pooled for evaluation in state.history.evaluations if evaluation.pooled]
-        seconds = [record.seconds for record in state.history.rounds]
         return {
             "round": state.round,
             "rounds": rounds,
@@ -277,7 +293,8 @@ class FedMRController(Controller):
             "waiting": sorted(set(_connected(fl_ctx)) - set(answered) - set(refused)),
             "refused": refused,
             "balanced_accuracy": scored[-1].balanced_accuracy if scored else None,
-            "seconds_left": (rounds - state.round) * sum(seconds) / len(seconds) if seconds else None,
+            "seconds_left": seconds_left(state.history, rounds),
+            "lines": list(self._lines.values()),
         }
 
 

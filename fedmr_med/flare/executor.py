@@ -3,6 +3,7 @@
 import math
 from contextlib import AbstractContextManager, nullcontext
 
+from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -15,6 +16,7 @@ from fedmr_med.errors import FedMRError
 from fedmr_med.files import locked
 from fedmr_med.flare import context, messages
 from fedmr_med.flare.approval import require_approval
+from fedmr_med.flare.quiet import quiet_screen
 from fedmr_med.models import parameter_names
 from fedmr_med.process import available_cores, kept_memory, set_threads
 from fedmr_med.refusals import code_of
@@ -22,8 +24,6 @@ from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.training import Aborted
 from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.messages import TrainTask
-
-DEMO_BANNER = "DEMO: no images were given, so generated pictures stand in for them. No figure here is a medical result."
 
 
 class FedMRExecutor(Executor):
@@ -38,6 +38,12 @@ class FedMRExecutor(Executor):
         self.hospital = hospital
         # Whoever hands in a hospital has opened it and answers for it.
         self._asks_people = hospital is None
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Keep FLARE's own lines off the screen of a simulator."""
+        super().handle_event(event_type, fl_ctx)
+        if event_type == EventType.ABOUT_TO_START_RUN and context.site_in_simulator(fl_ctx):
+            quiet_screen()
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Answer a task. An error that the site can fix is logged and reported by return code alone."""
@@ -96,18 +102,20 @@ class FedMRExecutor(Executor):
     def _open(self, fl_ctx: FLContext) -> Hospital:
         if self.hospital is None:
             # One thread per client process in the simulator: it runs several of them side by side.
-            set_threads(default=1 if context.site_in_simulator(fl_ctx) else None)
+            simulated = context.site_in_simulator(fl_ctx)
+            set_threads(default=1 if simulated else None)
             site, path = context.site_settings(fl_ctx)
             name = fl_ctx.get_identity_name()
             job = context.client_job(fl_ctx)
             self.hospital = Hospital(name, job, site, context.root_folder(fl_ctx) / "client_state")
-            self._introduce(self.hospital, str(path), fl_ctx)
+            if not (simulated and context.introduced(fl_ctx)):
+                self._introduce(self.hospital, str(path), fl_ctx)
         return self.hospital
 
     def _introduce(self, hospital: Hospital, path: str, fl_ctx: FLContext) -> None:
-        """Say once per process what this site works with."""
-        if hospital.data.is_demo:
-            self.log_warning(fl_ctx, DEMO_BANNER, fire_event=False)
+        """Say what this site works with: once per process, in the simulator once per run."""
+        if hospital.data.is_demo and not context.site_in_simulator(fl_ctx):  # there the server says it for all
+            self.log_warning(fl_ctx, context.DEMO_BANNER, fire_event=False)
         for warning in hospital.data.warnings:
             self.log_warning(fl_ctx, f"{hospital.name}: {warning}", fire_event=False)
         names = hospital.job.task.class_names
@@ -115,10 +123,11 @@ class FedMRExecutor(Executor):
             " ".join(name for name, yes in zip(names, mask, strict=True) if yes) or "no class"
             for mask in (hospital.shared_classes(), hospital.statistics_classes())
         )
+        demo = " (generated: DEMO)" if hospital.data.is_demo else ""
         held = [name for name, count in zip(names, hospital.counts, strict=True) if count]
         self.log_info(
             fl_ctx,
-            f"{hospital.name}: {len(hospital.data.train)} training and {len(hospital.data.test)} test images "
+            f"{hospital.name}: {len(hospital.data.train)} training and {len(hospital.data.test)} test images{demo} "
             f"({len(hospital.data.skipped)} unreadable), classes {' '.join(held)}; "
             f"shares the prototypes of {shared}, and statistics for a closed-form head of {statistics}; "
             f"settings from {path}",

@@ -1,6 +1,7 @@
 """One readable line per hospital and round, for the server's log."""
 
 from fedmr_med.config import JobConfig
+from fedmr_med.results import History
 from fedmr_med.wire.messages import SiteReply
 
 
@@ -16,6 +17,32 @@ def site_line(reply: SiteReply, job: JobConfig) -> str:
     parts.append(f"prototypes of {' '.join(shared)}" if shared else "no prototypes")
     parts.append(f"{megabytes(reply.bytes_up)} up")
     return f"round {reply.round + 1}/{job.federation.rounds} · {reply.site:<13} · " + " · ".join(parts)
+
+
+def round_line(history: History, rounds: int) -> str:
+    """Return what a round came to, in one line: time, the score of the model it started from, time left."""
+    record = history.rounds[-1]
+    parts = [f"round {record.round}/{rounds} done in {duration(record.seconds)}"]
+    scored = [evaluation for evaluation in history.evaluations if evaluation.pooled]
+    if scored and scored[-1].pooled:
+        score = scored[-1].pooled.balanced_accuracy
+        parts.append(f"after round {scored[-1].round} the model scored {score:.3f} balanced accuracy")
+    left = seconds_left(history, rounds)
+    if left:
+        parts.append(f"about {duration(left)} left")
+    return " · ".join(parts)
+
+
+def seconds_left(history: History, rounds: int) -> float | None:
+    """Return how long the remaining rounds take if they take as long as those so far; None before the first."""
+    seconds = [record.seconds for record in history.rounds]
+    return (rounds - len(seconds)) * sum(seconds) / len(seconds) if seconds else None
+
+
+def duration(seconds: float) -> str:
+    """Return a time in seconds, minutes or hours."""
+    minutes = round(seconds / 60)
+    return f"{round(seconds)} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
 def refused_line(site: str, reason: str) -> str:

@@ -90,6 +90,17 @@ def test_a_job_that_completes(tmp_path: Path) -> None:
     assert said == ["job job1: running", progress_line(progress(1))], "a line is said once"
 
 
+def test_the_lines_of_the_sites_are_said_once_and_the_round_when_it_begins(tmp_path: Path) -> None:
+    said: list[str] = []
+    watcher = Watcher(Script(tmp_path, []), "job1", said.append, poll=0.0)
+    lines = ["round 2/4 · bcn · 240 images", "refused the reply of msk: NaN"]
+    watcher._show(progress(1))
+    watcher._show(progress(1, answered=["bcn", "msk"], lines=lines[:1], seconds_left=100.0))
+    watcher._show(progress(1, lines=lines, seconds_left=98.0))
+    watcher._show(progress(2, lines=lines))
+    assert said == [progress_line(progress(1)), *lines, progress_line(progress(2))]
+
+
 def test_a_job_short_of_hospitals_says_which(tmp_path: Path) -> None:
     script, said = Script(tmp_path, [JobState("SUBMITTED", alive=True), DONE]), []
     script.connected = ("a", "c")

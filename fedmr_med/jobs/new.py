@@ -1,0 +1,100 @@
+"""A job for any hospitals and classes, made from another job's settings."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedmr_med.config import JOB_FILE, JobConfig, load_job
+from fedmr_med.data.labels import check_classes, labels_of
+from fedmr_med.data.manifest import read_manifest
+from fedmr_med.errors import ConfigError
+from fedmr_med.jobs.changes import change
+from fedmr_med.jobs.isic import isic_job
+from fedmr_med.schema import NAME_PATTERN, dump_yaml
+from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig, load_site
+
+_JOBS = Path("jobs")
+
+
+def new_job(
+    name: str,
+    sites: Path,
+    classes: Sequence[str],
+    *,
+    method: str | None = None,
+    base: Path | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> tuple[JobConfig, dict[str, SiteConfig]]:
+    """Return a job for the hospitals below ``sites``, and their settings, whose paths are absolute.
+
+    Args:
+        name: of the job.
+        sites: folder with one ``<site>/site.yaml`` per hospital.
+        classes: what is to be told apart, in the order of the labels.
+        method: another method than that of ``base``.
+        base: job folder, or name of one in ``jobs/``, whose settings to start from; None takes the Fed-ISIC2019 job.
+        changes: other settings, see :func:`fedmr_med.jobs.changes.change`.
+
+    Raises:
+        ConfigError: a name, setting or site file is not valid, or there is no site.
+        DataError: a hospital's table is not valid.
+        ClassNamesError: a hospital's own classes are not the job's.
+    """
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise ConfigError(f"--name {name}: give letters, digits, dots, dashes and underscores only.")
+    if len(classes) < 2 or len(set(classes)) < len(classes):
+        raise ConfigError(f"--classes {','.join(classes)}: give two or more different names, comma-separated.")
+    found = own_sites(sites, classes)
+    job = _base(base, method)
+    weights = "local" if job.loss.class_weights == "flamby" else job.loss.class_weights
+    # Two thirds of the hospitals make a round count, and at least two of them.
+    quorum = max(min(2, len(found)), -(-2 * len(found) // 3))
+    own = {
+        "name": name,
+        "task": {"dataset": name, "class_names": list(classes), "split": None},
+        "loss": {"class_weights": weights},
+        "federation": {"min_sites": quorum, "sites_per_round": None},
+        "chain": None,
+    }
+    # The demo's pictures are of Fed-ISIC2019's classes.
+    return change(job.override(own), changes or {}), found
+
+
+def own_sites(folder: Path, classes: Sequence[str]) -> dict[str, SiteConfig]:
+    """Return the settings of the hospitals below a folder, by name, once their tables fit the classes.
+
+    Raises:
+        ConfigError, DataError, ClassNamesError: see :func:`new_job`.
+    """
+    paths = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    paths = [path for path in paths if not path.name.startswith(".")]
+    if not paths:
+        raise ConfigError(f"{folder} has no folder in it; --sites names a folder with one folder per hospital.")
+    found = {}
+    for path in paths:
+        if not re.fullmatch(NAME_PATTERN, path.name) or path.name == "server":
+            raise ConfigError(f"{path}: a site cannot be called {path.name!r}; rename the folder.")
+        if not (path / SITE_FILE).is_file():
+            raise ConfigError(f"{path} has no {SITE_FILE}; `fedmr-med data manifest {path}` writes one.")
+        site = load_site(path / SITE_FILE)
+        check_classes(site, classes)
+        if isinstance(site.data, ManifestSource):
+            read_manifest(site.data.root / site.data.manifest, labels_of(site, classes))
+        found[path.name] = site
+    return found
+
+
+def site_files(sites: Mapping[str, SiteConfig]) -> dict[str, str]:
+    """Return the ``site.yaml`` that a job carries for the simulator, which copies it elsewhere: all paths absolute."""
+    return {name: dump_yaml(site) for name, site in sites.items()}
+
+
+def _base(base: Path | None, method: str | None) -> JobConfig:
+    if base is None:
+        return isic_job(method or "fedmr")
+    folder = next((path for path in (base, _JOBS / base) if path.is_dir()), None)
+    if folder is None:
+        raise ConfigError(f"--base {base} is neither a job folder nor one in {_JOBS}/.")
+    job = load_job(folder / "app" / "config" / JOB_FILE)
+    return job if method is None else change(job, {"method.name": method})
