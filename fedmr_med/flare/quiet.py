@@ -4,12 +4,12 @@ import logging
 from pathlib import Path
 
 from nvflare.apis.fl_context import FLContext
-from nvflare.fuel.utils.log_utils import ConciseLogFilter, LoggerNameFilter, LogMode
+from nvflare.fuel.utils.log_utils import ColorFormatter, ConciseLogFilter, LoggerNameFilter, LogMode
 
 LOG_CONFIG = Path(__file__).with_name("simulator_log.json")
 
 _OURS = "fedmr_med"
-_FORMAT = logging.Formatter("%(asctime)s  %(message)s", datefmt="%H:%M:%S")
+_FORMAT = ColorFormatter("%(asctime)s  %(message)s", datefmt="%H:%M:%S")  # it leaves out FLARE's context
 
 
 def quiet_screen() -> None:

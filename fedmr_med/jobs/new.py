@@ -11,7 +11,9 @@ from fedmr_med.data.manifest import read_manifest
 from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.changes import change
 from fedmr_med.jobs.isic import isic_job
+from fedmr_med.refusals import FloorError
 from fedmr_med.schema import NAME_PATTERN, dump_yaml
+from fedmr_med.site.floors import SiteFloors
 from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig, load_site
 
 _JOBS = Path("jobs")
@@ -57,15 +59,18 @@ def new_job(
         "federation": {"min_sites": quorum, "sites_per_round": None},
         "chain": None,
     }
-    # The demo's pictures are of Fed-ISIC2019's classes.
-    return change(job.override(own), changes or {}), found
+    # Without the base's settings for the demo, whose pictures are of Fed-ISIC2019's classes.
+    job = change(job.override(own), changes or {})
+    for site, config in found.items():
+        _check_site(job, site, config)
+    return job, found
 
 
 def own_sites(folder: Path, classes: Sequence[str]) -> dict[str, SiteConfig]:
-    """Return the settings of the hospitals below a folder, by name, once their tables fit the classes.
+    """Return the settings of the hospitals below a folder, by name.
 
     Raises:
-        ConfigError, DataError, ClassNamesError: see :func:`new_job`.
+        ConfigError, ClassNamesError: see :func:`new_job`.
     """
     paths = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     paths = [path for path in paths if not path.name.startswith(".")]
@@ -79,10 +84,22 @@ def own_sites(folder: Path, classes: Sequence[str]) -> dict[str, SiteConfig]:
             raise ConfigError(f"{path} has no {SITE_FILE}; `fedmr-med data manifest {path}` writes one.")
         site = load_site(path / SITE_FILE)
         check_classes(site, classes)
-        if isinstance(site.data, ManifestSource):
-            read_manifest(site.data.root / site.data.manifest, labels_of(site, classes))
         found[path.name] = site
     return found
+
+
+def _check_site(job: JobConfig, name: str, site: SiteConfig) -> None:
+    """Refuse a job that does not fit a site's table, or that the site would refuse: better now than in round 1."""
+    floors = SiteFloors(site.policy.training, Path())
+    rows = None
+    if isinstance(site.data, ManifestSource):
+        rows = read_manifest(site.data.root / site.data.manifest, labels_of(site, job.task.class_names))
+    try:
+        floors.check_job(job)
+        if rows is not None:
+            floors.check_amount(job, sum(row.fold == "train" for row in rows))
+    except FloorError as e:
+        raise ConfigError(f"{name} would refuse this job: {e} Change its {SITE_FILE}, or the job with --set.") from e
 
 
 def site_files(sites: Mapping[str, SiteConfig]) -> dict[str, str]:

@@ -16,14 +16,16 @@ from tests.helpers import REPOSITORY
 from tests.helpers.pictures import write_manifest_folder
 
 CLASSES = ("red", "green", "blue")
+SITE = "data: {source: manifest, root: .}\npolicy: {share_metrics: per_class, training: {min_sites: 1}}\n"
 
 
 @pytest.fixture
 def sites(tmp_path: Path) -> Path:
+    rows = [(f"{i}.png", "red", "train", "") for i in range(200)] + [("b.png", "blue", "test", "")]
     for name in ("north", "south"):
         folder = tmp_path / "mine" / name
-        write_manifest_folder(folder, [("a.png", "red", "train", ""), ("b.png", "blue", "test", "")], pictures=False)
-        (folder / "site.yaml").write_text("data: {source: manifest, root: .}\npolicy: {share_metrics: per_class}\n")
+        write_manifest_folder(folder, rows, pictures=False)
+        (folder / "site.yaml").write_text(SITE)
     return tmp_path / "mine"
 
 
@@ -32,7 +34,7 @@ def test_the_command_writes_a_job_that_can_be_read_again(
 ) -> None:
     base = REPOSITORY / "jobs" / "isic_fedmr"
     arguments = ["--name", "lesions", "--sites", str(sites), "--classes", "red, green,blue", "--base", str(base)]
-    options = ["--model", "small_cnn", "--rounds", "2", "--set", "train.updates=5", "--out", str(tmp_path / "jobs")]
+    options = ["--model", "small_cnn", "--rounds", "2", "--set", "train.updates=12", "--out", str(tmp_path / "jobs")]
     assert run(monkeypatch, "jobs", "new", *arguments, *options, "--json") == 0
     folder = tmp_path / "jobs" / "lesions"
     said = json.loads(capsys.readouterr().out)
@@ -40,7 +42,7 @@ def test_the_command_writes_a_job_that_can_be_read_again(
     job = load_job(folder / "app" / "config" / "fedmr.yaml")
     assert (job.name, job.task.class_names, job.task.dataset) == ("lesions", CLASSES, "lesions")
     assert (job.model.name, job.model.options, job.method.name) == ("small_cnn", {}, "fedmr")
-    assert (job.federation.rounds, job.federation.min_sites, job.train.updates) == (2, 2, 5)
+    assert (job.federation.rounds, job.federation.min_sites, job.train.updates) == (2, 2, 12)
     assert (job.loss.class_weights, job.demo) == ("local", {})
     meta = json.loads((folder / "meta.json").read_text())
     assert meta["deploy_map"] == {"app": ["server", "north", "south"]}
@@ -61,10 +63,17 @@ def test_what_does_not_fit_is_said(tmp_path: Path, sites: Path) -> None:
         new_job("x", sites, ["red", "red"])
     with pytest.raises(ConfigError, match="has no folder in it"):
         new_job("x", tmp_path / "nowhere", CLASSES)
-    with pytest.raises(DataError, match=r"row 3: label 'blue' is not one of .*green, red"):
+    with pytest.raises(DataError, match=r"row 202: label 'blue' is not one of .*green, red"):
         new_job("x", sites, CLASSES[:2])
     with pytest.raises(ConfigError, match="--base what is neither"):
         new_job("x", sites, CLASSES, base=Path("what"))
+    with pytest.raises(
+        ConfigError, match=r"north would refuse this job: train\.batch_size is 2;.*Change its site\.yaml"
+    ):
+        new_job("x", sites, CLASSES, changes={"train.batch_size": 2})
+    (sites / "south" / "site.yaml").write_text("data: {source: manifest, root: .}\n")
+    with pytest.raises(ConfigError, match=r"south would refuse this job: .*policy\.training\.min_sites asks for 3"):
+        new_job("x", sites, CLASSES)
     (sites / "west").mkdir()
     with pytest.raises(ConfigError, match=r"west has no site\.yaml; `fedmr-med data manifest"):
         new_job("x", sites, CLASSES)
