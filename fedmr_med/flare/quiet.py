@@ -26,5 +26,5 @@ def quiet_simulator(fl_ctx: FLContext) -> None:
     """Make this simulated server's screen quiet, and those of the site processes it starts from now on."""
     quiet_screen()
     arguments = getattr(fl_ctx.get_engine(), "args", None)
-    if getattr(arguments, "log_config", None) == LogMode.CONCISE:
+    if arguments is not None and getattr(arguments, "log_config", None) == LogMode.CONCISE:
         arguments.log_config = str(LOG_CONFIG)
