@@ -10,11 +10,15 @@ The groups are ``fedmr_med.methods``, ``fedmr_med.models`` and ``fedmr_med.datas
 of the installed packages and runs none of their code: a part is imported when it is asked for by its name, so what
 nobody uses is never loaded, and there is nothing to switch off. Whoever installs a package at a site decides about its
 code; a job can only name what is installed there. A name is taken once: no package can replace a part of this one.
+
+A network can also be named by the dotted path of its class. Nobody has registered that, so server and sites of a
+provisioned federation take it only where their class list has it: see :mod:`fedmr_med.flare.context`.
 """
 
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from functools import cached_property
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
@@ -30,12 +34,21 @@ class Registry(Generic[T]):
         kind: what the parts are, for messages: "method".
         group: entry points to look for; None takes no parts from other packages.
         fits: whether what an entry point of a given name leads to is such a part.
+        dotted: the class of which ``package.module.Name`` may name a subclass, which then is a part as well; None
+            takes registered names only. A class and no function: settings choose it and its arguments, and must not
+            be able to call just anything that is installed.
     """
 
     def __init__(
-        self, kind: str, *, group: str | None = None, fits: Callable[[str, Any], bool] = lambda name, item: True
+        self,
+        kind: str,
+        *,
+        group: str | None = None,
+        fits: Callable[[str, Any], bool] = lambda name, item: True,
+        dotted: type | None = None,
     ):
         self.kind = kind
+        self._dotted = dotted
         self.group = group
         self._fits = fits
         self._items: dict[str, T] = {}
@@ -69,6 +82,8 @@ class Registry(Generic[T]):
         Raises:
             ConfigError: there is no such part, or the package that has it does not load.
         """
+        if self._dotted is not None and is_dotted(name):
+            return self._imported(name, where or self.kind)
         if name not in self._items:
             if name not in self._installed:
                 known = ", ".join(self.names())
@@ -105,9 +120,25 @@ class Registry(Generic[T]):
             raise ConfigError(f"{point.value} of {_package(point)} is not a {self.kind} named {point.name!r}.")
         return item
 
+    def _imported(self, path: str, where: str) -> T:
+        module, _, attribute = path.rpartition(".")
+        try:
+            item: T = getattr(import_module(module), attribute)
+        except Exception as e:  # whatever the other package's own code raises
+            reason = f"{type(e).__name__}: {e}".splitlines()[0]
+            raise ConfigError(f"{where}: {path} does not load ({reason}).") from e
+        if not (isinstance(item, type) and self._dotted is not None and issubclass(item, self._dotted)):
+            raise ConfigError(f"{where}: {path} is not the class of a {self.kind}.")
+        return item
+
     def _hint(self, name: str) -> str:
         near = get_close_matches(name, self.names(), n=1)
         return f" Did you mean {near[0]}?" if near else ""
+
+
+def is_dotted(name: str) -> bool:
+    """Whether a name is the dotted path of a class."""
+    return "." in name and all(part.isidentifier() for part in name.split("."))
 
 
 def _same(one: object, other: object) -> bool:

@@ -10,6 +10,8 @@ from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
 from fedmr_med.config import JOB_FILE, JobConfig, load_job
 from fedmr_med.data.demo import effective_job, on_demo
+from fedmr_med.errors import ConfigError
+from fedmr_med.registry import is_dotted
 from fedmr_med.server.owner import Owner
 from fedmr_med.sites import SiteConfig, find_site
 
@@ -32,6 +34,11 @@ def config_folder(fl_ctx: FLContext) -> Path:
     """Return the job's ``app/config`` folder as deployed here."""
     workspace = fl_ctx.get_engine().get_workspace()
     return Path(workspace.get_app_config_dir(fl_ctx.get_job_id()))
+
+
+def run_folder(fl_ctx: FLContext) -> Path:
+    """Return the folder of this run, whose files FLARE hands to whoever downloads the job's results."""
+    return Path(fl_ctx.get_engine().get_workspace().get_run_dir(fl_ctx.get_job_id()))
 
 
 def root_folder(fl_ctx: FLContext) -> Path:
@@ -84,7 +91,10 @@ def client_job(fl_ctx: FLContext) -> JobConfig:
         ConfigError: job or site settings are not valid, or in a simulated federation only some sites have images.
     """
     own = {fl_ctx.get_identity_name(): site_settings(fl_ctx)[0]}
-    return effective_job(written_job(fl_ctx), _carried_sites(fl_ctx) | own if site_in_simulator(fl_ctx) else own)
+    simulated = site_in_simulator(fl_ctx)
+    job = effective_job(written_job(fl_ctx), _carried_sites(fl_ctx) | own if simulated else own)
+    _check_code(job, fl_ctx, simulated=simulated)
+    return job
 
 
 def server_job(fl_ctx: FLContext) -> JobConfig:
@@ -93,7 +103,28 @@ def server_job(fl_ctx: FLContext) -> JobConfig:
     Raises:
         ConfigError: the job is not valid, or in a simulated federation only some sites have images.
     """
-    return effective_job(written_job(fl_ctx), _carried_sites(fl_ctx) if server_in_simulator(fl_ctx) else {})
+    simulated = server_in_simulator(fl_ctx)
+    job = effective_job(written_job(fl_ctx), _carried_sites(fl_ctx) if simulated else {})
+    _check_code(job, fl_ctx, simulated=simulated)
+    return job
+
+
+def _check_code(job: JobConfig, fl_ctx: FLContext, *, simulated: bool) -> None:
+    """Refuse a network by its dotted path where the class list does not have it.
+
+    Raises:
+        ConfigError: nobody here has agreed to run it.
+    """
+    name = job.model.name
+    if simulated or not is_dotted(name):
+        return
+    path = Path(fl_ctx.get_engine().get_workspace().get_resources_file_path())
+    listed = json.loads(path.read_text(encoding="utf-8")).get("class_allow_list") or []
+    if name not in listed:
+        raise ConfigError(
+            f"model.name: {name} is not on the class list of {path}. Name a network that is registered, by an entry "
+            "point of a package installed here."
+        )
 
 
 def simulated_demo(fl_ctx: FLContext) -> bool:

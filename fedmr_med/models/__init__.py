@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from torch import nn
+
 from fedmr_med.arrays import Arrays
 from fedmr_med.errors import ConfigError
 from fedmr_med.models.base import Network, load_arrays, parameter_names, state_arrays
@@ -14,7 +16,8 @@ from fedmr_med.models.norm import batch_norm_names, with_group_norm
 from fedmr_med.models.resnet import narrow_resnet, resnet18
 from fedmr_med.models.small_cnn import SmallCNN
 from fedmr_med.models.wide_resnet import WideResNet28x10
-from fedmr_med.registry import Registry
+from fedmr_med.models.wrapped import built_by, wrap
+from fedmr_med.registry import Registry, is_dotted
 
 __all__ = [
     "MODELS",
@@ -27,12 +30,16 @@ __all__ = [
     "load_arrays",
     "parameter_names",
     "state_arrays",
+    "wrap",
 ]
 
-Builder = Callable[..., Network]
-"""Called with the number of classes, the channels of the images, and options by keyword."""
+Builder = Callable[..., Any]
+"""Called with the number of classes, the channels of the images, and options by keyword. A plain torch network that
+ends in one linear layer is wrapped."""
 
-MODELS: Registry[Builder] = Registry("network", group="fedmr_med.models", fits=lambda name, item: callable(item))
+MODELS: Registry[Builder] = Registry(
+    "network", group="fedmr_med.models", fits=lambda name, item: callable(item), dotted=nn.Module
+)
 MODELS.add("char_lstm", CharLSTM)
 MODELS.add("efficientnet_b0", EfficientNetB0)
 MODELS.add("efficientnet_lite0", EfficientNetLite0)
@@ -51,7 +58,7 @@ def build(name: str, *, num_classes: int, in_channels: int = 3, norm: str = "bat
     """Build a network; the same torch seed gives the same weights.
 
     Args:
-        name: one of :func:`available`.
+        name: one of :func:`available`, or the dotted path of the class of a torch network.
         num_classes: number of classes of the task.
         in_channels: channels of the images.
         norm: ``batch``, the network as it is; or ``group``: GroupNorm in the place of its BatchNorm.
@@ -61,19 +68,25 @@ def build(name: str, *, num_classes: int, in_channels: int = 3, norm: str = "bat
         ConfigError: the network or an option does not exist, or an option's value is not valid.
     """
     builder = MODELS.get(name, "model.name")
-    known = _options(builder)
-    for option in options:
-        if option not in known:
-            raise ConfigError(f"model.options: {name} has no option {option!r} ({', '.join(known) or 'it has none'}).")
     if norm not in ("batch", "group"):
         raise ConfigError(f"model.options.norm: {norm!r} is not batch or group.")
     try:
-        network = builder(num_classes, in_channels, **options)
+        network = _built(name, builder, num_classes, in_channels, options)
         if norm == "group":
             with_group_norm(network)
         return network
     except (TypeError, ValueError) as e:
         raise ConfigError(f"model.options: {name} cannot be built: {e}.") from e
+
+
+def _built(name: str, builder: Builder, num_classes: int, in_channels: int, options: dict[str, Any]) -> Network:
+    if isinstance(builder, type) and is_dotted(name):
+        return built_by(builder, num_classes, in_channels, options)
+    known = _options(builder)
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"model.options: {name} has no option {option!r} ({', '.join(known) or 'it has none'}).")
+    return wrap(builder(num_classes, in_channels, **options))
 
 
 def _options(builder: Builder) -> tuple[str, ...]:
