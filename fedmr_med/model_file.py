@@ -92,6 +92,26 @@ def load_model(path: Path) -> SavedModel:
         raise CheckpointError(f"{path} holds no model with its job ({brief(repr(e))}).") from e
 
 
+def read_weights(path: Path) -> Arrays:
+    """Read weights and buffers by name from a model file, or from a state dict as torch users save one.
+
+    Raises:
+        CheckpointError: it cannot be read, or holds something else.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as e:
+        # torch.load has no error class of its own: a damaged file gives pickle, zip, runtime and EOF errors.
+        raise CheckpointError(f"{path} cannot be read as weights ({type(e).__name__}).") from e
+    for key in ("model", "state_dict"):
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    try:
+        return as_arrays(dict(content))
+    except (TypeError, ValueError) as e:
+        raise CheckpointError(f"{path} holds no state dict ({brief(e)}).") from e
+
+
 def write_tensors(
     path: Path,
     content: dict[str, Any],

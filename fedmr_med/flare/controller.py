@@ -1,5 +1,6 @@
 """The controller: runs the rounds of a chain over FLARE's tasks."""
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,13 +23,15 @@ from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.flare import context
 from fedmr_med.flare.messages import TASK_HEAD, decode_validation, encode_task, to_message
 from fedmr_med.flare.quiet import quiet_simulator
+from fedmr_med.flare.tracking import figures, track, track_pooled, write_metrics
+from fedmr_med.jobs.folder import INITIAL_MODEL
 from fedmr_med.metrics import Scores
 from fedmr_med.process import set_threads
 from fedmr_med.refusals import in_words
 from fedmr_med.report.lines import refused_line, round_line, seconds_left, site_line
 from fedmr_med.report.summary import print_summary
 from fedmr_med.server.aggregation import evaluation
-from fedmr_med.server.chain import Chain
+from fedmr_med.server.chain import BEST_MODEL, Chain
 from fedmr_med.server.checks import Registered
 from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.head import HeadCollector, head_exchange, scored_head, wants_head, with_head
@@ -43,10 +46,15 @@ class FedMRController(Controller):
     """Runs the chain's remaining rounds, scores the last model, and prints the summary.
 
     All settings come from the job's own file; what a round does is in :mod:`fedmr_med.server`.
+
+    Args:
+        best_model_filename: a copy of the best model in the server's app folder, as FLARE's own recipes leave one; ""
+            makes none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, best_model_filename: str = "") -> None:
         super().__init__()
+        self.best_model_filename = best_model_filename
         self._job: JobConfig
         self._chain: Chain | None = None
         self._state: GlobalState | None = None
@@ -61,7 +69,9 @@ class FedMRController(Controller):
         try:
             set_threads(default=1 if simulated else None)
             self._job = context.server_job(fl_ctx)
-            self._chain = Chain(context.chain_folder(fl_ctx, self._job), self._job)
+            initial = context.config_folder(fl_ctx) / INITIAL_MODEL
+            folder = context.chain_folder(fl_ctx, self._job)
+            self._chain = Chain(folder, self._job, initial_model=initial if initial.exists() else None)
             self._state = self._chain.open(owner=context.submitter(fl_ctx))
         except FedMRError as e:
             self.system_panic(str(e), fl_ctx)
@@ -106,7 +116,11 @@ class FedMRController(Controller):
         if self._chain is None:
             return
         if self._state is not None and not context.server_in_simulator(fl_ctx):
-            self._chain.copy_to(Path(fl_ctx.get_engine().get_workspace().get_run_dir(fl_ctx.get_job_id())))
+            self._chain.copy_to(context.run_folder(fl_ctx))
+        best = self._chain.folder / BEST_MODEL
+        if self.best_model_filename and best.exists():
+            # A name, never a path: the job must not write elsewhere.
+            shutil.copyfile(best, context.config_folder(fl_ctx).parent / Path(self.best_model_filename).name)
         self._chain.close()
 
     def process_result_of_unknown_task(
@@ -144,10 +158,11 @@ class FedMRController(Controller):
         if abort_signal.triggered:
             return state
         _, refused = collector.standing()
-        state = self._keep(collector.close())
+        state = self._keep(collector.close(), fl_ctx)
         for site, reason in state.history.rounds[-1].refused.items():
             if site not in refused:
                 self.log_warning(fl_ctx, refused_line(site, reason), fire_event=False)
+        track_pooled(self, state.history, fl_ctx)
         self.fire_event(AppEventType.ROUND_DONE, fl_ctx)
         self.log_info(fl_ctx, round_line(state.history, job.federation.rounds), fire_event=False)
         return state if has_ended(job, state) else self._exchange_head(state, abort_signal, fl_ctx)
@@ -157,7 +172,8 @@ class FedMRController(Controller):
         scores = self._site_scores(state, abort_signal, fl_ctx)
         if abort_signal.triggered:
             return state
-        state = self._keep(state.scored(state.history.with_evaluation(evaluation(state.round, scores))))
+        state = self._keep(state.scored(state.history.with_evaluation(evaluation(state.round, scores))), fl_ctx)
+        track_pooled(self, state.history, fl_ctx)
         return self._exchange_head(state, abort_signal, fl_ctx)
 
     def _exchange_head(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> GlobalState:
@@ -181,7 +197,7 @@ class FedMRController(Controller):
         if made is None:
             return state
         scores = self._site_scores(with_head(made), abort_signal, fl_ctx)
-        return state if abort_signal.triggered else self._keep(scored_head(made, scores))
+        return state if abort_signal.triggered else self._keep(scored_head(made, scores), fl_ctx)
 
     def _site_scores(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> dict[str, Scores]:
         """Let all sites score the model of ``state``."""
@@ -207,11 +223,12 @@ class FedMRController(Controller):
         self._ask(validate, state, sites, take, lambda: len(answered) >= needed, abort_signal, fl_ctx)
         return scores
 
-    def _keep(self, state: GlobalState) -> GlobalState:
+    def _keep(self, state: GlobalState, fl_ctx: FLContext) -> GlobalState:
         """Write a state down, and remember it."""
         assert self._chain is not None
         self._chain.save(state)
         self._chain.write_results(state)
+        write_metrics(context.run_folder(fl_ctx), self._job.name, state.history)
         self._state = state
         return state
 
@@ -273,6 +290,7 @@ class FedMRController(Controller):
             self.log_exception(fl_ctx, refused_line(site, repr(e)), fire_event=False)
             return
         self._say(fl_ctx, site, reply.round, site_line(reply, self._job))
+        track(self, figures(reply), reply.round, fl_ctx, site=site)
 
     def _say(self, fl_ctx: FLContext, site: str, round_number: int, line: str, *, warn: bool = False) -> None:
         """Log a line about a site, and keep it for whoever watches; those of the round before last go."""

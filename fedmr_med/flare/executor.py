@@ -17,6 +17,7 @@ from fedmr_med.files import locked
 from fedmr_med.flare import context, messages
 from fedmr_med.flare.approval import require_approval
 from fedmr_med.flare.quiet import quiet_screen
+from fedmr_med.flare.tracking import figures, track
 from fedmr_med.models import parameter_names
 from fedmr_med.process import available_cores, kept_memory, set_threads
 from fedmr_med.refusals import code_of
@@ -79,6 +80,7 @@ class FedMRExecutor(Executor):
         hospital, task = self._open(fl_ctx), self._task(shareable, fl_ctx)
         faults.reach(f"train-{task.round + 1}")
         reply = hospital.train(task, lambda: bool(abort_signal.triggered))
+        track(self, figures(reply), reply.round, fl_ctx)
         halved = hospital.job.federation.halved(parameter_names(hospital.network))
         return messages.encode_reply(reply, halved=halved)
 

@@ -12,20 +12,33 @@ from fedmr_med.files import write_text
 from fedmr_med.schema import dump_yaml
 from fedmr_med.sites import SITE_FILE
 
+TASKS = ("train", "validate", "head", "submit_model")
+INITIAL_MODEL = "initial_model.pt"
+
 CUSTOM_README = """This folder carries no code. A job that has a custom folder may name classes outside FLARE's own
 list in `nvflare simulator`. A provisioned federation lists the classes at each site instead, and the job is
 sent without this folder.
 """
 
 
-def write_job(job: JobConfig, folder: Path, sites: Mapping[str, str]) -> None:
+def write_job(
+    job: JobConfig,
+    folder: Path,
+    sites: Mapping[str, str | None],
+    *,
+    server: Mapping[str, Any] | None = None,
+    client: Mapping[str, Any] | None = None,
+    initial_model: Path | None = None,
+) -> None:
     """Write a FLARE job folder.
 
     Args:
         job: its settings.
         folder: where to write it; a job that is there is replaced.
         sites: content of ``site.yaml`` of each site, by name; carried for the simulator, where a site has no
-            folder of its own.
+            folder of its own. None carries none; without names the job is for all sites that are connected.
+        server, client: content of FLARE's two configuration files, where they hold more than our own parts.
+        initial_model: a file with the weights to start from, which the job carries.
 
     Raises:
         ConfigError: the folder exists and is not a job.
@@ -38,27 +51,30 @@ def write_job(job: JobConfig, folder: Path, sites: Mapping[str, str]) -> None:
         "name": job.name,
         "resource_spec": {},
         "min_clients": job.federation.min_sites,
-        "deploy_map": {"app": ["server", *sites]},
+        "deploy_map": {"app": ["server", *sites] if sites else ["@ALL"]},
     }
     _write_json(folder / "meta.json", meta)
-    _write_json(config / "config_fed_server.json", _SERVER)
-    _write_json(config / "config_fed_client.json", _CLIENT)
+    _write_json(config / "config_fed_server.json", server or SERVER_PARTS)
+    _write_json(config / "config_fed_client.json", client or CLIENT_PARTS)
     write_text(config / JOB_FILE, dump_yaml(job))
+    if initial_model is not None:
+        shutil.copyfile(initial_model, config / INITIAL_MODEL)
     for site, content in sites.items():
-        write_text(config / "sites" / site / SITE_FILE, content)
+        if content is not None:
+            write_text(config / "sites" / site / SITE_FILE, content)
     write_text(folder / "app" / "custom" / "README", CUSTOM_README)
 
 
-_SERVER = {
+SERVER_PARTS: Mapping[str, Any] = {
     "format_version": 2,
     "workflows": [{"id": "controller", "path": "fedmr_med.flare.controller.FedMRController", "args": {}}],
     "components": [],
 }
-_CLIENT = {
+CLIENT_PARTS: Mapping[str, Any] = {
     "format_version": 2,
     "executors": [
         {
-            "tasks": ["train", "validate", "head", "submit_model"],
+            "tasks": list(TASKS),
             "executor": {"path": "fedmr_med.flare.executor.FedMRExecutor", "args": {}},
         }
     ],
@@ -66,5 +82,5 @@ _CLIENT = {
 }
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(content, indent=2) + "\n")

@@ -32,10 +32,12 @@ class Chain:
     Args:
         folder: where the chain is or will be.
         job: the settings of the job that works on it.
+        initial_model: a file with the weights to start from; None takes the seeded or pretrained ones.
     """
 
-    def __init__(self, folder: Path, job: JobConfig):
+    def __init__(self, folder: Path, job: JobConfig, *, initial_model: Path | None = None):
         self.folder = folder
+        self._initial_model = initial_model
         self._job = job
         self._lock = ExitStack()
         self._previous: GlobalState | None = None
@@ -73,7 +75,7 @@ class Chain:
         except CheckpointError:
             self.close()
             raise
-        state = initial_state(self._job)
+        state = initial_state(self._job, self._initial_model)
         if self._job.federation.resume_from == "previous":
             state = self._go_back(state)
         elif self.checkpoint.exists():

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from fedmr_med import methods, models
 from fedmr_med.arrays import Arrays
 from fedmr_med.backbone import Backbone
 from fedmr_med.config import JobConfig
+from fedmr_med.model_file import read_weights
 from fedmr_med.network import backbone_of, build_network
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.results import History
@@ -63,9 +65,19 @@ class GlobalState:
         return replace(self, history=history)
 
 
-def initial_state(job: JobConfig) -> GlobalState:
-    """Return the global state before the first round: the seeded or pretrained model, no prototypes."""
+def initial_state(job: JobConfig, initial_model: Path | None = None) -> GlobalState:
+    """Return the global state before the first round: the seeded or pretrained model, no prototypes.
+
+    Args:
+        job: the job's settings.
+        initial_model: a file with other weights to start from: a model file, or a state dict that torch saved.
+
+    Raises:
+        CheckpointError: that file cannot be read, or belongs to another model.
+    """
     network = build_network(job, pretrained=True)
+    if initial_model is not None:
+        models.load_arrays(network, read_weights(initial_model))
     model, parameters = models.state_arrays(network), models.parameter_names(network)
     server = methods.build(job.method).server()
     return GlobalState(

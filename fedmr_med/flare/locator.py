@@ -1,0 +1,39 @@
+"""Finds the global models of a chain for FLARE's cross-site evaluation."""
+
+from dataclasses import replace
+
+from nvflare.apis.dxo import DXO, from_shareable
+from nvflare.apis.fl_context import FLContext
+from nvflare.app_common.abstract.model_locator import ModelLocator
+
+from fedmr_med.flare import context
+from fedmr_med.flare.messages import encode_task
+from fedmr_med.model_file import load_model
+from fedmr_med.server.chain import BEST_MODEL, CHECKPOINT
+from fedmr_med.server.state import initial_state, train_task
+
+_FILES = {"final": CHECKPOINT, "best": BEST_MODEL}
+
+
+class GlobalModelLocator(ModelLocator):
+    """Hands out the final and the best model of the job's chain, in the form of our own ``validate`` tasks.
+
+    So a site answers FLARE's evaluation as it answers ours, under the same policy.
+    """
+
+    def get_model_names(self, fl_ctx: FLContext) -> list[str]:
+        """Return which of the models are there."""
+        folder = context.chain_folder(fl_ctx, context.server_job(fl_ctx))
+        return [name for name, file in _FILES.items() if (folder / file).exists()]
+
+    def locate_model(self, model_name: str, fl_ctx: FLContext) -> DXO:
+        """Return a model as a task.
+
+        Raises:
+            CheckpointError: its file cannot be read.
+        """
+        job = context.server_job(fl_ctx)
+        saved = load_model(context.chain_folder(fl_ctx, job) / _FILES[model_name])
+        state = replace(initial_state(job), model=saved.model, round=saved.round)
+        task = train_task(state, job, context.chain_id(job, fl_ctx))
+        return from_shareable(encode_task(task, halved=job.federation.halved(state.parameters)))
