@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from fedmr_med.network import build_network
     from fedmr_med.privacy.policy import SitePolicy
     from fedmr_med.prototypes import ClassSums, Prototypes
+    from fedmr_med.recipes import FedMRRecipe, MethodRecipe
     from fedmr_med.runner import Federation
     from fedmr_med.sites import SiteConfig, load_site
 
 __all__ = [
     "ClassSums",
     "FedMRError",
+    "FedMRRecipe",
     "Federation",
     "JobConfig",
+    "MethodRecipe",
     "Prototypes",
     "SiteConfig",
     "SitePolicy",
@@ -43,8 +46,10 @@ _MODULES = ("losses", "methods", "models")
 _HOMES = {
     "ClassSums": "prototypes",
     "FedMRError": "errors",
+    "FedMRRecipe": "recipes",
     "Federation": "runner",
     "JobConfig": "config",
+    "MethodRecipe": "recipes",
     "Prototypes": "prototypes",
     "SiteConfig": "sites",
     "SitePolicy": "privacy.policy",

@@ -34,6 +34,9 @@ class GlobalModelLocator(ModelLocator):
         """
         job = context.server_job(fl_ctx)
         saved = load_model(context.chain_folder(fl_ctx, job) / _FILES[model_name])
-        state = replace(initial_state(job), model=saved.model, round=saved.round)
+        initial = initial_state(job)
+        # The best model leaves whole; a task has the frozen part of a network elsewhere.
+        model = {name: saved.model[name] for name in initial.model}
+        state = replace(initial, model=model, round=saved.round)
         task = train_task(state, job, context.chain_id(job, fl_ctx))
         return from_shareable(encode_task(task, halved=job.federation.halved(state.parameters)))

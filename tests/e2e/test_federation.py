@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from fedmr_med.flare.audit import AUDIT_FILE
 from fedmr_med.model_file import load_model
 from fedmr_med.runner import Federation as InProcess
 from fedmr_med.sites import load_site
-from tests.helpers.federation import Federation, wait_for
+from tests.helpers import REPOSITORY
+from tests.helpers.federation import LEAD, Federation, wait_for
 from tests.helpers.small import small_job
 
 pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -70,6 +72,25 @@ def test_from_submission_to_the_model(federation: Federation, tmp_path: Path) ->
     trained = [line for line in lines if line["job"] == chain and line["task"] == "train"]
     assert [line["round"] for line in trained] == [1, 2]
     assert all("prototypes" not in line["parts"] and line["metrics"] == "none" for line in trained)
+
+
+def test_a_recipe_runs_in_a_production_environment_under_the_hospitals_own_policies(
+    federation: Federation, tmp_path: Path
+) -> None:
+    """By the script that tests/e2e/test_recipes.py simulates, in which msk would share all and vienna-dias nothing."""
+    script = REPOSITORY / "docs" / "tutorials" / "from_simulation_to_federation.py"
+    federation.wait_connected()
+    command = [sys.executable, script, "prod", federation.kit(LEAD), LEAD]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1200, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "status: FINISHED:COMPLETED" in done.stdout
+    results = next(line for line in done.stdout.splitlines() if line.startswith("results: ")).split(": ", 1)[1]
+    (written,) = Path(results).rglob("results.json")
+    (run,) = json.loads(written.read_text())["runs"]
+    sites = run["history"]["rounds"][-1]["sites"]
+    assert sites["msk"]["shared_classes"] == []
+    assert sites["vienna-dias"]["shared_classes"]
+    assert (written.parent / "metrics" / "metrics_summary.json").exists()
 
 
 def test_site_check_of_a_running_hospital(federation: Federation, tmp_path: Path) -> None:

@@ -1,0 +1,94 @@
+"""One script that a user could have written, in FLARE's simulator and proof of concept; the federation runs it too."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.helpers import REPOSITORY
+from tests.helpers.simulator import simulate
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+SCRIPT = REPOSITORY / "docs" / "tutorials" / "from_simulation_to_federation.py"
+
+
+def run(*arguments: str | Path, cwd: Path, **environment: str) -> str:
+    """Run the script from another folder, as a user would; return what it prints."""
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("FEDMR_MED_")}
+    variables |= {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"} | environment
+    command = [sys.executable, SCRIPT, *arguments]
+    done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The server's folder of a simulation."""
+    folder = tmp_path_factory.mktemp("simulated")
+    assert f"results: {folder / 'isic_recipe'}" in run("sim", folder, cwd=folder)
+    return folder / "isic_recipe" / "server"
+
+
+def model(path: Path) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in torch.load(path, weights_only=True)["model"].items()}
+
+
+def test_the_model_is_that_of_the_command_line_bit_for_bit(simulated: Path, tmp_path: Path) -> None:
+    run("--export", "--export-dir", tmp_path / "jobs", "sim", tmp_path, cwd=tmp_path)
+    done = simulate(tmp_path / "jobs" / "isic_recipe", tmp_path / "workspace", "-t", "2")
+    assert done.exit_code == 0, done.output[-3000:]
+    ours = model(simulated / "chains" / "simulate_job" / "checkpoint.pt")
+    theirs = model(done.chain / "checkpoint.pt")
+    assert ours.keys() == theirs.keys()
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_tensorboard_has_the_figures_of_those_who_share_them_and_of_nobody_else(simulated: Path) -> None:
+    (result,) = json.loads((simulated / "chains" / "simulate_job" / "results.json").read_text())["runs"]
+    folder = simulated / "simulate_job" / "tb_events"
+    assert sorted(path.name for path in folder.iterdir()) == ["msk", "simulator_server"], (
+        "vienna-dias shares no metrics"
+    )
+    tracked = {name: EventAccumulator(str(folder / name)).Reload() for name in ("msk", "simulator_server")}
+    for evaluation in result["history"]["evaluations"]:
+        sources = {"simulator_server": evaluation["pooled"], "msk": evaluation["sites"]["msk"]}
+        for name, score in sources.items():
+            values = {event.step: event.value for event in tracked[name].Scalars("balanced_accuracy")}
+            if evaluation["round"] in values:
+                assert values[evaluation["round"]] == pytest.approx(score["balanced_accuracy"])
+    assert [event.step for event in tracked["simulator_server"].Scalars("balanced_accuracy")] == [0, 1, 2]
+    losses = {event.step: event.value for event in tracked["msk"].Scalars("loss/classification")}
+    rounds = result["history"]["rounds"]
+    told = {number: record["sites"]["msk"]["terms"]["classification"] for number, record in enumerate(rounds)}
+    assert losses == pytest.approx(told)
+
+
+def test_flares_own_files_say_the_same(simulated: Path) -> None:
+    run_folder = simulated / "simulate_job"
+    (result,) = json.loads((simulated / "chains" / "simulate_job" / "results.json").read_text())["runs"]
+    summary = json.loads((run_folder / "metrics" / "metrics_summary.json").read_text())
+    lines = [json.loads(line) for line in (run_folder / "metrics" / "round_metrics.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [0, 1, 2]
+    assert {site["name"] for line in lines for site in line["sites"]} == {"msk"}
+    final = {metric["name"]: metric["value"] for metric in summary["final_aggregated_metrics"]}
+    assert final["balanced_accuracy"] == result["history"]["evaluations"][-1]["pooled"]["balanced_accuracy"]
+    evaluated = json.loads((run_folder / "cross_site_val" / "cross_val_results.json").read_text())
+    assert evaluated["msk"]["SRV_final"]["scores"]["balanced_accuracy"] == final["balanced_accuracy"]
+    assert evaluated["vienna-dias"]["SRV_final"] == {"scores": None}
+
+
+def test_flares_proof_of_concept_runs_the_same_script_to_the_same_model(simulated: Path, tmp_path: Path) -> None:
+    printed = run("poc", cwd=tmp_path, NVFLARE_POC_WORKSPACE=str(tmp_path / "poc"), FEDMR_MED_THREADS="1")
+    assert "status: FINISHED:COMPLETED" in printed
+    results = Path(next(line for line in printed.splitlines() if line.startswith("results: "))[len("results: ") :])
+    (checkpoint,) = results.rglob("checkpoint.pt")
+    ours, theirs = model(simulated / "chains" / "simulate_job" / "checkpoint.pt"), model(checkpoint)
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)

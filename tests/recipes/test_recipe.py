@@ -1,0 +1,142 @@
+"""Recipes without running them: the job folder, the arguments, what FLARE's helpers add."""
+
+import filecmp
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from nvflare.recipe.utils import add_experiment_tracking, add_final_global_evaluation, set_per_site_config
+
+from fedmr_med import FedMRRecipe, MethodRecipe, models
+from fedmr_med.config import JobConfig, StopConfig, load_job
+from fedmr_med.errors import CheckpointError, ConfigError
+from fedmr_med.network import build_network
+from fedmr_med.server.state import initial_state
+from tests.cli.test_jobs import run
+from tests.helpers import REPOSITORY
+
+OWN = {"class_names": ["upright", "flat"], "image_size": 16, "channels": 1}
+SITE = {"data": {"source": "manifest", "root": "/data"}, "policy": {"share_prototypes": True}}
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def assert_same_folder(one: Path, other: Path) -> None:
+    assert files(one) == files(other)
+    assert filecmp.cmpfiles(one, other, files(one), shallow=False)[1:] == ([], [])
+
+
+def test_the_folder_is_the_one_that_jobs_write_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ["--dataset", "fmnist", "--method", "moon", "--rounds", "3", "--name", "ours", "--model", "small_cnn"]
+    changed = ["--set", "train.lr=0.05", "--set", "moon.mu=2", "--set", "federation.min_sites=4"]
+    run(monkeypatch, "jobs", "write", *options, *changed, "--out", str(tmp_path / "cli"))
+    recipe = MethodRecipe(
+        name="ours",
+        method="moon",
+        task="fmnist",
+        model="small_cnn",
+        min_clients=4,
+        num_rounds=3,
+        train={"lr": 0.05},
+        method_options={"mu": 2},
+    )
+    recipe.export(str(tmp_path / "recipe"))
+    assert_same_folder(tmp_path / "cli" / "ours", tmp_path / "recipe" / "ours")
+
+
+def test_so_is_that_of_the_hospitals(tmp_path: Path) -> None:
+    recipe = FedMRRecipe(name="isic_fedmr", min_clients=4, num_rounds=9, sites=REPOSITORY / "sites")
+    recipe.export(str(tmp_path))
+    assert_same_folder(REPOSITORY / "jobs" / "isic_fedmr", tmp_path / "isic_fedmr")
+
+
+def own(**arguments: object) -> FedMRRecipe:
+    return FedMRRecipe(task=OWN, model="small_cnn", min_clients=1, **arguments)
+
+
+def exported(recipe: MethodRecipe, folder: Path) -> tuple[JobConfig, Path]:
+    recipe.export(str(folder))
+    return load_job(folder / recipe.name / "app" / "config" / "fedmr.yaml"), folder / recipe.name
+
+
+def test_what_flares_helpers_add_is_in_the_folder(tmp_path: Path) -> None:
+    recipe = own(sites={"a": SITE})
+    add_experiment_tracking(recipe, "tensorboard")
+    add_final_global_evaluation(recipe)
+    recipe.add_client_config({"extra": 1})
+    _, folder = exported(recipe, tmp_path)
+    server, client = (
+        json.loads((folder / f"app/config/config_fed_{s}.json").read_text()) for s in ("server", "client")
+    )
+    workflows = [part["path"].rsplit(".", 1)[1] for part in server["workflows"]]
+    assert workflows == ["FedMRController", "CrossSiteModelEval"]
+    components = {part["id"]: part["path"].rsplit(".", 1)[1] for part in server["components"]}
+    assert components["receiver"] == "TBAnalyticsReceiver"
+    assert components[server["workflows"][1]["args"]["model_locator_id"]] == "GlobalModelLocator"
+    assert client["extra"] == 1
+    assert files(folder / "app" / "custom") == ["README"], "no code of ours travels"
+
+
+def test_early_stopping_has_flares_names(tmp_path: Path) -> None:
+    job, _ = exported(own(stop_cond="accuracy >= 0.9", patience=3, key_metric="accuracy"), tmp_path)
+    assert job.federation.stop == StopConfig(condition="accuracy >= 0.9", patience=3, metric="accuracy")
+
+
+def test_sites_come_from_either_name_and_from_flares_helper(tmp_path: Path) -> None:
+    late = own()
+    set_per_site_config(late, {"a": SITE, "b": SITE})
+    for number, recipe in enumerate(
+        (own(sites={"a": SITE, "b": SITE}), own(per_site_config={"a": SITE, "b": SITE}), late)
+    ):
+        _, folder = exported(recipe, tmp_path / str(number))
+        assert json.loads((folder / "meta.json").read_text())["deploy_map"] == {"app": ["server", "a", "b"]}
+        assert (folder / "app/config/sites/b/site.yaml").exists()
+
+
+def test_sites_with_settings_of_their_own_are_named_alone_or_not_at_all(tmp_path: Path) -> None:
+    for sites, mapped in ((["a", "b"], ["server", "a", "b"]), (None, ["@ALL"])):
+        _, folder = exported(own(sites=sites), tmp_path / mapped[0])
+        assert json.loads((folder / "meta.json").read_text())["deploy_map"] == {"app": mapped}
+        assert not (folder / "app/config/sites").exists()
+
+
+def test_a_class_or_flares_dictionary_names_the_network(tmp_path: Path) -> None:
+    path = "fedmr_med.models.small_cnn.SmallCNN"
+    for number, model in enumerate((models.small_cnn.SmallCNN, {"class_path": path, "args": {"width": 4}})):
+        recipe = FedMRRecipe(task=OWN, model=model, min_clients=1)
+        job, _ = exported(recipe, tmp_path / str(number))
+        assert (job.model.name, job.model.options) == (path, {"width": 4} if number else {})
+        assert isinstance(build_network(job), models.small_cnn.SmallCNN)
+
+
+def test_weights_to_start_from_travel_with_the_job(tmp_path: Path) -> None:
+    weights = build_network(own().settings.override({"seed": 7})).state_dict()
+    torch.save(weights, tmp_path / "weights.pt")
+    job, folder = exported(own(initial_ckpt=tmp_path / "weights.pt"), tmp_path)
+    carried = folder / "app/config/initial_model.pt"
+    assert all((initial_state(job, carried).model[name] == value.numpy()).all() for name, value in weights.items())
+    assert not all((initial_state(job).model[name] == value.numpy()).all() for name, value in weights.items())
+    torch.save({"other": torch.zeros(2)}, carried)
+    with pytest.raises(CheckpointError, match="belongs to another model"):
+        initial_state(job, carried)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"stop_cond": "accuracy >= 80"}, r"federation\.stop"),
+        ({"key_metric": "f1", "patience": 2}, r"federation\.stop\.metric"),
+        ({"model": torch.nn.Linear(2, 2)}, "class_path"),
+        ({"model": "small_cn"}, "Did you mean small_cnn"),
+        ({"initial_ckpt": "/nowhere.pt"}, "initial_ckpt"),
+        ({"sites": {"a": {"data": {"source": "nothing"}}}}, "the site a: data"),
+        ({"sites": {"a": SITE}, "per_site_config": {"a": SITE}}, "two names"),
+        ({"train": {"speed": 1}}, "train.speed"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_key(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        FedMRRecipe(**({"task": OWN, "model": "small_cnn", "min_clients": 1} | arguments))
