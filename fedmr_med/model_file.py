@@ -22,6 +22,9 @@ from fedmr_med.network import whole_network
 from fedmr_med.schema import brief, dump_yaml, parse_yaml, validated
 
 FORMAT = 2
+AVERAGED = "averaged"
+"""Key of a checkpoint: parameters of the model that leaves, where a method goes on from another one."""
+
 _PLAIN = {torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool}
 
 
@@ -80,10 +83,10 @@ def load_model(path: Path) -> SavedModel:
         CheckpointError: it cannot be read.
     """
     content = read_tensors(path)
-    known = ("format", "job", "class_names", "normalisation", "model", "round")
+    known = ("format", "job", "class_names", "normalisation", "model", AVERAGED, "round")
     try:
         job = validated(JobConfig, parse_yaml(content["job"]), f"the job in {path}", CheckpointError)
-        model = as_arrays(content["model"])
+        model = as_arrays(content["model"]) | as_arrays(content.get(AVERAGED, {}))
         if not all(np.isfinite(array).all() for array in model.values() if array.dtype.kind == "f"):
             raise CheckpointError(f"{path} holds NaN or infinite weights.")
         about = {key: value for key, value in content.items() if key not in known}

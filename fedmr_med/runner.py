@@ -10,7 +10,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -146,7 +146,9 @@ class Federation:
         job = self.job
         collector = ReplyCollector(job, state, num_sites=len(self.sites), in_order=True)
         drawn = draw_sites(self.sites, job.federation.sites_per_round, seed=job.seed, round_number=state.round)
-        task = self._task(state, drawn, halved=job.federation.halved(state.parameters))
+        # Where the server scores, nobody else needs the model that is scored.
+        sent = state if self._work.test is None else replace(state, averaged={})
+        task = self._task(sent, drawn, halved=job.federation.halved(state.parameters))
         waited = at_work.waited
         for name, trained in at_work.ask(Desk.train, drawn, task):
             try:
@@ -171,7 +173,7 @@ class Federation:
             return state
         collector = HeadCollector(self.job, state)
         started = time.perf_counter()
-        for name, statistics in at_work.ask(Desk.head, sorted(self.sites), self._task(state, self.sites)):
+        for name, statistics in at_work.ask(Desk.head, sorted(self.sites), self._task(state.leaving(), self.sites)):
             collector.offer(name, statistics)
         made = collector.close()
         self.costs.spent["head"] += time.perf_counter() - started
@@ -185,10 +187,10 @@ class Federation:
         """Score the model of ``state`` at the server, or at all sites."""
         started = time.perf_counter()
         if self._work.test is None:
-            answers = at_work.ask(Desk.validate, sorted(self.sites), self._task(state, self.sites))
+            answers = at_work.ask(Desk.validate, sorted(self.sites), self._task(state.leaving(), self.sites))
             results = {name: score for name, score in answers if score is not None}
         else:
-            parts = at_work.ask(Desk.score, parts_of_test(self._work, at_work.workers), self._task(state))
+            parts = at_work.ask(Desk.score, parts_of_test(self._work, at_work.workers), self._task(state.leaving()))
             results = {SERVER: scores(np.sum([confusion for _, confusion in parts], axis=0))}
         self.costs.spent["score"] += time.perf_counter() - started
         return results

@@ -30,7 +30,7 @@ def by_federation(request: CompareRequest, job: JobConfig, folder: Path, on_prog
     """Train by a method of this package, through the executor; resumes from ``folder``."""
     steps = request.updates * len(request.centers)
     federation = Federation(job, request.sites(), folder)
-    return federation.run(lambda state: on_progress(Progress(state.round * steps, steps))).model
+    return federation.run(lambda state: on_progress(Progress(state.round * steps, steps))).leaving().model
 
 
 def without_federation(

@@ -192,7 +192,7 @@ class FedMRController(Controller):
             client_task.result = None
 
         sites, needed = _connected(fl_ctx), self._job.federation.min_sites
-        self._ask(TASK_HEAD, state, sites, take, lambda: collector.answered >= needed, abort_signal, fl_ctx)
+        self._ask(TASK_HEAD, state.leaving(), sites, take, lambda: collector.answered >= needed, abort_signal, fl_ctx)
         made = None if abort_signal.triggered else collector.close()
         if made is None:
             return state
@@ -220,7 +220,7 @@ class FedMRController(Controller):
 
         sites, needed = _connected(fl_ctx), self._job.federation.min_sites
         validate = AppConstants.TASK_VALIDATION
-        self._ask(validate, state, sites, take, lambda: len(answered) >= needed, abort_signal, fl_ctx)
+        self._ask(validate, state.leaving(), sites, take, lambda: len(answered) >= needed, abort_signal, fl_ctx)
         return scores
 
     def _keep(self, state: GlobalState, fl_ctx: FLContext) -> GlobalState:

@@ -140,6 +140,15 @@ class ServerHalf:
         """
         return sums.mean("parameters", sums.numbers["samples"]), state
 
+    def averaged(self, parameters: Arrays, state: Arrays, num_sites: int) -> Arrays:
+        """Return the parameters to score and to let leave, where they are not those that the next round starts from.
+
+        Args:
+            parameters, state: what :meth:`finish` returned.
+            num_sites: sites of the federation, whether or not they took part.
+        """
+        return {}
+
 
 class ClassifierOptions(Strict):
     """What every method may do about classes that a site does not hold.

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from fedmr_med.arrays import Arrays, Forms, forms_of
 from fedmr_med.errors import ConfigError
-from fedmr_med.methods.base import Batch, ClientHalf, Contribution, LocalResult, LocalRound, Method, Sums, register
-from fedmr_med.methods.feddyn import DRIFT, FedDynOptions, FedDynServer, clip, relative_size
+from fedmr_med.methods.base import Batch, ClientHalf, Contribution, LocalResult, LocalRound, Sums, register
+from fedmr_med.methods.feddyn import DRIFT, FedDyn, FedDynOptions, FedDynServer, clip, relative_size
 from fedmr_med.methods.vectors import (
     combine,
     inner_product,
@@ -112,11 +112,10 @@ class FedDCServer(FedDynServer):
 
 
 @register
-class FedDC(Method):
+class FedDC(FedDyn):
     """Federated learning with local drift decoupling and correction."""
 
     name = "feddc"
     options_type = FedDCOptions
-    client_half = FedDCClient
+    client_half = FedDCClient  # type: ignore[assignment]
     server_half = FedDCServer
-    keeps_state = True

@@ -11,9 +11,14 @@ keeps the sum and not the mean, so that a site that joins late changes the mean 
 reply accepted before, each with its latest n. Before the first accepted reply nobody's n is known, and
 omega_k = 1 stands for sites of equal size. So omega is exact from the second round on with full participation,
 and from the round after every site took part once otherwise; with ``mean_samples`` it is exact from the start.
+
+**What is scored.** The authors' code scores the mean of the participants' models, never that plus the mean of h, from
+which the next round starts: with a small alpha the server's rule is nearly momentum of 1, and what a round starts from
+overshoots.
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -54,11 +59,14 @@ class FedDynOptions(Options):
         clip: largest norm of a local gradient, 10 as in the authors' code; None does not clip.
         mean_samples: mean number of training images per site, if it is known before the first round; None
             learns it from the replies.
+        evaluate: the model that is scored and leaves: the ``mean`` of the participants' models, or the ``global`` one
+            that the next round starts from.
     """
 
     alpha: float = Field(0.0001, ge=0)
     clip: float | None = Field(10.0, gt=0)
     mean_samples: float | None = Field(None, gt=0)
+    evaluate: Literal["mean", "global"] = "mean"
 
 
 def relative_size(local: LocalRound) -> float:
@@ -137,6 +145,12 @@ class FedDynServer(ServerHalf):
         new = {name: mean[name] + drift[name] / num_sites for name in parameters}
         return new, state | with_prefix(DRIFT, kept) | samples
 
+    def averaged(self, parameters: Arrays, state: Arrays, num_sites: int) -> Arrays:
+        """The mean of the participants, which is w without the mean of h, unless the options say otherwise."""
+        if self.options.evaluate == "global":
+            return {}
+        return {name: parameters[name] - drift / num_sites for name, drift in without_prefix(DRIFT, state).items()}
+
 
 @register
 class FedDyn(Method):
@@ -147,3 +161,8 @@ class FedDyn(Method):
     client_half = FedDynClient
     server_half = FedDynServer
     keeps_state = True
+
+    @property
+    def variant(self) -> str | None:
+        """Which model is scored, where it is not the authors' choice."""
+        return None if self.options.evaluate == "mean" else "global model"

@@ -99,6 +99,7 @@ class PrototypeAggregator:
         if not self.sites:
             raise WireError(f"round {state.round + 1} has no usable reply")
         made, method_state = self.server.finish(self._sums, self.parameters, state.method, num_sites)
+        averaged = self.server.averaged(made, method_state, num_sites)
         parameters, optimizer_state = server_step(self._optimizer, self.parameters, made, state.optimizer)
         model = {**state.model, **parameters, **self._buffers()}
         if self.job.federation.buffers == "local":
@@ -113,6 +114,7 @@ class PrototypeAggregator:
             prototypes=state.prototypes.updated(self._class_sums, inertia=self._inertia),
             method=method_state,
             optimizer=optimizer_state,
+            averaged={name: value.astype(state.model[name].dtype) for name, value in averaged.items()},
             round=state.round + 1,
             accepted=state.accepted | dict.fromkeys(self.sites, state.round),
             history=history.with_round(record),

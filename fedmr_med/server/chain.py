@@ -118,7 +118,7 @@ class Chain:
             if best and candidate and candidate.round == best.round and (not best.head or candidate.head):
                 save_model(
                     self.folder / BEST_MODEL,
-                    (with_head(candidate) if best.head else candidate).whole_model,
+                    (with_head(candidate) if best.head else candidate.leaving()).whole_model,
                     self._job,
                     round_number=best.round,
                     balanced_accuracy=best.balanced_accuracy,

@@ -11,7 +11,7 @@ import torch
 from fedmr_med.arrays import difference, forms_of
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
-from fedmr_med.model_file import as_arrays, as_tensors, described, read_tensors, whole_number, write_tensors
+from fedmr_med.model_file import AVERAGED, as_arrays, as_tensors, described, read_tensors, whole_number, write_tensors
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.results import History
 from fedmr_med.schema import brief
@@ -19,7 +19,7 @@ from fedmr_med.server.state import GlobalState
 
 _OWN = {
     *("configuration", "parameters", "prototypes", "method", "optimizer", "head", "accepted", "history"),
-    "backbone",
+    *(AVERAGED, "backbone"),
 }
 
 
@@ -42,6 +42,7 @@ def save_checkpoint(path: Path, state: GlobalState, job: JobConfig, *, previous:
         "prototypes": [state.prototypes.means, state.prototypes.available, state.prototypes.age],
         "method": as_tensors(state.method),
         "optimizer": as_tensors(state.optimizer),
+        AVERAGED: as_tensors(state.averaged),
         "head": as_tensors(state.head),
         "accepted": dict(state.accepted),
         "history": state.history.model_dump_json(),
@@ -74,6 +75,7 @@ def _state(content: dict[str, Any], path: Path, job: JobConfig, expected: Global
             prototypes=_prototypes(content["prototypes"]),
             method=as_arrays(content["method"]),
             optimizer=as_arrays(content["optimizer"]),
+            averaged=as_arrays(content.get(AVERAGED, {})),
             head=as_arrays(content["head"]),
             round=whole_number(content["round"]),
             accepted=_accepted(content["accepted"]),
@@ -130,6 +132,7 @@ def _damage(state: GlobalState, expected: GlobalState) -> str | None:
     faults = {
         "other trained parameters than the model": state.parameters != expected.parameters,
         "another state of the method than configured": difference(method, kept) is not None,
+        "an averaged model of another size": any(forms.get(n) != f for n, f in forms_of(state.averaged).items()),
         "a head of another size": any(forms.get(name) != form for name, form in forms_of(state.head).items()),
         "prototypes of another size or type": any(
             a.shape != b.shape or a.dtype != b.dtype for a, b in zip(own, right, strict=True)

@@ -137,6 +137,7 @@ def _longest(statistics: HeadStatistics | None) -> float:
 
 def with_head(state: GlobalState) -> GlobalState:
     """Return the state with the closed-form head in its model, for scoring and for what leaves; never for training."""
+    state = state.leaving()
     return replace(state, model={**state.model, **state.head})
 
 

@@ -27,6 +27,8 @@ class GlobalState:
         prototypes: the global prototypes.
         method: state of the method's server half.
         optimizer: state of the server's optimiser.
+        averaged: parameters of the model that is scored and leaves, where a method goes on from another one; empty
+            where it is the same.
         head: the closed-form classifier by the names of the model's arrays; empty where there is none.
         round: completed rounds of the chain.
         accepted: the last round, from 0, in which each site's reply counted.
@@ -39,6 +41,7 @@ class GlobalState:
     prototypes: Prototypes
     method: Arrays
     optimizer: Arrays = field(default_factory=dict)
+    averaged: Arrays = field(default_factory=dict)
     head: Arrays = field(default_factory=dict)
     round: int = 0
     accepted: dict[str, int] = field(default_factory=dict)
@@ -47,7 +50,8 @@ class GlobalState:
 
     def defect(self) -> str | None:
         """Say what of the arrays is not finite or cannot be; None if all is well."""
-        parts = (self.model, self.method, self.optimizer, self.head, {"prototypes": self.prototypes.means.numpy()})
+        prototypes = {"prototypes": self.prototypes.means.numpy()}
+        parts = (self.model, self.method, self.optimizer, self.averaged, self.head, prototypes)
         for name, array in (item for part in parts for item in part.items()):
             if array.dtype.kind == "f" and not np.isfinite(array.sum(dtype=np.float64)):
                 return f"NaN or infinite values in {name!r}"
@@ -59,6 +63,10 @@ class GlobalState:
     def whole_model(self) -> Arrays:
         """The model with the frozen part of the network, as it is used outside the federation."""
         return self.model if self.backbone is None else self.backbone.arrays | self.model
+
+    def leaving(self) -> "GlobalState":
+        """Return the state with the model that is scored and leaves."""
+        return replace(self, model={**self.model, **self.averaged}, averaged={}) if self.averaged else self
 
     def scored(self, history: History) -> "GlobalState":
         """Return the same state with another history."""
@@ -108,6 +116,7 @@ def train_task(state: GlobalState, job: JobConfig, chain: str, sites: Collection
         round=state.round,
         rounds=job.federation.rounds,
         chain=chain,
+        averaged=state.averaged,
         settings=job.digest(),
         accepted=state.accepted,
         backbone=backbone,

@@ -74,6 +74,7 @@ class SiteFloors:
         if self.floors is None:
             return
         sent = task.model | {f"method state {name}": array for name, array in task.method.items()}
+        sent |= {f"averaged {name}": array for name, array in task.averaged.items()}
         sent["prototypes"] = task.prototypes.means.numpy()
         if task.backbone is not None:
             sent |= task.backbone.arrays

@@ -143,10 +143,12 @@ class Hospital:
         self.floors.check_repeat(task)
         accepted = task.accepted.get(self.name)
         layers = OwnLayers(self.state_folder / task.chain / "own_layers", self.job, task.model)
-        models.load_arrays(self.network, layers.load(accepted))
         self._open_features(task)
         with self._timed("score"):
+            models.load_arrays(self.network, layers.load(accepted, task.averaged))
             received_scores = self.score()
+            if task.averaged:
+                models.load_arrays(self.network, layers.load(accepted))
         own = self._own_prototypes(task.chain)
         store = ClientStateStore(self.state_folder / task.chain / self.method.name)
         with store.locked() if self.method.keeps_state else nullcontext():

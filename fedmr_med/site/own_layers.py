@@ -22,13 +22,18 @@ class OwnLayers:
         self._received = received
         self._names = batch_norm_names(received) if job.federation.buffers == "local" else frozenset()
 
-    def load(self, accepted: int | None) -> Arrays:
+    def load(self, accepted: int | None, parameters: Arrays | None = None) -> Arrays:
         """Return the received model with the layers that this site kept after its last accepted round.
+
+        Args:
+            accepted: that round; None for never.
+            parameters: others in the place of the received ones.
 
         Raises:
             CheckpointError: they are missing or cannot be read.
         """
-        return self._received | self._store.load(accepted) if self._names else self._received
+        model = self._received | (parameters or {})
+        return model | self._store.load(accepted) if self._names else model
 
     def save(self, round_number: int, trained: Arrays, accepted: int | None) -> None:
         """Keep the layers of a trained model."""

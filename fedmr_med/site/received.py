@@ -43,6 +43,10 @@ def check_model(task: TrainTask, network: Network) -> None:
     if found := difference(task.model, forms_of(built)):
         raise WireError(f"the model {found}")
     check_finite("model", task.model)
+    parameters = {name: tensor.detach().cpu().numpy() for name, tensor in network.named_parameters()}
+    if task.averaged and (found := difference(task.averaged, forms_of(parameters))):
+        raise WireError(f"the averaged model {found}")
+    check_finite("averaged model", task.averaged)
     negative = [name for name, array in task.model.items() if name.endswith("running_var") and (array < 0).any()]
     if negative:
         raise WireError(f"the model's {negative[0]!r} has a negative variance")

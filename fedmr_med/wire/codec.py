@@ -1,9 +1,10 @@
 """The one wire format: named parts of numpy arrays, and plain values beside them.
 
-    task:   {model, prototypes (means, available, age), method, backbone}
+    task:   {model, prototypes (means, available, age), method, averaged, backbone}
     reply:  {model, prototypes (classes, sums, counts), method}
 
-``prototypes`` is absent from the reply of a site that shares none. Only the rows of shared classes are sent, so
+``averaged`` is absent from the task of a method that scores the model it trains on, and ``prototypes`` from the
+reply of a site that shares none. Only the rows of shared classes are sent, so
 a class that is held back leaves neither sum nor count. Decoding checks the form of everything it touches and
 raises :class:`WireError`; whether the values make sense is checked by the aggregation. ``backbone`` is in a task where
 a part of the network is frozen, until every site has answered with it; its digest is always there.
@@ -30,7 +31,7 @@ from fedmr_med.wire.agreement import agreed_settings, agreement
 from fedmr_med.wire.half import pack, unpack
 from fedmr_med.wire.messages import SiteReply, TrainTask
 
-MODEL, PROTOTYPES, METHOD, BACKBONE = "model", "prototypes", "method", "backbone"
+MODEL, PROTOTYPES, METHOD, AVERAGED, BACKBONE = "model", "prototypes", "method", "averaged", "backbone"
 ROUND, ROUNDS, CHAIN, ACCEPTED = "round", "rounds", "chain", "accepted"
 SAMPLES, SCORES, REPORT, BYTES_DOWN = "samples", "scores", "report", "bytes_down"
 EXPONENTS = "exponents"
@@ -73,6 +74,8 @@ def encode_task(task: TrainTask, *, halved: Collection[str] = ()) -> Message:
         EXPONENTS: exponents,
     }
     parts = {MODEL: model, PROTOTYPES: prototypes, METHOD: task.method}
+    if task.averaged:
+        parts[AVERAGED] = task.averaged
     if task.backbone is not None:
         meta[BACKBONE] = task.backbone.digest
         if task.backbone.arrays:
@@ -95,6 +98,7 @@ def decode_task(message: Message) -> TrainTask:
         rounds=whole_number(message.meta, ROUNDS),
         chain=_chain(message.meta),
         settings=settings,
+        averaged=message.parts.get(AVERAGED, {}),
         accepted=_accepted(message.meta.get(ACCEPTED)),
         backbone=_backbone(message),
         bytes=message.size,

@@ -21,6 +21,7 @@ class TrainTask:
         rounds: rounds of the whole chain.
         chain: id of the chain, under which a site keeps its own state.
         settings: digest of the server's settings of the job.
+        averaged: parameters to score in the place of the model's; empty where the model itself is scored.
         accepted: the last round in which each site's reply counted.
         backbone: the part of the network that is frozen, or its name alone; None where all of it is trained.
         bytes: size of the arrays.
@@ -33,6 +34,7 @@ class TrainTask:
     rounds: int
     chain: str
     settings: str
+    averaged: Arrays = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
     backbone: Backbone | None = None
     bytes: int = 0

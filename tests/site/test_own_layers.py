@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fedmr_med.bench.request import BenchRequest
 from fedmr_med.errors import CheckpointError, ConfigError
@@ -13,6 +14,8 @@ from fedmr_med.server.state import GlobalState
 from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import tiny_federation, tiny_job
 from tests.helpers.methods import Federation, WithBatchNorm, job, same_model
+
+torch.set_num_threads(1)
 
 LAYERS = frozenset({"norm.weight", "norm.bias", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked"})
 
