@@ -69,11 +69,6 @@ class DecodedImages:
         if size:
             self._pixels = np.asarray(np.memmap(self._file, dtype=np.uint8, mode="r"))
 
-    @property
-    def key(self) -> str:
-        """The hash of the files and of the preparation that names the entry."""
-        return self._entry.name
-
     def __len__(self) -> int:
         return len(self._shapes)
 

@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedmr_med.data.base import Fold, SubsetFold
+from fedmr_med.data.base import Fold
 from fedmr_med.data.cache import default_folder
-from fedmr_med.data.folds import ImageFold
 from fedmr_med.errors import DataError
 from fedmr_med.files import atomic_writer, locked
 
@@ -103,20 +102,12 @@ def features_folder(folder: Path | None = None) -> Path:
 
 
 def fingerprint(fold: Fold) -> str:
-    """Return a hash of a fold's items and their order; of images in the cache, of the files they were decoded from."""
+    """Return a hash of a fold's items and their order: a gigabyte of pixels takes about a second."""
     found = hashlib.blake2b(digest_size=16)
-    indices: npt.NDArray[np.int64] | None = None
-    while isinstance(fold, SubsetFold):
-        indices = fold.indices if indices is None else fold.indices[indices]
-        fold = fold.fold
-    if isinstance(fold, ImageFold):
-        positions = fold.positions if indices is None else fold.positions[indices]
-        found.update(fold.images.key.encode() + positions.astype(np.int64).tobytes())
-        return found.hexdigest()
-    for index in range(len(fold)) if indices is None else indices.tolist():
-        item = fold[index]
+    for index in range(len(fold)):
+        item = np.ascontiguousarray(fold[index])
         found.update(f"{item.dtype.str} {item.shape} ".encode())
-        found.update(item.tobytes())
+        found.update(item.data)
     return found.hexdigest()
 
 
