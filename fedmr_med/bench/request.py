@@ -33,6 +33,7 @@ class BenchRequest(Strict):
         settings: other settings by key, see :func:`fedmr_med.jobs.changes.change`.
         chosen: settings of single methods on top of them, see :mod:`fedmr_med.bench.search`.
         absent: hospitals that do not take part, of a dataset whose hospitals hold their own data.
+        opted_out: hospitals of such a dataset that share no prototypes.
         without_leaked: leave out test images of ISIC2019 whose lesion is in a train fold too.
         held_out: share of each client's training data that is scored on in place of the test set; 0 trains on all.
     """
@@ -52,6 +53,7 @@ class BenchRequest(Strict):
     settings: dict[str, JsonValue] = {}
     chosen: dict[str, dict[str, JsonValue]] = {}
     absent: tuple[str, ...] = ()
+    opted_out: tuple[str, ...] = ()
     without_leaked: bool = False
     held_out: float = Field(0.0, ge=0, le=0.5)
 
@@ -76,12 +78,14 @@ class BenchRequest(Strict):
         if self.data == DEMO and not dataset.has_demo:
             raise ConfigError(f"--data demo: {dataset.name} has no demo; isic2019 has.")
         if not dataset.sites:
-            if self.absent:
-                raise ConfigError(f"--absent: {dataset.name} has no hospitals of its own; isic2019 has.")
+            if self.absent or self.opted_out:
+                option = "--absent" if self.absent else "--opted-out"
+                raise ConfigError(f"{option}: {dataset.name} has no hospitals of its own; isic2019 has.")
             return clients_of(dataset.name, self.split or dataset.protocol.split, self.clients)
-        for name in self.absent:
-            if name not in dataset.sites:
-                raise ConfigError(f"--absent: {name!r} is not one of {', '.join(dataset.sites)}.")
+        for option, names in (("--absent", self.absent), ("--opted-out", self.opted_out)):
+            for name in names:
+                if name not in dataset.sites:
+                    raise ConfigError(f"{option}: {name!r} is not one of {', '.join(dataset.sites)}.")
         if self.fraction != 1:
             raise ConfigError(f"--fraction: {dataset.name} is used whole.")
         if self.split or self.clients:
@@ -121,6 +125,7 @@ class BenchRequest(Strict):
             fraction=self.fraction,
             share=self.share,
             absent=self.absent,
+            opted_out=self.opted_out,
             without_leaked=self.without_leaked,
             held_out=self.held_out,
         )

@@ -37,6 +37,7 @@ class Run:
         fraction: share of the training data that is used.
         share: share of the sites that share their prototypes.
         absent: hospitals of ISIC2019 that do not take part.
+        opted_out: hospitals of ISIC2019 that share no prototypes.
         without_leaked: whether test images of ISIC2019 whose lesion is in a train fold are left out.
         held_out: share of each client's training data that is scored on in place of the test set; 0 trains on all.
         parallel_clients: clients that work at the same time; nothing of the result depends on it.
@@ -49,6 +50,7 @@ class Run:
     fraction: float = 1.0
     share: float = 1.0
     absent: tuple[str, ...] = ()
+    opted_out: tuple[str, ...] = ()
     without_leaked: bool = False
     held_out: float = 0.0
     parallel_clients: int = 1
@@ -68,7 +70,7 @@ class Run:
             if self.without_leaked:
                 changes = {"without_leaked": True}
                 sources = {name: source.model_copy(update=changes) for name, source in sources.items()}
-            return with_policies(sources, share=self.share, seed=self.job.seed)
+            return with_policies(sources, share=self.share, seed=self.job.seed, opted_out=self.opted_out)
         return benchmark_sites(
             self.clients,
             root=self.root,
@@ -89,6 +91,7 @@ class Run:
     def name(self) -> str:
         """Name of the run's folder: other settings, another folder."""
         content = [self.job.model_dump(mode="json"), self.clients, self.fraction, self.share, *self.absent]
+        content += ["opted out", *self.opted_out] if self.opted_out else []
         content += ["without leaked"] if self.without_leaked else []
         content += ["held out", self.held_out] if self.held_out else []
         root = "" if self.root is None else str(self.root if self.root == DEMO else self.root.resolve())

@@ -39,6 +39,9 @@ def bench(
         typer.Option("--set", help="Any other setting, such as train.lr=0.05, mu1=0.1 or fedprox.mu=0.1."),
     ] = None,
     absent: Annotated[str, typer.Option(help="Hospitals of isic2019 that do not take part, comma-separated.")] = "",
+    opted_out: Annotated[
+        str, typer.Option(help="Hospitals of isic2019 that share no class statistics, comma-separated.")
+    ] = "",
     without_leaked: Annotated[
         bool, typer.Option("--without-leaked", help="Leave out test images of lesions that are in a train fold.")
     ] = False,
@@ -85,6 +88,7 @@ def bench(
         "share": share,
         "settings": parse_settings(settings or []),
         "absent": _names(absent),
+        "opted_out": _names(opted_out),
         "without_leaked": without_leaked,
         "held_out": validate,
     }

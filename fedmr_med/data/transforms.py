@@ -45,7 +45,8 @@ def build(name: str, *, train: bool, image_size: int) -> Transform:
 
     Args:
         name: ``isic``: FLamby's for ISIC2019; ``crop_flip``: pad by 4, crop and flip, as usual for CIFAR;
-            ``plain``: normalisation only; ``none``: nothing at all, for texts.
+            ``plain``: normalisation only; ``imagenet``: scaled to the image size, grey as colour, as networks with
+            ImageNet's weights expect it; ``none``: nothing at all, for texts.
         train: with random augmentation, or the fixed transform of the test fold.
         image_size: edge of the square that comes out, in pixels.
 
@@ -64,7 +65,7 @@ def normalisation(name: str, channels: int) -> dict[str, list[float]]:
         ConfigError: there is no transform of that name.
     """
     transform = build(name, train=False, image_size=1)
-    if isinstance(transform, IsicTest):
+    if isinstance(transform, IsicTest | ImageNet):
         return {"mean": list(_IMAGENET_MEAN), "std": list(_IMAGENET_STD)}
     if isinstance(transform, Plain):
         return {"mean": [0.5] * channels, "std": [0.5] * channels}
@@ -146,12 +147,26 @@ class Plain:
         return _normalise_half(image[top : top + self.image_size, left : left + self.image_size], out)
 
 
+@dataclass(frozen=True)
+class ImageNet:
+    """The whole image scaled to a square, grey as colour, normalised with ImageNet's mean and standard deviation."""
+
+    image_size: int
+
+    def __call__(self, image: Image, seed: int, out: Pixels | None = None) -> Pixels:
+        """Scale and normalise an image of one or three channels; ``seed`` is not used."""
+        scaled = _cv2().resize(image, (self.image_size, self.image_size))
+        colour = np.broadcast_to(scaled.reshape(self.image_size, self.image_size, -1), (*scaled.shape[:2], 3))
+        return _normalise(colour, _IMAGENET_MEAN, _IMAGENET_STD, out)
+
+
 TRANSFORMS: Registry[Callable[[int, bool], Transform]] = Registry("transform")
 """Makers of transforms, called with the image size and whether to augment."""
 
 TRANSFORMS.add("isic", lambda image_size, train: IsicTrain(image_size) if train else IsicTest(image_size))
 TRANSFORMS.add("crop_flip", lambda image_size, train: CropFlip(image_size) if train else Plain(image_size))
 TRANSFORMS.add("plain", lambda image_size, train: Plain(image_size))
+TRANSFORMS.add("imagenet", lambda image_size, train: ImageNet(image_size))
 TRANSFORMS.add("none", lambda image_size, train: unchanged)
 
 

@@ -1,6 +1,6 @@
 """The clients of a benchmark dataset: how many there are, what each holds, and who shares."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from fedmr_med.data.datasets import DATASETS
@@ -54,8 +54,16 @@ def benchmark_sites(
     return with_policies(sources, share=share, seed=seed)
 
 
-def with_policies(sources: Mapping[str, DataSource], *, share: float, seed: int) -> dict[str, SiteConfig]:
+def with_policies(
+    sources: Mapping[str, DataSource], *, share: float, seed: int, opted_out: Collection[str] = ()
+) -> dict[str, SiteConfig]:
     """Return site settings in which a share of the sites, drawn by seed, share all their prototypes.
+
+    Args:
+        sources: where each site's data is.
+        share: share of the sites that share.
+        seed: draws those sites.
+        opted_out: sites that share none in any case.
 
     Raises:
         ConfigError: ``share`` is not between 0 and 1.
@@ -63,7 +71,7 @@ def with_policies(sources: Mapping[str, DataSource], *, share: float, seed: int)
     if not 0 <= share <= 1:
         raise ConfigError(f"share must be between 0 and 1, not {share}.")
     drawn = numpy_generator(seed, "share").permutation(len(sources))[: round(share * len(sources))]
-    sharing = {list(sources)[number] for number in drawn}
+    sharing = {list(sources)[number] for number in drawn} - {*opted_out}
     return {
         name: SiteConfig(
             data=source,

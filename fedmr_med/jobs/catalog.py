@@ -59,8 +59,8 @@ def job_for(
     if record.sites and (split or clients):
         raise ConfigError(f"{dataset} is already partitioned by hospital; drop --split and --clients.")
     paper = record.protocol
-    if preset.transform not in (None, paper.transform):
-        raise ConfigError(f"{named} is for colour photographs, such as those of isic2019, not for {dataset}.")
+    if preset.pictures_only and record.kind == "texts":
+        raise ConfigError(f"{named} is for pictures, not for the texts of {dataset}.")
     split = split or paper.split
     number = clients_of(dataset, split, clients)
     drawn = DRAWN_CLIENTS if number >= MANY_CLIENTS else None
@@ -90,13 +90,20 @@ def job_for(
     job = validated(JobConfig, content, f"the job for {dataset}").override(dict(paper.settings))
     # Options of a network are for that network alone, and one that was asked for stays.
     settings, on_demo = dict(preset.settings), dict(preset.demo)
+    if record.kind == "images" and preset.small_images is not None and model is None:
+        settings |= preset.small_images
     if model is not None:
-        settings.pop("model", None)
-        on_demo.pop("model", None)
+        settings, on_demo = _for_any_network(settings), _for_any_network(on_demo)
     on_demo = merge({key: value for key, value in paper.demo.items() if not (other and key == "model")}, on_demo)
     job = job.override(settings)
     job = job.override(on_demo) if demo else job.model_copy(update={"demo": on_demo})
     return change(job, changes)
+
+
+def _for_any_network(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings without the name and the options of a network."""
+    kept = {key: value for key, value in settings.get("model", {}).items() if key not in ("name", "options")}
+    return {key: value for key, value in settings.items() if key != "model"} | ({"model": kept} if kept else {})
 
 
 def any_job(

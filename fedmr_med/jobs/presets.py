@@ -21,12 +21,15 @@ class Preset:
     Attributes:
         settings: on top of the dataset's own.
         demo: on top of the dataset's own for its demo.
-        transform: the only transform of images that it is made for; None where any will do.
+        small_images: further settings for datasets of small images, which a pretrained backbone takes scaled up; None
+            where the dataset's own will do.
+        pictures_only: whether it makes no sense for texts.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     demo: Mapping[str, Any] = field(default_factory=dict)
-    transform: str | None = None
+    small_images: Mapping[str, Any] | None = None
+    pictures_only: bool = False
 
     @property
     def trains(self) -> bool:
@@ -65,7 +68,8 @@ PRESETS: dict[str, Preset] = {
         },
         # The demo asks for no further package: random features of a small network, which still tell its classes apart.
         demo={"model": {"name": "small_cnn", "options": {}}, "federation": {"rounds": 0}},
-        transform="isic",
+        small_images={"task": {"transform": "imagenet", "image_size": 96, "channels": 3}},
+        pictures_only=True,
     ),
 }
 """FedAvgM (Hsu et al., 2019); FedAdam, FedYogi and FedAdagrad (Reddi et al., ICLR 2021); missing-class classifiers; the

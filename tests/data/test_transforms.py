@@ -119,6 +119,16 @@ def test_benchmark_transforms_take_one_and_three_channels(name: str, train: bool
         np.testing.assert_allclose(out, image.transpose(2, 0, 1) / 127.5 - 1, atol=1e-6)
 
 
+def test_the_imagenet_transform_scales_and_makes_grey_colour() -> None:
+    grey = np.random.default_rng(0).integers(0, 256, (28, 28, 1), dtype=np.uint8)
+    colour = np.repeat(grey, 3, axis=2)
+    transform = build("imagenet", train=True, image_size=28)
+    assert np.array_equal(transform(grey, 0), transform(colour, 1))
+    assert np.array_equal(transform(colour, 0), build("isic", train=False, image_size=28)(colour, 0))
+    large = build("imagenet", train=False, image_size=96)(grey, 0)
+    assert large.shape == (3, 96, 96) and np.isfinite(large).all()
+
+
 def test_crop_flip_gives_shifted_and_flipped_views() -> None:
     image = picture(8, 8, 1)
     padded = np.pad(image, ((4, 4), (4, 4), (0, 0)))[:, :, 0] / 127.5 - 1

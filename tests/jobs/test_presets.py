@@ -82,12 +82,29 @@ def test_a_network_that_was_asked_for_stays() -> None:
     assert job_for("isic2019", "oneshot", model="resnet18", demo=True).model.name == "resnet18"
 
 
-def test_oneshot_is_refused_where_the_backbone_would_see_other_colours() -> None:
-    with pytest.raises(ConfigError, match=r"oneshot is for colour photographs.*not for fmnist"):
-        job_for("fmnist", "oneshot")
+def test_oneshot_scales_small_images_up_for_its_backbone_and_refuses_texts() -> None:
+    job = job_for("fmnist", "oneshot")
+    assert (job.task.transform, job.task.image_size, job.task.channels) == ("imagenet", 96, 3)
+    own = job_for("fmnist", "oneshot", model="small_cnn")
+    assert (own.task.transform, own.task.image_size, own.task.channels) == ("plain", 28, 1)
+    assert own.model.freeze_backbone and own.federation.rounds == 0
+    with pytest.raises(ConfigError, match=r"oneshot is for pictures.*shakespeare"):
+        job_for("shakespeare", "oneshot")
 
 
 def test_in_a_comparison_the_rounds_are_for_those_that_train() -> None:
     request = BenchRequest(dataset="isic2019", methods=("fedavg", "oneshot"), rounds=3, absent=("bcn",))
     assert [run.job.federation.rounds for run in request.runs()] == [3, 0]
     assert [run.steps for run in request.runs()] == [3, 1]
+
+
+def test_a_hospital_that_opts_out_in_a_comparison_shares_no_statistics() -> None:
+    request = BenchRequest(dataset="isic2019", methods=("oneshot",), absent=("bcn",), opted_out=("msk",))
+    (run,), (open_run,) = request.runs(), request.model_copy(update={"opted_out": ()}).runs()
+    shares = {name: site.policy.share_prototypes for name, site in run.sites.items()}
+    assert shares == {name: name != "msk" for name in open_run.sites}
+    assert run.name != open_run.name
+    with pytest.raises(ConfigError, match=r"--opted-out: 'here' is not one of bcn"):
+        request.model_copy(update={"opted_out": ("here",)}).runs()
+    with pytest.raises(ConfigError, match=r"--opted-out: fmnist has no hospitals"):
+        BenchRequest(dataset="fmnist", methods=("fedavg",), opted_out=("msk",)).runs()
