@@ -9,9 +9,8 @@ from fedmr_med.bench.outputs import REPORT, RESULTS, screen_differences, screen_
 from fedmr_med.bench.request import BenchRequest
 from fedmr_med.bench.runs import Run, check
 from fedmr_med.comparison import engine
-from fedmr_med.comparison.local import Local
+from fedmr_med.comparison.launchers import ALL_CORES, Resources
 from fedmr_med.comparison.run import result_of
-from fedmr_med.process import asked_threads, available_cores
 from fedmr_med.report.console import wide_console
 from fedmr_med.results import RunResult
 
@@ -23,8 +22,7 @@ def compare(
     out: Path,
     *,
     title: str,
-    workers: int | None = None,
-    parallel_clients: int | None = None,
+    resources: Resources = ALL_CORES,
     quiet: bool = False,
 ) -> list[RunResult]:
     """Do the runs that ``out`` has no result of yet, and write results, curves and report there.
@@ -33,8 +31,7 @@ def compare(
         runs: what to compare.
         out: folder of the comparison.
         title: one line above table and curves.
-        workers: runs side by side; None uses the cores, 0 this process.
-        parallel_clients: clients side by side within each run; None uses the cores that the runs leave idle.
+        resources: where and with how many processes.
         quiet: print no table on standard output.
 
     Returns:
@@ -46,7 +43,7 @@ def compare(
         ResultsError: a result in ``out`` is damaged, or of another version.
         FedMRError: a worker died.
     """
-    results = complete(runs, out, workers, parallel_clients)
+    results = complete(runs, out, resources)
     write_outputs(out, results, title)
     if not quiet:
         console = wide_console(140)
@@ -63,8 +60,7 @@ def tuned(
     *,
     seed: int,
     rounds: int | None = None,
-    workers: int | None = None,
-    parallel_clients: int | None = None,
+    resources: Resources = ALL_CORES,
 ) -> BenchRequest:
     """Choose a coefficient for each method of a comparison on held-out training data, and return it with them.
 
@@ -72,7 +68,7 @@ def tuned(
         request: the comparison.
         out: its folder; the search leaves its results in ``search`` below it, and resumes there.
         seed, rounds: of the runs of the search; see :func:`fedmr_med.bench.search.candidates`.
-        workers, parallel_clients: as for :func:`compare`.
+        resources: as for :func:`compare`.
 
     Raises:
         ConfigError, DataError, ResultsError, FedMRError: as for :func:`compare`.
@@ -80,39 +76,21 @@ def tuned(
     tried = search.candidates(request, seed, rounds)
     if not tried:
         return request
-    results = complete([run for option in tried for run in option.runs()], out / SEARCH, workers, parallel_clients)
+    results = complete([run for option in tried for run in option.runs()], out / SEARCH, resources)
     held_out = request.model_copy(update={"held_out": search.HELD_OUT})
     write_outputs(out / SEARCH, results, title(held_out))
     return request.model_copy(update={"chosen": search.best(tried, results)})
 
 
-def complete(
-    runs: Sequence[Run], out: Path, workers: int | None = None, parallel_clients: int | None = None
-) -> list[RunResult]:
+def complete(runs: Sequence[Run], out: Path, resources: Resources = ALL_CORES) -> list[RunResult]:
     """Do the runs that ``out`` has no result of yet, and return the entries of all; see :func:`compare`."""
     check(runs)
     pending = {run.name for run in runs if result_of(run, out / engine.RUNS) is None}
-    workers, clients = processes(len(pending), workers, parallel_clients)
+    launch, clients = resources.launch(len(pending))
     spread = [replace(run, parallel_clients=clients) for run in runs]
-    results = engine.complete(spread, out, Local(workers), unit="round")
+    results = engine.complete(spread, out, launch, unit="round")
     # Runs of the same settings under two labels are one run.
     return [result.model_copy(update={"label": run.label}) for run, result in zip(runs, results, strict=True)]
-
-
-def processes(pending: int, workers: int | None, parallel_clients: int | None) -> tuple[int, int]:
-    """Return how many runs go side by side, and how many clients within each: one busy process for each core.
-
-    Args:
-        pending: runs to do.
-        workers, parallel_clients: as asked for; None leaves it to the cores. Runs come first, since they have nothing
-            to wait for.
-    """
-    cores = max(available_cores() // (asked_threads() or 1), 1)
-    if workers is None:
-        workers = max(min(cores // (parallel_clients or 1), pending), 1)
-    if parallel_clients is None:
-        parallel_clients = max(cores // workers, 1) if workers else 1
-    return workers, parallel_clients
 
 
 def title(request: BenchRequest) -> str:

@@ -63,11 +63,22 @@ def bench(
         int | None,
         typer.Option(min=1, help="Clients in parallel within each run; default: the cores that the runs leave idle."),
     ] = None,
+    launcher: Annotated[
+        str, typer.Option(help="Where runs are done: local, slurm (job array, by submitit) or ray (any cluster).")
+    ] = "local",
+    launcher_options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--launcher-option",
+            help="For slurm: partition=, gpus=, cpus=, memory_gb=, hours=, cluster=local; for ray: address=, cpus=.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Compare methods on a benchmark dataset over several seeds. The same command resumes after Ctrl-C or a crash."""
     from fedmr_med.bench import compare
     from fedmr_med.bench.request import BenchRequest
+    from fedmr_med.comparison.launchers import Resources
     from fedmr_med.jobs.changes import parse_settings
     from fedmr_med.methods import PAPER_METHODS
     from fedmr_med.results import RunResults, versioned
@@ -97,17 +108,17 @@ def bench(
         raise ConfigError("--tune: it has held-out data of its own; drop --validate.")
     if tune_rounds is not None and tune is None:
         raise ConfigError("--tune-rounds: give --tune SEED as well.")
+    resources = Resources(
+        launcher, workers, parallel_clients, parse_settings(launcher_options or [], "--launcher-option")
+    )
     try:
         if tune is not None:
-            request = compare.tuned(
-                request, out, seed=tune, rounds=tune_rounds, workers=workers, parallel_clients=parallel_clients
-            )
+            request = compare.tuned(request, out, seed=tune, rounds=tune_rounds, resources=resources)
         results = compare.compare(
             request.runs(),
             out,
             title=compare.title(request),
-            workers=workers,
-            parallel_clients=parallel_clients,
+            resources=resources,
             quiet=as_json,
         )
     except KeyboardInterrupt:

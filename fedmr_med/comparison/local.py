@@ -40,9 +40,9 @@ class Local:
                 runs,
                 folder,
                 on_progress,
-                lambda run: slots.submit(run, folder),
+                lambda chosen: [slots.submit(run, folder) for run in chosen],
                 capacity=self.workers,
-                deaths=BrokenProcessPool,
+                died=lambda error: isinstance(error, BrokenProcessPool),
                 advice="fewer --workers need less memory.",
             )
 

@@ -1,5 +1,6 @@
 """What a comparison is made of: runs with a name, a folder and a result, which resume where they stopped."""
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pydantic import BaseModel
 from fedmr_med.comparison.files import Progress, write_progress
 from fedmr_med.errors import FedMRError
 from fedmr_med.files import locked
+from fedmr_med.process import THREADS_VARIABLE, set_threads
 from fedmr_med.results import read_result, write_result
 
 RESULT, LOCK = "result.json", ".lock"
@@ -92,6 +94,20 @@ def perform(run: Run[R], folder: Path, on_progress: OnProgress = lambda progress
             return run.failed(f"{reason}. The same command resumes from what was reached.")
         run.clean_up(own)
     return result
+
+
+def perform_there(run: Run[R], folder: Path, threads: int) -> R:
+    """Do a run in a process that somebody else started, on this machine or another.
+
+    Args:
+        run: the run.
+        folder: holds one folder per run.
+        threads: of that process and of those it starts, whatever its environment says: the last bits of a result
+            depend on it.
+    """
+    os.environ[THREADS_VARIABLE] = str(threads)
+    set_threads()
+    return perform(run, folder)
 
 
 class _Reporter:

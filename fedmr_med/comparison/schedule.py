@@ -29,10 +29,10 @@ def follow(
     runs: Sequence[Run[R]],
     folder: Path,
     on_progress: Callable[[int, Progress], None],
-    submit: Callable[[Run[R]], Submitted[R]],
+    submit: Callable[[Sequence[Run[R]]], Sequence[Submitted[R]]],
     *,
     capacity: int,
-    deaths: type[BaseException] | tuple[type[BaseException], ...],
+    died: Callable[[Exception], bool],
     advice: str,
 ) -> list[R]:
     """Submit runs, report their progress from their files, and return their results in order.
@@ -41,9 +41,9 @@ def follow(
         runs: what to do.
         folder: holds one folder per run.
         on_progress: called with the number of a run and how far it is.
-        submit: sends a run on its way, to :func:`fedmr_med.comparison.run.perform`.
+        submit: sends runs on their way, to :func:`fedmr_med.comparison.run.perform`.
         capacity: runs that are on their way at the same time.
-        deaths: what ``result()`` raises when the process of a run has ended instead of the run.
+        died: whether what ``result()`` raises says that the process of a run has ended, instead of what the run did.
         advice: a sentence on what helps against that.
     """
     files = ProgressFiles([run.name for run in runs], folder, on_progress)
@@ -52,17 +52,19 @@ def follow(
     underway: dict[int, Submitted[Any]] = {}
     results: dict[int, R] = {}
     while waiting or underway:
-        while waiting and len(underway) < capacity:
-            number = waiting.popleft()
-            attempts[number] += 1
-            underway[number] = submit(runs[number])
+        batch = [waiting.popleft() for _ in range(min(len(waiting), capacity - len(underway)))]
+        if batch:
+            attempts.update(batch)
+            underway |= zip(batch, submit([runs[number] for number in batch]), strict=True)
         time.sleep(_SECONDS)
         ended = [number for number, job in underway.items() if job.done()]
         files.look(list(underway))
         for number in ended:
             try:
                 results[number] = underway.pop(number).result()
-            except deaths:
+            except Exception as e:
+                if not died(e):
+                    raise
                 if attempts[number] < ATTEMPTS:
                     waiting.append(number)
                 else:

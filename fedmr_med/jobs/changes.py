@@ -13,8 +13,8 @@ from fedmr_med.site.criterion import LOSSES
 from fedmr_med.site.optim import OPTIMIZERS
 
 
-def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
-    """Read ``key=value`` pairs, the values as YAML.
+def parse_settings(settings: Sequence[str], option: str = "--set") -> dict[str, Any]:
+    """Read ``key=value`` pairs, as given for an option, the values as YAML.
 
     Raises:
         ConfigError: one is not of that form.
@@ -23,11 +23,11 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     for text in settings:
         key, equals, value = text.partition("=")
         if not (key and equals):
-            raise ConfigError(f"--set {text}: give key=value, such as train.lr=0.05.")
+            raise ConfigError(f"{option} {text}: give key=value, such as train.lr=0.05.")
         try:
             parsed[key.strip()] = yaml.safe_load(value)
         except yaml.YAMLError as e:
-            raise ConfigError(f"--set {text}: {value!r} is not a value.") from e
+            raise ConfigError(f"{option} {text}: {value!r} is not a value.") from e
     return parsed
 
 

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from fedmr_med.bench.compare import complete
 from fedmr_med.bench.outputs import RESULTS
 from fedmr_med.bench.runs import Run
+from fedmr_med.comparison.launchers import Resources
 from fedmr_med.data.datasets import DATASETS
 from fedmr_med.data.demo import DEMO
 from fedmr_med.data.synthetic import write_synthetic
@@ -184,7 +185,7 @@ class Setting:
 
     def results(self, runs: Sequence[Run]) -> list[RunResult]:
         """Do the runs, or what is not done yet of them, and return their entries."""
-        results = complete(runs, self.out, self.workers)
+        results = complete(runs, self.out, Resources(workers=self.workers))
         write_result(self.out / RESULTS, RunResults(runs=tuple(results)))
         return results
 

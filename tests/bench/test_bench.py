@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from fedmr_med.bench import compare as compare_module
-from fedmr_med.bench.compare import compare, processes, title
+from fedmr_med.bench.compare import compare, title
 from fedmr_med.bench.outputs import cells, write_outputs
 from fedmr_med.bench.request import BenchRequest
 from fedmr_med.bench.runs import Run
 from fedmr_med.bench.summary import rows
+from fedmr_med.comparison.launchers import Resources
 from fedmr_med.comparison.spread import Spread
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.files import locked
@@ -27,6 +27,7 @@ from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import TINY
 from tests.helpers.results import run_of
 
+HERE = Resources(workers=0)
 ROUND_KEYS = {"round", "accuracy", "balanced_accuracy", "seconds", "bytes_up", "bytes_down"}
 
 
@@ -55,7 +56,7 @@ def without_times(results: Iterable[RunResult]) -> list[dict[str, Any]]:
 
 def test_a_comparison_writes_results_curves_and_report(fmnist: Path, tmp_path: Path, capsys: Any) -> None:
     request = request_for(fmnist, seeds=(0, 1))
-    results = compare(request.runs(), tmp_path, title="two methods", workers=0)
+    results = compare(request.runs(), tmp_path, title="two methods", resources=HERE)
     assert read_result(tmp_path / "results.json", RunResults).runs == tuple(results)
     assert [(run.method, run.seed) for run in results] == [(m, s) for m in ("fedavg", "fedmr") for s in (0, 1)]
     for run in results:
@@ -81,41 +82,19 @@ def test_a_comparison_writes_results_curves_and_report(fmnist: Path, tmp_path: P
 @pytest.mark.slow
 def test_several_workers_give_the_same_results(fmnist: Path, tmp_path: Path) -> None:
     runs = request_for(fmnist).runs()
-    here = compare(runs, tmp_path / "here", title="", workers=0, quiet=True)
-    there = compare(runs, tmp_path / "there", title="", workers=2, parallel_clients=2, quiet=True)
+    here = compare(runs, tmp_path / "here", title="", resources=HERE, quiet=True)
+    there = compare(runs, tmp_path / "there", title="", resources=Resources(workers=2, parallel_clients=2), quiet=True)
     assert without_times(here) == without_times(there)
 
 
-@pytest.mark.parametrize(
-    ("threads", "asked", "given"),
-    [
-        ("", (5, None, None), (4, 1)),
-        ("", (1, None, None), (1, 4)),
-        ("", (2, None, None), (2, 2)),
-        ("", (3, None, None), (3, 1)),
-        ("2", (5, None, None), (2, 1)),
-        ("8", (5, None, None), (1, 1)),
-        ("", (5, None, 2), (2, 2)),
-        ("", (5, None, 8), (1, 8)),
-        ("", (5, 1, None), (1, 4)),
-        ("", (5, 0, None), (0, 1)),
-        ("", (0, None, None), (1, 4)),
-    ],
-)
-def test_runs_and_clients_share_the_cores(
-    threads: str, asked: tuple[int, int | None, int | None], given: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compare_module, "available_cores", lambda: 4)
-    monkeypatch.setenv("OMP_NUM_THREADS", threads)
-    assert processes(*asked) == given
-
-
 def test_what_is_done_is_not_done_again(fmnist: Path, tmp_path: Path) -> None:
-    first = compare(request_for(fmnist, ("fedavg",)).runs(), tmp_path, title="", workers=0, quiet=True)
-    both = compare(request_for(fmnist).runs(), tmp_path, title="", workers=0, quiet=True)
+    first = compare(request_for(fmnist, ("fedavg",)).runs(), tmp_path, title="", resources=HERE, quiet=True)
+    both = compare(request_for(fmnist).runs(), tmp_path, title="", resources=HERE, quiet=True)
     assert both[0] == first[0], "seconds and all: it was not run again"
     assert len(both) == 2
-    other = compare(request_for(fmnist, ("fedavg",), fraction=0.5).runs(), tmp_path, title="", workers=0, quiet=True)
+    other = compare(
+        request_for(fmnist, ("fedavg",), fraction=0.5).runs(), tmp_path, title="", resources=HERE, quiet=True
+    )
     assert other[0].fraction == 0.5
     assert other[0].rounds != first[0].rounds
 
@@ -123,7 +102,7 @@ def test_what_is_done_is_not_done_again(fmnist: Path, tmp_path: Path) -> None:
 def test_a_run_that_fails_does_not_stop_the_others(fmnist: Path, tmp_path: Path) -> None:
     settings = {"fedprox.mu": 1e30}
     runs = request_for(fmnist, ("fedprox", "fedavg"), settings=settings).runs()
-    failed, good = compare(runs, tmp_path, title="", workers=0, quiet=True)
+    failed, good = compare(runs, tmp_path, title="", resources=HERE, quiet=True)
     assert "max_norm" in (failed.error or "")
     assert (good.best_accuracy or 0) > 0
     assert "usable replies" in (tmp_path / "report.html").read_text()
@@ -139,7 +118,7 @@ def test_clients_are_drawn_and_share_as_asked(fmnist: Path, tmp_path: Path) -> N
     (run,) = request.runs()
     assert run.job.federation.sites_per_round == run.job.federation.min_sites == 4
     assert sum(site.policy.share_prototypes is True for site in run.sites.values()) == 10
-    (result,) = compare([run], tmp_path, title="", workers=0, quiet=True)
+    (result,) = compare([run], tmp_path, title="", resources=HERE, quiet=True)
     model = 4 * 5 * 5 + 4 + 8 * 4 * 25 + 8 + 16 * 200 + 16 + 10 * 16 + 10
     assert result.rounds[0].bytes_down >= 4 * 4 * model
     assert result.rounds[0].bytes_down < 4.5 * 4 * model
@@ -169,7 +148,7 @@ def test_bad_requests_are_refused_before_anything_runs(
 ) -> None:
     arguments = {"split": "P10C1"} if "fraction" in changes else {}
     with pytest.raises(error, match=message):
-        compare(request_for(**({"data": fmnist} | arguments | changes)).runs(), tmp_path, title="", workers=0)
+        compare(request_for(**({"data": fmnist} | arguments | changes)).runs(), tmp_path, title="", resources=HERE)
     assert not any(tmp_path.iterdir())
 
 
@@ -177,7 +156,7 @@ def test_settings_are_chosen_on_held_out_training_data(fmnist: Path, tmp_path: P
     request = request_for(fmnist, ("fedavg",), held_out=0.2)
     (run,), (on_test,) = request.runs(), request_for(fmnist, ("fedavg",)).runs()
     assert run.name != on_test.name
-    (result,) = compare([run], tmp_path, title=title(request), workers=0)
+    (result,) = compare([run], tmp_path, title=title(request), resources=HERE)
     assert result.held_out == 0.2
     page = (tmp_path / "report.html").read_text()
     assert "<h1>held-out training data: fmnist" in page
@@ -192,14 +171,14 @@ def test_settings_are_chosen_on_held_out_training_data(fmnist: Path, tmp_path: P
 
 def test_two_processes_do_not_work_in_one_folder(fmnist: Path, tmp_path: Path) -> None:
     with locked(tmp_path / ".lock", patience=0), pytest.raises(ConfigError, match="Another process is working"):
-        compare(request_for(fmnist).runs(), tmp_path, title="", workers=0)
+        compare(request_for(fmnist).runs(), tmp_path, title="", resources=HERE)
 
 
 def test_the_demo_of_isic_can_be_compared_too(tmp_path: Path) -> None:
     settings = {"task.image_size": 24, "train.updates": 1, "train.batch_size": 8}
     content = {"dataset": "isic2019", "data": "demo", "methods": ("fedavg",), "model": "small_cnn", "rounds": 2}
     request = BenchRequest.model_validate(content | {"settings": settings, "absent": ("bcn",)})
-    (result,) = compare(request.runs(), tmp_path, title="", workers=0, quiet=True)
+    (result,) = compare(request.runs(), tmp_path, title="", resources=HERE, quiet=True)
     assert result.demo
     assert [record.accuracy is not None for record in result.rounds] == [True, True]
     assert "No figure here is a medical result" in (tmp_path / "report.html").read_text()
@@ -223,7 +202,7 @@ def test_a_run_without_rounds_shows_its_head_and_its_exchange(tmp_path: Path, ca
     request = BenchRequest(
         dataset="isic2019", data=Path("demo"), methods=("oneshot",), absent=absent, settings=settings
     )
-    (result,) = compare(request.runs(), tmp_path, title="one exchange", workers=0)
+    (result,) = compare(request.runs(), tmp_path, title="one exchange", resources=HERE)
     assert (result.error, result.rounds, result.last_accuracy) == (None, (), None)
     (row,) = rows([result])
     assert (row.best, row.balanced) == (None, None)
@@ -263,7 +242,7 @@ from tests.bench.test_bench import request_for
 from fedmr_med.bench.compare import compare, title
 if __name__ == "__main__":
     request = request_for(Path(sys.argv[1]), ("fedavg", "feddc"), settings={"federation.rounds": 12})
-    compare(request.runs(), Path(sys.argv[2]), title="", workers=2)
+    compare(request.runs(), Path(sys.argv[2]), title="", resources=Resources(workers=2))
 """
 
 
@@ -288,5 +267,5 @@ def test_kill_in_the_middle_and_run_again(fmnist: Path, tmp_path: Path) -> None:
     subprocess.run(command, env=environment, cwd=root, check=True)
     again = read_result(out / "results.json", RunResults).runs
     runs = request_for(fmnist, ("fedavg", "feddc"), settings={"federation.rounds": 12}).runs()
-    whole = compare(runs, tmp_path / "whole", title="", workers=0, quiet=True)
+    whole = compare(runs, tmp_path / "whole", title="", resources=HERE, quiet=True)
     assert without_times(again) == without_times(whole)

@@ -7,6 +7,7 @@ import pytest
 from fedmr_med.bench import search
 from fedmr_med.bench.compare import tuned
 from fedmr_med.bench.request import BenchRequest
+from fedmr_med.comparison.launchers import Resources
 from fedmr_med.jobs.presets import PRESETS
 from fedmr_med.methods import PAPER_METHODS
 from fedmr_med.results import RunResult
@@ -50,7 +51,7 @@ def test_a_comparison_takes_what_the_search_chose_and_names_it(tmp_path: Path) -
     request = REQUEST.model_copy(
         update={"methods": ("fedprox",), "data": tmp_path / "data", "rounds": 1, "seeds": (1, 2)}
     )
-    ready = tuned(request, tmp_path / "out", seed=0, workers=0)
+    ready = tuned(request, tmp_path / "out", seed=0, resources=Resources(workers=0))
     (settings,) = ready.chosen.values()
     assert (tmp_path / "out" / "search" / "results.json").is_file()
     for run in ready.runs():
