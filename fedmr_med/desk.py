@@ -14,12 +14,12 @@ from fedmr_med.data import transforms
 from fedmr_med.data.base import Fold, SiteData, SubsetFold
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import FedMRError
-from fedmr_med.metrics import IntArray, Scores
+from fedmr_med.metrics import Scores, scored
 from fedmr_med.network import build_network
 from fedmr_med.process import kept_memory
 from fedmr_med.site.features import SiteFeatures, feature_fold
 from fedmr_med.site.hospital import Hospital, open_data
-from fedmr_med.site.training import evaluate
+from fedmr_med.site.training import outputs
 from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.codec import Message, encode_reply
 from fedmr_med.wire.messages import SiteReply, TrainTask
@@ -107,11 +107,11 @@ class Desk:
         with _work_of(site):
             return self._hospital(site).validate(task)
 
-    def score(self, rows: str, task: TrainTask) -> IntArray:
-        """Return the confusion matrix of the received model on rows ``start:end`` of the server's test set."""
+    def score(self, rows: str, task: TrainTask) -> Scores:
+        """Score the received model on rows ``start:end`` of the server's test set."""
         with kept_memory():
             models.load_arrays(self._network, task.model)
-            return evaluate(self._network, self._test(rows, task.backbone), self.work.job.task.num_classes)
+            return scored(*outputs(self._network, self._test(rows, task.backbone)))
 
     def _test(self, rows: str, backbone: Backbone | None) -> Batches:
         job, test = self.work.job, self.work.test

@@ -5,15 +5,16 @@ The history of a chain is part of its checkpoint, so that a summary covers a run
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue
 
 from fedmr_med.errors import ResultsError
+from fedmr_med.figures import Figures, figures
 from fedmr_med.files import write_text
-from fedmr_med.metrics import Scores
+from fedmr_med.metrics import Scores, pooled, recalls
 from fedmr_med.schema import Strict, validated
 
 SCHEMA_VERSION = 1
@@ -38,17 +39,21 @@ class Score(Strict):
     Attributes:
         accuracy, balanced_accuracy, samples: over the classes that are not held back.
         withheld: the labels of the classes that a site holds back.
+        recall: of each class, in the order of the labels; None for a class without test images or held back. Empty
+            where only the scalars are shared.
     """
 
     accuracy: float
     balanced_accuracy: float
     samples: int
     withheld: tuple[int, ...] = ()
+    recall: tuple[float | None, ...] = ()
 
     @classmethod
     def of(cls, scores: Scores) -> "Score":
-        """Drop the confusion matrix."""
+        """Drop the confusion matrix and the histograms."""
         return cls(
+            recall=() if scores.confusion is None else recalls(scores.confusion),
             accuracy=scores.accuracy,
             balanced_accuracy=scores.balanced_accuracy,
             samples=scores.samples,
@@ -63,12 +68,45 @@ class Evaluation(Strict):
         round: completed rounds; 0 is the initial model.
         sites: score by site.
         pooled: over the sites in ``pooled_sites``, which share their confusion matrix.
+        held_back: the sites that answered and let no score out.
+        figures, pooled_figures: the clinical figures by site and pooled. To keep files small they stay with the best
+            and the last evaluation of a chain only.
     """
 
     round: int
     sites: dict[str, Score]
     pooled: Score | None
     pooled_sites: tuple[str, ...]
+    held_back: tuple[str, ...] = ()
+    figures: dict[str, Figures] = {}
+    pooled_figures: Figures | None = None
+
+    @classmethod
+    def of(cls, round_number: int, answers: Mapping[str, Scores | None]) -> "Evaluation":
+        """Sum up the scores of a model.
+
+        Args:
+            round_number: completed rounds of the model.
+            answers: scores by site; None of a site that holds them back.
+        """
+        known = {site: scores for site, scores in sorted(answers.items()) if scores is not None}
+        pool, names = pooled(known)
+        together = None if pool is None else figures(pool)
+        thresholds = None if together is None else together.thresholds
+        by_site = {site: figures(scores, thresholds) for site, scores in known.items()}
+        return cls(
+            round=round_number,
+            sites={site: Score.of(scores) for site, scores in known.items()},
+            pooled=Score.of(pool) if pool else None,
+            pooled_sites=names,
+            held_back=tuple(sorted(answers.keys() - known.keys())),
+            figures={site: found for site, found in by_site.items() if found is not None},
+            pooled_figures=together,
+        )
+
+    def without_figures(self) -> "Evaluation":
+        """Return the evaluation with its scalars alone."""
+        return self.model_copy(update={"figures": {}, "pooled_figures": None})
 
 
 class SiteReport(Strict):
@@ -160,12 +198,23 @@ class History(Strict):
     best: Best | None = None
     head: HeadRecord | None = None
 
+    @property
+    def best_evaluation(self) -> Evaluation | None:
+        """The evaluation of the best model; None where no model was scored."""
+        if self.best is not None and self.best.head:
+            return self.head.evaluation if self.head and self.head.round == self.best.round else None
+        return next((e for e in self.evaluations if self.best and e.round == self.best.round), None)
+
     def with_evaluation(self, evaluation: Evaluation) -> "History":
         """Add an evaluation; it becomes the best if its pooled balanced accuracy is higher than all before."""
         best = self.best
         if evaluation.pooled and (best is None or evaluation.pooled.balanced_accuracy > best.balanced_accuracy):
             best = Best(round=evaluation.round, balanced_accuracy=evaluation.pooled.balanced_accuracy)
-        others = tuple(e for e in self.evaluations if e.round != evaluation.round)
+        others = tuple(
+            e if best and not best.head and e.round == best.round else e.without_figures()
+            for e in self.evaluations
+            if e.round != evaluation.round
+        )
         return self.model_copy(update={"evaluations": (*others, evaluation), "best": best})
 
     def with_head(self, record: HeadRecord) -> "History":
@@ -195,6 +244,7 @@ class RunSetup(Strict):
         held_out: share of each site's training data that was not trained on but scored on; all scores are of it. 0
             where the test set was scored on.
         demo: whether generated pictures stood in for data.
+        class_names: the classes, in the order of the labels.
     """
 
     dataset: str
@@ -213,6 +263,7 @@ class RunSetup(Strict):
     train: dict[str, JsonValue] = {}
     buffers: str = ""
     demo: bool = False
+    class_names: tuple[str, ...] = ()
 
 
 class RoundResult(Strict):

@@ -13,17 +13,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from fedmr_med.config import JobConfig
 from fedmr_med.crew import Crew, crew
 from fedmr_med.data.base import Fold, SiteData
 from fedmr_med.data.demo import effective_job
 from fedmr_med.desk import CLIENT_STATE, Desk, Work, parts_of_test
 from fedmr_med.errors import ConfigError, WireError
-from fedmr_med.metrics import Scores, scores
+from fedmr_med.metrics import Scores, pooled
 from fedmr_med.report.lines import refused_line
-from fedmr_med.server.aggregation import evaluation
+from fedmr_med.results import Evaluation
 from fedmr_med.server.chain import Chain
 from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.head import HeadCollector, head_exchange, scored_head, wants_head, with_head
@@ -165,7 +163,7 @@ class Federation:
 
     def _scored(self, state: GlobalState, at_work: Crew) -> GlobalState:
         """Add the scores of the model in ``state`` to its history."""
-        return state.scored(state.history.with_evaluation(evaluation(state.round, self._scores(state, at_work))))
+        return state.scored(state.history.with_evaluation(Evaluation.of(state.round, self._scores(state, at_work))))
 
     def _with_head(self, state: GlobalState, at_work: Crew) -> GlobalState:
         """Make, score and keep the closed-form head, where one is due."""
@@ -183,15 +181,14 @@ class Federation:
         self._chain.save(state)
         return state
 
-    def _scores(self, state: GlobalState, at_work: Crew) -> dict[str, Scores]:
+    def _scores(self, state: GlobalState, at_work: Crew) -> dict[str, Scores | None]:
         """Score the model of ``state`` at the server, or at all sites."""
         started = time.perf_counter()
         if self._work.test is None:
-            answers = at_work.ask(Desk.validate, sorted(self.sites), self._task(state.leaving(), self.sites))
-            results = {name: score for name, score in answers if score is not None}
+            results = dict(at_work.ask(Desk.validate, sorted(self.sites), self._task(state.leaving(), self.sites)))
         else:
             parts = at_work.ask(Desk.score, parts_of_test(self._work, at_work.workers), self._task(state.leaving()))
-            results = {SERVER: scores(np.sum([confusion for _, confusion in parts], axis=0))}
+            results = {SERVER: pooled(dict(parts))[0]}
         self.costs.spent["score"] += time.perf_counter() - started
         return results
 

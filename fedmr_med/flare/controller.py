@@ -30,7 +30,7 @@ from fedmr_med.process import set_threads
 from fedmr_med.refusals import in_words
 from fedmr_med.report.lines import refused_line, round_line, seconds_left, site_line
 from fedmr_med.report.summary import print_summary
-from fedmr_med.server.aggregation import evaluation
+from fedmr_med.results import Evaluation
 from fedmr_med.server.chain import BEST_MODEL, Chain
 from fedmr_med.server.checks import Registered
 from fedmr_med.server.collect import ReplyCollector
@@ -172,7 +172,7 @@ class FedMRController(Controller):
         scores = self._site_scores(state, abort_signal, fl_ctx)
         if abort_signal.triggered:
             return state
-        state = self._keep(state.scored(state.history.with_evaluation(evaluation(state.round, scores))), fl_ctx)
+        state = self._keep(state.scored(state.history.with_evaluation(Evaluation.of(state.round, scores))), fl_ctx)
         track_pooled(self, state.history, fl_ctx)
         return self._exchange_head(state, abort_signal, fl_ctx)
 
@@ -199,10 +199,9 @@ class FedMRController(Controller):
         scores = self._site_scores(with_head(made), abort_signal, fl_ctx)
         return state if abort_signal.triggered else self._keep(scored_head(made, scores), fl_ctx)
 
-    def _site_scores(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> dict[str, Scores]:
+    def _site_scores(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> dict[str, Scores | None]:
         """Let all sites score the model of ``state``."""
-        answered: set[str] = set()
-        scores: dict[str, Scores] = {}
+        scores: dict[str, Scores | None] = {}
         registered = Registered.of(state.history, self._job.federation.max_samples)
 
         def take(client_task: ClientTask, fl_ctx: FLContext) -> None:
@@ -214,13 +213,11 @@ class FedMRController(Controller):
             except WireError as e:
                 self.log_warning(fl_ctx, f"{site} did not score the final model: {e}", fire_event=False)
                 return
-            answered.add(site)
-            if score is not None:
-                scores[site] = score
+            scores[site] = score
 
         sites, needed = _connected(fl_ctx), self._job.federation.min_sites
         validate = AppConstants.TASK_VALIDATION
-        self._ask(validate, state.leaving(), sites, take, lambda: len(answered) >= needed, abort_signal, fl_ctx)
+        self._ask(validate, state.leaving(), sites, take, lambda: len(scores) >= needed, abort_signal, fl_ctx)
         return scores
 
     def _keep(self, state: GlobalState, fl_ctx: FLContext) -> GlobalState:

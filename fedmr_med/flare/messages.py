@@ -6,6 +6,7 @@ DXO, as FLARE's cross-site evaluation takes it.
 """
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
@@ -15,7 +16,8 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.errors import WireError
 from fedmr_med.metrics import Scores
 from fedmr_med.wire import codec, statistics
-from fedmr_med.wire.codec import MODEL, SCORES, Message
+from fedmr_med.wire.codec import HISTOGRAMS, MODEL, SCORES, Message
+from fedmr_med.wire.histograms import encode_histograms
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.statistics import HeadReply
 
@@ -72,12 +74,17 @@ def decode_statistics(shareable: Shareable, site: str, *, num_classes: int, feat
 
 def encode_validation(scores: Scores | None) -> Shareable:
     """Encode the answer to a validate task."""
-    return DXO(DataKind.METRICS, data={SCORES: codec.encode_scores(scores)}).to_shareable()
+    data: dict[str, Any] = {SCORES: codec.encode_scores(scores)}
+    if scores is not None and scores.histograms is not None:
+        data[HISTOGRAMS] = encode_histograms(scores.histograms)
+    return DXO(DataKind.METRICS, data=data).to_shareable()
 
 
 def decode_validation(shareable: Shareable, num_classes: int) -> Scores | None:
     """Decode the answer to a validate task; raise WireError if it does not have the agreed form."""
-    return codec.decode_scores(_dxo(shareable, DataKind.METRICS).data.get(SCORES), num_classes)
+    data = _dxo(shareable, DataKind.METRICS).data
+    histograms = None if data.get(HISTOGRAMS) is None else _numeric(HISTOGRAMS, data[HISTOGRAMS])
+    return codec.decode_scores(data.get(SCORES), num_classes, histograms)
 
 
 def encode_model(model: Arrays) -> Shareable:
@@ -107,7 +114,13 @@ def _dxo(shareable: Shareable, kind: DataKind) -> DXO:
 def _arrays(name: str, member: object, kind: DataKind) -> Arrays:
     if not isinstance(member, DXO) or member.data_kind != kind or not isinstance(member.data, dict):
         raise WireError(f"no {name!r} part of kind {kind}")
-    for key, array in member.data.items():
+    return _numeric(name, member.data)
+
+
+def _numeric(name: str, content: object) -> Arrays:
+    if not isinstance(content, dict):
+        raise WireError(f"{name!r} does not hold named arrays")
+    for key, array in content.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
             raise WireError(f"{key!r} in {name!r} is not a numeric array")
-    return dict(member.data)
+    return dict(content)

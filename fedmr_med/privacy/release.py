@@ -7,8 +7,10 @@ between the executor and the network.
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
-from fedmr_med.metrics import Scores
+from fedmr_med.clinical import IntArray, ScoreHistograms
+from fedmr_med.metrics import Scores, confusion_matrix
 from fedmr_med.metrics import scores as score
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
@@ -62,7 +64,38 @@ def permitted_scores(scores: Scores | None, policy: SitePolicy, class_names: tup
     # With a minimum of 1 a row of zeros hides nothing.
     held = ~leaves if policy.min_class_count > 1 else ~chosen
     withheld = sorted({*np.flatnonzero(held).tolist(), *scores.withheld})
-    return score(confusion, tuple(withheld))
+    histograms = _permitted_histograms(scores.histograms, confusion, policy.min_class_count)
+    return replace(score(confusion, tuple(withheld)), histograms=histograms)
+
+
+def released_scores(
+    logits: npt.NDArray[np.floating], labels: IntArray, policy: SitePolicy, class_names: tuple[str, ...]
+) -> Scores | None:
+    """Return what may leave of a model's logits (n, C) on images with ``labels`` (n,).
+
+    Histograms are of the classes alone whose rows of the confusion matrix leave, and no cell of them holds fewer images
+    than ``policy.min_class_count``: single scores are joined with their neighbours.
+    """
+    matrix = confusion_matrix(labels, logits.argmax(1), len(class_names))
+    result = permitted_scores(score(matrix), policy, class_names)
+    if result is None or result.confusion is None:
+        return result
+    leaves = result.confusion.sum(1)[labels] > 0
+    return replace(
+        result, histograms=ScoreHistograms.of(logits[leaves], labels[leaves]).coarsened(policy.min_class_count)
+    )
+
+
+def _permitted_histograms(
+    histograms: ScoreHistograms | None, confusion: IntArray, least: int
+) -> ScoreHistograms | None:
+    """Return histograms that count just the images of a confusion matrix, in cells that are large enough; else None.
+
+    They cannot be taken apart by class, so nothing of them leaves if they hold a class that may not.
+    """
+    if histograms is None or not np.array_equal(histograms.positives.sum(1), confusion.sum(1)):
+        return None
+    return histograms.coarsened(least)
 
 
 def _scalars(scores: Scores) -> Scores:

@@ -10,10 +10,10 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
 from fedmr_med.methods.base import Contribution
-from fedmr_med.metrics import Scores, pooled
+from fedmr_med.metrics import Scores
 from fedmr_med.models.norm import batch_norm_names
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.results import Evaluation, RoundRecord, Score, SiteRound
+from fedmr_med.results import Evaluation, RoundRecord, SiteRound
 from fedmr_med.server.checks import ReplyCheck
 from fedmr_med.server.optimizer import server_step
 from fedmr_med.server.state import GlobalState
@@ -49,7 +49,7 @@ class PrototypeAggregator:
         self._class_sums = ClassSums.zeros(*state.prototypes.means.shape)
         self._samples = 0
         self.sites: dict[str, SiteRound] = {}
-        self._scores: dict[str, Scores] = {}
+        self._scores: dict[str, Scores | None] = {}
 
     def check(self, reply: SiteReply) -> None:
         """Validate a reply against the global state.
@@ -74,8 +74,7 @@ class PrototypeAggregator:
         self._samples += reply.samples
         if reply.prototypes is not None:
             self._class_sums = self._class_sums + reply.prototypes
-        if reply.scores is not None:
-            self._scores[reply.site] = reply.scores
+        self._scores[reply.site] = reply.scores
         self.sites[reply.site] = SiteRound(
             samples=reply.samples,
             shared_classes=self._shared_names(reply),
@@ -106,8 +105,8 @@ class PrototypeAggregator:
             model |= {name: state.model[name] for name in batch_norm_names(state.model)}
         record = RoundRecord(round=state.round + 1, sites=self.sites, refused=dict(refused), seconds=seconds)
         history = state.history
-        if self._scores:
-            history = history.with_evaluation(evaluation(state.round, self._scores))
+        if any(scores is not None for scores in self._scores.values()):
+            history = history.with_evaluation(Evaluation.of(state.round, self._scores))
         new = replace(
             state,
             model={name: value.astype(state.model[name].dtype, copy=False) for name, value in model.items()},
@@ -143,14 +142,3 @@ class PrototypeAggregator:
             return ()
         names = self.job.task.class_names
         return tuple(names[i] for i in reply.prototypes.counts.nonzero().flatten().tolist())
-
-
-def evaluation(round_number: int, site_scores: Mapping[str, Scores]) -> Evaluation:
-    """Return the evaluation of the global model after ``round_number`` rounds."""
-    pool, sites = pooled(dict(site_scores))
-    return Evaluation(
-        round=round_number,
-        sites={site: Score.of(score) for site, score in sorted(site_scores.items())},
-        pooled=Score.of(pool) if pool else None,
-        pooled_sites=sites,
-    )

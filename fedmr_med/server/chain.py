@@ -136,7 +136,13 @@ class Chain:
         """Write scores and byte counts of all rounds."""
         job = self._job
         setup = RunSetup(
-            name=job.name, dataset=job.task.dataset, split=job.task.split, method=job.method.name, seed=job.seed
+            name=job.name,
+            dataset=job.task.dataset,
+            split=job.task.split,
+            method=job.method.name,
+            seed=job.seed,
+            model=job.model.name,
+            class_names=job.task.class_names,
         )
         run = RunResult.of(setup, state.history, whole=True)
         write_result(self.folder / RESULTS, RunResults(runs=(run,)))

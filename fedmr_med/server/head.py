@@ -13,8 +13,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
 from fedmr_med.head import HeadStatistics, choose_shrinkage, solve
 from fedmr_med.metrics import Scores
-from fedmr_med.results import HeadRecord
-from fedmr_med.server.aggregation import evaluation
+from fedmr_med.results import Evaluation, HeadRecord
 from fedmr_med.server.robust import too_long
 from fedmr_med.server.state import GlobalState, train_task
 from fedmr_med.server.stopping import has_ended
@@ -141,11 +140,11 @@ def with_head(state: GlobalState) -> GlobalState:
     return replace(state, model={**state.model, **state.head})
 
 
-def scored_head(state: GlobalState, site_scores: Mapping[str, Scores]) -> GlobalState:
+def scored_head(state: GlobalState, site_scores: Mapping[str, Scores | None]) -> GlobalState:
     """Return the state with the scores of its head put down."""
     record = state.history.head
     assert record is not None
-    scored = record.model_copy(update={"evaluation": evaluation(state.round, site_scores)})
+    scored = record.model_copy(update={"evaluation": Evaluation.of(state.round, site_scores)})
     return state.scored(state.history.with_head(scored))
 
 

@@ -19,10 +19,10 @@ from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import Transform
 from fedmr_med.errors import DataError, PolicyError
 from fedmr_med.methods.base import LocalRound
-from fedmr_med.metrics import Scores, scores
+from fedmr_med.metrics import Scores
 from fedmr_med.model_file import load_model, save_model
 from fedmr_med.network import build_network
-from fedmr_med.privacy.release import permitted, permitted_scores
+from fedmr_med.privacy.release import permitted, released_scores
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.results import MAX_TERM, SiteReport
 from fedmr_med.schema import validated
@@ -35,7 +35,7 @@ from fedmr_med.site.own_layers import OwnLayers
 from fedmr_med.site.own_prototypes import OwnPrototypes
 from fedmr_med.site.received import check_model, check_task
 from fedmr_med.site.statistics import head_statistics, hold_out
-from fedmr_med.site.training import class_sums, evaluate, local_steps, train
+from fedmr_med.site.training import class_sums, local_steps, outputs, train
 from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.statistics import HeadReply
@@ -240,8 +240,7 @@ class Hospital:
         """Score the network on the local test set, as far as the policy allows."""
         if self.policy.share_metrics == "none" or not len(self.data.test):
             return None
-        result = scores(evaluate(self.network, self.test_batches, self.job.task.num_classes))
-        return permitted_scores(result, self.policy, self.job.task.class_names)
+        return released_scores(*outputs(self.network, self.test_batches), self.policy, self.job.task.class_names)
 
     def _report(self, terms: Mapping[str, float], seconds: float) -> SiteReport | None:
         """Make the figures for the summary; a term that diverged is left out, as no number stands for it."""

@@ -122,6 +122,18 @@ def evaluate(network: Network, batches: Batches, num_classes: int) -> npt.NDArra
 
 
 @torch.no_grad()
+def outputs(network: Network, batches: Batches) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Return the logits (n, C) and labels (n,) of a set, in its order, in one pass in evaluation mode."""
+    network.eval()
+    device = next(network.parameters()).device
+    logits, labels = [], []
+    for images, batch_labels in batches.epoch("evaluate", shuffle=False):
+        logits.append(network(to_device(images, device))[1].float().cpu().numpy())
+        labels.append(batch_labels.numpy())
+    return np.concatenate(logits), np.concatenate(labels)
+
+
+@torch.no_grad()
 def class_sums(network: Network, batches: Batches, num_classes: int) -> ClassSums:
     """Return the per-class sums of features over a set, in one pass in evaluation mode."""
     network.eval()

@@ -1,13 +1,13 @@
 """The one wire format: named parts of numpy arrays, and plain values beside them.
 
     task:   {model, prototypes (means, available, age), method, averaged, backbone}
-    reply:  {model, prototypes (classes, sums, counts), method}
+    reply:  {model, prototypes (classes, sums, counts), method, histograms}
 
 ``averaged`` is absent from the task of a method that scores the model it trains on, and ``prototypes`` from the
-reply of a site that shares none. Only the rows of shared classes are sent, so
-a class that is held back leaves neither sum nor count. Decoding checks the form of everything it touches and
-raises :class:`WireError`; whether the values make sense is checked by the aggregation. ``backbone`` is in a task where
-a part of the network is frozen, until every site has answered with it; its digest is always there.
+reply of a site that shares none. Only the rows of shared classes are sent, so a class that is held back leaves neither
+sum nor count. ``histograms`` belong to the scores. Decoding checks the form of everything it touches and raises
+:class:`WireError`; whether the values make sense is checked by the aggregation. ``backbone`` is in a task where a part
+of the network is frozen, until every site has answered with it; its digest is always there.
 
 With ``federation.wire: float16`` the model's parameters travel as :mod:`fedmr_med.wire.half` packs them.
 """
@@ -22,16 +22,19 @@ import torch
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.backbone import Backbone
+from fedmr_med.clinical import IntArray
 from fedmr_med.errors import WireError
-from fedmr_med.metrics import IntArray, Scores
+from fedmr_med.metrics import Scores
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.results import MAX_IMAGES, SiteReport
 from fedmr_med.schema import NAME_PATTERN, validated
 from fedmr_med.wire.agreement import agreed_settings, agreement
 from fedmr_med.wire.half import pack, unpack
+from fedmr_med.wire.histograms import decode_histograms, encode_histograms
 from fedmr_med.wire.messages import SiteReply, TrainTask
 
-MODEL, PROTOTYPES, METHOD, AVERAGED, BACKBONE = "model", "prototypes", "method", "averaged", "backbone"
+MODEL, PROTOTYPES, METHOD, AVERAGED = "model", "prototypes", "method", "averaged"
+BACKBONE, HISTOGRAMS = "backbone", "histograms"
 ROUND, ROUNDS, CHAIN, ACCEPTED = "round", "rounds", "chain", "accepted"
 SAMPLES, SCORES, REPORT, BYTES_DOWN = "samples", "scores", "report", "bytes_down"
 EXPONENTS = "exponents"
@@ -116,6 +119,8 @@ def encode_reply(reply: SiteReply, *, halved: Collection[str] = ()) -> Message:
             "sums": reply.prototypes.sums[classes].float().numpy(),
             "counts": reply.prototypes.counts[classes].numpy(),
         }
+    if reply.scores is not None and reply.scores.histograms is not None:
+        parts[HISTOGRAMS] = encode_histograms(reply.scores.histograms)
     meta = {
         **agreement(reply.settings),
         ROUND: reply.round,
@@ -135,7 +140,7 @@ def decode_reply(message: Message, site: str, *, num_classes: int, feature_size:
         WireError: it does not have the agreed form.
     """
     settings = agreed_settings(message.meta)
-    unexpected = message.parts.keys() - {MODEL, PROTOTYPES, METHOD}
+    unexpected = message.parts.keys() - {MODEL, PROTOTYPES, METHOD, HISTOGRAMS}
     if unexpected:
         raise WireError(f"the reply has an unexpected part {min(unexpected)!r}")
     prototypes = None
@@ -149,7 +154,7 @@ def decode_reply(message: Message, site: str, *, num_classes: int, feature_size:
         model=_unpacked(message),
         prototypes=prototypes,
         payload=_part(message, METHOD),
-        scores=decode_scores(message.meta.get(SCORES), num_classes),
+        scores=decode_scores(message.meta.get(SCORES), num_classes, message.parts.get(HISTOGRAMS)),
         report=_report(message.meta.get(REPORT)),
         bytes_up=message.size,
         bytes_down=whole_number(message.meta, BYTES_DOWN),
@@ -157,7 +162,7 @@ def decode_reply(message: Message, site: str, *, num_classes: int, feature_size:
 
 
 def encode_scores(scores: Scores | None) -> dict[str, Any] | None:
-    """Encode scores as plain values."""
+    """Encode scores as plain values, their histograms aside."""
     if scores is None:
         return None
     confusion = None if scores.confusion is None else scores.confusion.tolist()
@@ -170,13 +175,15 @@ def encode_scores(scores: Scores | None) -> dict[str, Any] | None:
     }
 
 
-def decode_scores(content: Any, num_classes: int) -> Scores | None:
-    """Decode scores.
+def decode_scores(content: Any, num_classes: int, histograms: Arrays | None = None) -> Scores | None:
+    """Decode scores, and the histograms that came with them.
 
     Raises:
-        WireError: they are neither absent nor well formed.
+        WireError: they are neither absent nor well formed, or do not fit each other.
     """
     if content is None:
+        if histograms is not None:
+            raise WireError("histograms without scores")
         return None
     if not isinstance(content, dict) or content.keys() != _SCORE_KEYS:
         raise WireError("the scores do not have the agreed keys")
@@ -187,7 +194,11 @@ def decode_scores(content: Any, num_classes: int) -> Scores | None:
     matrix = None if content["confusion"] is None else _confusion(content["confusion"], num_classes)
     if matrix is not None and matrix.sum() != samples:
         raise WireError(f"the confusion matrix counts {matrix.sum()} images, the scores {samples}")
-    return Scores(*shares, samples, matrix, _withheld(content["withheld"], matrix))
+    withheld = _withheld(content["withheld"], matrix)
+    if histograms is not None and matrix is None:
+        raise WireError("histograms without a confusion matrix")
+    found = None if histograms is None or matrix is None else decode_histograms(histograms, matrix)
+    return Scores(*shares, samples, matrix, withheld, found)
 
 
 def _withheld(classes: Any, confusion: IntArray | None) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.errors import FedMRError
 from fedmr_med.metrics import scores
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.release import permitted
+from fedmr_med.privacy.release import permitted, permitted_scores, released_scores
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.results import SiteReport
 from fedmr_med.schema import validated
@@ -99,6 +99,27 @@ def test_the_rounded_number_is_near_the_true_one_and_never_nothing(policy: SiteP
 def test_rounding_that_does_not_hide_a_small_count_is_refused(value: int) -> None:
     with pytest.raises(FedMRError, match="1, or 10 and more"):
         validated(SitePolicy, {"round_samples": value}, "the policy")
+
+
+@given(policies, st.lists(st.integers(0, 25), min_size=4, max_size=4), st.integers(0, 10**6))
+def test_histograms_obey_the_rule_of_the_confusion_matrix(policy: SitePolicy, counts: list[int], seed: int) -> None:
+    labels = np.repeat(np.arange(4), counts)
+    logits = np.random.default_rng(seed).normal(size=(len(labels), 4)) + 2 * np.eye(4)[labels]
+    told = released_scores(logits, labels, policy, NAMES)
+    if told is None or told.histograms is None:
+        assert told is None or told.confusion is None
+        return
+    least, histograms = policy.min_class_count, told.histograms
+    assert np.array_equal(histograms.positives.sum(1), told.confusion.sum(1))
+    for cells in (histograms.positives, histograms.negatives, histograms.right, histograms.wrong):
+        assert ((cells == 0) | (cells >= least)).all()
+    kept = ~np.isin(labels, told.withheld)
+    same = released_scores(logits[kept], labels[kept], policy, NAMES)
+    assert all(np.array_equal(array, getattr(same.histograms, name)) for name, array in vars(histograms).items())
+    again = permitted_scores(told, policy, NAMES)
+    assert all(np.array_equal(array, getattr(again.histograms, name)) for name, array in vars(histograms).items())
+    stricter = policy.model_copy(update={"min_class_count": 26})
+    assert permitted_scores(told, stricter, NAMES) is None, "no row leaves, so no histogram does"
 
 
 def without(fold: ArrayFold, label: int) -> ArrayFold:
