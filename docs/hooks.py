@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "fedmr_med"
 PAGES = {
     "README.md": "index.md",
-    "SECURITY.md": "security.md",
+    "SECURITY.md": "threat-model.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "provisioning/README.md": "runbook.md",

@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from fedmr_med.privacy.policy import Sharing
 from fedmr_med.results import MAX_IMAGES
 from fedmr_med.schema import NAME_PATTERN, Strict, read_yaml, validated
+from fedmr_med.secure.messages import FEWEST
 
 JOB_FILE = "fedmr.yaml"
 
@@ -233,6 +234,8 @@ class FederationConfig(Strict):
         wire: type of the model's parameters between server and sites; ``float16`` halves the bytes. Everything else
             (buffers, prototypes, what a method adds) stays as it is.
         server: the server's optimiser; None takes the method's own, which is the average for all but anchored FedMR.
+        secure: what the server sees as a total over the sites only, see docs/security.md: ``none``; ``statistics``:
+            prototypes, confusion matrices and the statistics of a closed-form head.
         stop: when the chain ends before its last round; None runs all rounds.
         resume_from: the checkpoint a follow-up starts from: the ``last``, or the ``previous`` one if that is damaged.
     """
@@ -251,8 +254,22 @@ class FederationConfig(Strict):
     quarantine_after: int | None = Field(None, ge=1, le=100_000)
     wire: Literal["float32", "float16"] = "float32"
     server: ServerConfig | None = None
+    secure: Literal["none", "statistics"] = "none"
     stop: StopConfig | None = None
     resume_from: Literal["last", "previous"] = "last"
+
+    @model_validator(mode="after")
+    def _sums_have_sites(self) -> Self:
+        if self.secure != "none" and self.sites_per_round is not None:
+            raise ValueError("federation.secure takes the same sites in every round: leave sites_per_round out")
+        if self.secure != "none" and self.min_sites < FEWEST:
+            raise ValueError(f"federation.secure needs federation.min_sites of {FEWEST} or more")
+        return self
+
+    @property
+    def sums_statistics(self) -> bool:
+        """Whether statistics leave the sites in secure sums only."""
+        return self.secure != "none"
 
     def halved(self, parameters: frozenset[str]) -> frozenset[str]:
         """Return which of the model's parameters are sent as float16."""

@@ -74,4 +74,5 @@ def reply_form(job: JobConfig) -> ReplyForm:
         model=forms_of(arrays),
         payload=methods.build(job.method).server().payload_forms(parameters),
         halved=job.federation.halved(names),
+        secure=job.federation.sums_statistics,
     )

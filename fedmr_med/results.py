@@ -104,6 +104,17 @@ class Evaluation(Strict):
             pooled_figures=together,
         )
 
+    @classmethod
+    def of_total(cls, round_number: int, total: Scores | None, sites: tuple[str, ...]) -> "Evaluation":
+        """Sum up scores of which only the total over ``sites`` is known; None where none of them shares any."""
+        return cls(
+            round=round_number,
+            sites={},
+            pooled=None if total is None else Score.of(total),
+            pooled_sites=() if total is None else sites,
+            pooled_figures=None if total is None else figures(total),
+        )
+
     def without_figures(self) -> "Evaluation":
         """Return the evaluation with its scalars alone."""
         return self.model_copy(update={"figures": {}, "pooled_figures": None})
@@ -142,6 +153,25 @@ class SiteRound(SiteReport):
     bytes_down: int
 
 
+class SecureRecord(Strict):
+    """A secure sum.
+
+    Attributes:
+        sites: whose vectors are in the total.
+        dropped: the sites that took part, and whose vectors are not.
+        bytes_up, bytes_down: of its messages, over all sites.
+        seconds: wall time.
+        error: why there is no total.
+    """
+
+    sites: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    bytes_up: int = 0
+    bytes_down: int = 0
+    seconds: float = 0.0
+    error: Omitted[str] = None
+
+
 class RoundRecord(Strict):
     """One round.
 
@@ -150,12 +180,14 @@ class RoundRecord(Strict):
         sites: the sites whose reply counted.
         refused: the sites whose reply did not, with the reason.
         seconds: wall time from sending the model to the new one.
+        secure: the secure sum of its statistics, where the job has one.
     """
 
     round: int
     sites: dict[str, SiteRound]
     refused: dict[str, str] = {}
     seconds: float = 0.0
+    secure: Omitted[SecureRecord] = None
 
 
 class HeadRecord(Strict):

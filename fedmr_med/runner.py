@@ -9,8 +9,9 @@ memory does not grow with the number of sites.
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from fedmr_med.config import JobConfig
@@ -18,19 +19,24 @@ from fedmr_med.crew import Crew, crew
 from fedmr_med.data.base import Fold, SiteData
 from fedmr_med.data.demo import effective_job
 from fedmr_med.desk import CLIENT_STATE, Desk, Work, parts_of_test
-from fedmr_med.errors import ConfigError, WireError
-from fedmr_med.metrics import Scores, pooled
+from fedmr_med.errors import ConfigError, FedMRError, WireError
+from fedmr_med.metrics import pooled
+from fedmr_med.network import build_network
 from fedmr_med.report.lines import refused_line
 from fedmr_med.results import Evaluation
+from fedmr_med.secure.identity import UNSIGNED
 from fedmr_med.server.chain import Chain
 from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.head import HeadCollector, head_exchange, scored_head, wants_head, with_head
 from fedmr_med.server.sampling import draw_sites
+from fedmr_med.server.secure import SecureTotals
 from fedmr_med.server.state import GlobalState, train_task
 from fedmr_med.server.stopping import has_ended
 from fedmr_med.site.hospital import open_data
+from fedmr_med.site.secure import SecureSite
 from fedmr_med.sites import SiteConfig
-from fedmr_med.wire.codec import Message, encode_task
+from fedmr_med.wire.codec import Message, decode_task, encode_task
+from fedmr_med.wire.secure import decode_question, encode_answer
 
 __all__ = ["CLIENT_STATE", "SERVER", "Costs", "Federation", "open_sites"]
 
@@ -159,11 +165,16 @@ class Federation:
                     self.costs.spent[phase] += seconds
         if at_work.workers > 1:
             self.costs.spent["wait"] += at_work.waited - waited
-        return collector.close()
+        if not job.federation.sums_statistics or not collector.has_quorum:
+            return collector.close()
+        started = time.perf_counter()
+        statistics = self._totals.statistics(decode_task(task), collector.standing()[0])
+        self.costs.spent["secure"] += time.perf_counter() - started
+        return collector.close(statistics)
 
     def _scored(self, state: GlobalState, at_work: Crew) -> GlobalState:
         """Add the scores of the model in ``state`` to its history."""
-        return state.scored(state.history.with_evaluation(Evaluation.of(state.round, self._scores(state, at_work))))
+        return state.scored(state.history.with_evaluation(self._evaluation(state, at_work)))
 
     def _with_head(self, state: GlobalState, at_work: Crew) -> GlobalState:
         """Make, score and keep the closed-form head, where one is due."""
@@ -171,31 +182,64 @@ class Federation:
             return state
         collector = HeadCollector(self.job, state)
         started = time.perf_counter()
-        for name, statistics in at_work.ask(Desk.head, sorted(self.sites), self._task(state.leaving(), self.sites)):
+        task = self._task(state.leaving(), self.sites)
+        for name, statistics in at_work.ask(Desk.head, sorted(self.sites), task):
             collector.offer(name, statistics)
-        made = collector.close()
+        if self.job.federation.sums_statistics:
+            made = collector.close_secure(*self._totals.head(decode_task(task), collector.answered))
+        else:
+            made = collector.close()
         self.costs.spent["head"] += time.perf_counter() - started
         if made is None:
             return state
-        state = scored_head(made, self._scores(with_head(made), at_work))
+        state = scored_head(made, self._evaluation(with_head(made), at_work))
         self._chain.save(state)
         return state
 
-    def _scores(self, state: GlobalState, at_work: Crew) -> dict[str, Scores | None]:
+    def _evaluation(self, state: GlobalState, at_work: Crew) -> Evaluation:
         """Score the model of ``state`` at the server, or at all sites."""
         started = time.perf_counter()
         if self._work.test is None:
-            results = dict(at_work.ask(Desk.validate, sorted(self.sites), self._task(state.leaving(), self.sites)))
+            result = self._site_scores(state, at_work)
         else:
             parts = at_work.ask(Desk.score, parts_of_test(self._work, at_work.workers), self._task(state.leaving()))
-            results = {SERVER: pooled(dict(parts))[0]}
+            result = Evaluation.of(state.round, {SERVER: pooled(dict(parts))[0]})
         self.costs.spent["score"] += time.perf_counter() - started
-        return results
+        return result
+
+    def _site_scores(self, state: GlobalState, at_work: Crew) -> Evaluation:
+        task = self._task(state.leaving(), self.sites)
+        answers = dict(at_work.ask(Desk.validate, sorted(self.sites), task))
+        if self.job.federation.sums_statistics:
+            return self._totals.evaluation(decode_task(task), sorted(answers))
+        return Evaluation.of(state.round, answers)
+
+    @cached_property
+    def _totals(self) -> SecureTotals:
+        """The secure sums of this run."""
+        size = build_network(self.job).feature_size
+        return SecureTotals(self.job, self._chain_id, size, self._ask)
+
+    def _ask(self, question: Message, sites: Sequence[str], enough: int) -> dict[str, Message]:
+        """Let sites answer a step of a secure sum; one that refuses has dropped out."""
+        answers = {}
+        for name in sites:
+            policy = self.sites[name].policy.restricted_by(self.job.policy)
+            site = SecureSite(name, self.job, policy, self.folder / CLIENT_STATE / name, UNSIGNED)
+            try:
+                answers[name] = encode_answer(site.answer(decode_question(question)))
+            except FedMRError as e:
+                _log.warning("%s takes no part in a secure sum: %s", name, e)
+        return answers
+
+    @property
+    def _chain_id(self) -> str:
+        return self.job.chain or "runner"
 
     def _task(
         self, state: GlobalState, sites: Collection[str] | None = None, *, halved: Collection[str] = ()
     ) -> Message:
-        return encode_task(train_task(state, self.job, self.job.chain or "runner", sites), halved=halved)
+        return encode_task(train_task(state, self.job, self._chain_id, sites), halved=halved)
 
 
 def open_sites(job: JobConfig, sites: Mapping[str, SiteConfig]) -> dict[str, SiteData]:

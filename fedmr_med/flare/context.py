@@ -12,6 +12,7 @@ from fedmr_med.config import JOB_FILE, JobConfig, load_job
 from fedmr_med.data.demo import effective_job, on_demo
 from fedmr_med.errors import ConfigError
 from fedmr_med.registry import is_dotted
+from fedmr_med.secure.identity import UNSIGNED, Certified, Identity
 from fedmr_med.server.owner import Owner
 from fedmr_med.sites import SiteConfig, find_site
 
@@ -28,6 +29,11 @@ def site_in_simulator(fl_ctx: FLContext) -> bool:
 def server_in_simulator(fl_ctx: FLContext) -> bool:
     """Whether this server is simulated: FLARE marks only the sites, but gives the simulated job a fixed id."""
     return bool(fl_ctx.get_job_id() == SimulatorConstants.JOB_NAME)
+
+
+def identity(fl_ctx: FLContext) -> Identity:
+    """Return what signs for this site: its certificate; a simulated site has none, and needs none."""
+    return UNSIGNED if site_in_simulator(fl_ctx) else Certified(root_folder(fl_ctx) / "startup")
 
 
 def config_folder(fl_ctx: FLContext) -> Path:

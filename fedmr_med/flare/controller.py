@@ -21,8 +21,9 @@ from fedmr_med import faults
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.flare import context
-from fedmr_med.flare.messages import TASK_HEAD, decode_validation, encode_task, to_message
+from fedmr_med.flare.messages import TASK_HEAD, TASK_SECURE, decode_task, decode_validation, encode_task, to_message
 from fedmr_med.flare.quiet import quiet_simulator
+from fedmr_med.flare.secure import Take, asking
 from fedmr_med.flare.tracking import figures, track, track_pooled, write_metrics
 from fedmr_med.jobs.folder import INITIAL_MODEL
 from fedmr_med.metrics import Scores
@@ -36,10 +37,14 @@ from fedmr_med.server.checks import Registered
 from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.head import HeadCollector, head_exchange, scored_head, wants_head, with_head
 from fedmr_med.server.sampling import draw_sites
+from fedmr_med.server.secure import SecureTotals
 from fedmr_med.server.state import GlobalState, train_task
 from fedmr_med.server.stopping import has_ended, stop_reason
+from fedmr_med.wire.messages import TrainTask
 
 POLL_SECONDS = 0.1
+STEP_SECONDS = 10
+"""How long a step of a secure sum may take, for each site and a dozen more: the simulator starts processes for it."""
 
 
 class FedMRController(Controller):
@@ -60,6 +65,7 @@ class FedMRController(Controller):
         self._state: GlobalState | None = None
         self._collector: ReplyCollector | None = None
         self._lines: dict[str, str] = {}
+        self._totals: SecureTotals
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Read the job and load the chain's state."""
@@ -93,6 +99,7 @@ class FedMRController(Controller):
         faults.reach("start")
         chain, state, rounds = self._chain, self._state, self._job.federation.rounds
         assert chain is not None and state is not None
+        self._totals = self._secure_totals(state, abort_signal, fl_ctx)
         fl_ctx.set_prop(AppConstants.NUM_ROUNDS, rounds, private=True, sticky=True)
         self.fire_event(AppEventType.TRAINING_STARTED, fl_ctx)
         try:
@@ -154,11 +161,13 @@ class FedMRController(Controller):
             self._take_reply(collector, client_task.client.name, client_task.result, fl_ctx)
             client_task.result = None  # FLARE would hold every model until the end of the task
 
-        self._ask(AppConstants.TASK_TRAIN, state, targets, take, lambda: collector.has_quorum, abort_signal, fl_ctx)
+        task, train = self._task(state, targets, fl_ctx), AppConstants.TASK_TRAIN
+        self._ask(train, self._encoded(task), targets, take, lambda: collector.has_quorum, abort_signal, fl_ctx)
         if abort_signal.triggered:
             return state
-        _, refused = collector.standing()
-        state = self._keep(collector.close(), fl_ctx)
+        counted, refused = collector.standing()
+        summed = job.federation.sums_statistics and collector.has_quorum
+        state = self._keep(collector.close(self._totals.statistics(task, counted) if summed else None), fl_ctx)
         for site, reason in state.history.rounds[-1].refused.items():
             if site not in refused:
                 self.log_warning(fl_ctx, refused_line(site, reason), fire_event=False)
@@ -169,10 +178,10 @@ class FedMRController(Controller):
 
     def _finish(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> GlobalState:
         """Score the model that the last round made, since rounds score what they start from, and make its head."""
-        scores = self._site_scores(state, abort_signal, fl_ctx)
+        scored = self._evaluation(state, abort_signal, fl_ctx)
         if abort_signal.triggered:
             return state
-        state = self._keep(state.scored(state.history.with_evaluation(Evaluation.of(state.round, scores))), fl_ctx)
+        state = self._keep(state.scored(state.history.with_evaluation(scored)), fl_ctx)
         track_pooled(self, state.history, fl_ctx)
         return self._exchange_head(state, abort_signal, fl_ctx)
 
@@ -192,14 +201,21 @@ class FedMRController(Controller):
             client_task.result = None
 
         sites, needed = _connected(fl_ctx), self._job.federation.min_sites
-        self._ask(TASK_HEAD, state.leaving(), sites, take, lambda: collector.answered >= needed, abort_signal, fl_ctx)
-        made = None if abort_signal.triggered else collector.close()
+        task = self._task(state.leaving(), sites, fl_ctx)
+        data, enough = self._encoded(task), lambda: len(collector.answered) >= needed
+        self._ask(TASK_HEAD, data, sites, take, enough, abort_signal, fl_ctx)
+        if abort_signal.triggered:
+            return state
+        if self._job.federation.sums_statistics:
+            made = collector.close_secure(*self._totals.head(task, collector.answered))
+        else:
+            made = collector.close()
         if made is None:
             return state
-        scores = self._site_scores(with_head(made), abort_signal, fl_ctx)
-        return state if abort_signal.triggered else self._keep(scored_head(made, scores), fl_ctx)
+        scored = self._evaluation(with_head(made), abort_signal, fl_ctx)
+        return state if abort_signal.triggered else self._keep(scored_head(made, scored), fl_ctx)
 
-    def _site_scores(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> dict[str, Scores | None]:
+    def _evaluation(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> Evaluation:
         """Let all sites score the model of ``state``."""
         scores: dict[str, Scores | None] = {}
         registered = Registered.of(state.history, self._job.federation.max_samples)
@@ -216,9 +232,33 @@ class FedMRController(Controller):
             scores[site] = score
 
         sites, needed = _connected(fl_ctx), self._job.federation.min_sites
-        validate = AppConstants.TASK_VALIDATION
-        self._ask(validate, state.leaving(), sites, take, lambda: len(scores) >= needed, abort_signal, fl_ctx)
-        return scores
+        task, validate = self._task(state.leaving(), sites, fl_ctx), AppConstants.TASK_VALIDATION
+        self._ask(validate, self._encoded(task), sites, take, lambda: len(scores) >= needed, abort_signal, fl_ctx)
+        if self._job.federation.sums_statistics and not abort_signal.triggered:
+            return self._totals.evaluation(task, sorted(scores))
+        return Evaluation.of(state.round, scores)
+
+    def _task(self, state: GlobalState, sites: Sequence[str], fl_ctx: FLContext) -> TrainTask:
+        """Return what every site receives, as it decodes it: half precision rounds."""
+        content = train_task(state, self._job, context.chain_id(self._job, fl_ctx), sites)
+        return decode_task(self._encoded(content)) if self._job.federation.wire == "float16" else content
+
+    def _encoded(self, task: TrainTask) -> Shareable:
+        assert self._state is not None
+        return encode_task(task, halved=self._job.federation.halved(self._state.parameters))
+
+    def _secure_totals(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> SecureTotals:
+        """Return the secure sums of this run."""
+
+        def send(data: Shareable, sites: Sequence[str], take: Take, enough: Callable[[], bool]) -> None:
+            seconds = STEP_SECONDS * (12 + len(sites))
+            self._ask(TASK_SECURE, data, sites, take, enough, abort_signal, fl_ctx, timeout=seconds)
+
+        def warn(reason: str) -> None:
+            self.log_warning(fl_ctx, reason, fire_event=False)
+
+        chain, size = context.chain_id(self._job, fl_ctx), state.prototypes.means.shape[1]
+        return SecureTotals(self._job, chain, size, asking(send, warn))
 
     def _keep(self, state: GlobalState, fl_ctx: FLContext) -> GlobalState:
         """Write a state down, and remember it."""
@@ -232,12 +272,13 @@ class FedMRController(Controller):
     def _ask(
         self,
         name: str,
-        state: GlobalState,
+        data: Shareable,
         targets: Sequence[str],
-        take: Callable[[ClientTask, FLContext], None],
+        take: Take,
         enough: Callable[[], bool],
         abort_signal: Signal,
         fl_ctx: FLContext,
+        timeout: int | None = None,
     ) -> None:
         """Send a task and wait for the answers: of all, or of enough and those that come in the time of grace.
 
@@ -250,13 +291,8 @@ class FedMRController(Controller):
         if not targets:
             raise FedMRError("No site is connected.")
         federation = self._job.federation
-        content = train_task(state, self._job, context.chain_id(self._job, fl_ctx), targets)
-        task = Task(
-            name=name,
-            data=encode_task(content, halved=federation.halved(state.parameters)),
-            timeout=federation.timeout_seconds,
-            result_received_cb=take,
-        )
+        seconds = federation.timeout_seconds if timeout is None else timeout
+        task = Task(name=name, data=data, timeout=seconds, result_received_cb=take)
         self.broadcast(task=task, fl_ctx=fl_ctx, targets=list(targets), min_responses=0)
         enough_since: float | None = None
         while task.completion_status is None:

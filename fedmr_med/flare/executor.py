@@ -22,13 +22,17 @@ from fedmr_med.models import parameter_names
 from fedmr_med.process import available_cores, kept_memory, set_threads
 from fedmr_med.refusals import code_of
 from fedmr_med.site.hospital import Hospital
+from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.training import Aborted
 from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.messages import TrainTask
+from fedmr_med.wire.secure import decode_question, encode_answer
+
+CLIENT_STATE = "client_state"
 
 
 class FedMRExecutor(Executor):
-    """Answers ``train``, ``validate`` and ``head``; ``submit_model`` only where the site allows it.
+    """Answers ``train``, ``validate``, ``head`` and ``secure``; ``submit_model`` only where the site allows it.
 
     Args:
         hospital: the site at work; None opens it from the site's own settings on the first task.
@@ -52,6 +56,7 @@ class FedMRExecutor(Executor):
             AppConstants.TASK_TRAIN: self._train,
             AppConstants.TASK_VALIDATION: self._validate,
             messages.TASK_HEAD: self._head,
+            messages.TASK_SECURE: self._secure,
             AppConstants.TASK_SUBMIT_MODEL: self._submit_model,
         }
         if task_name not in answers:
@@ -92,6 +97,16 @@ class FedMRExecutor(Executor):
         task = self._task(shareable, fl_ctx)
         return messages.encode_statistics(self._open(fl_ctx).head_statistics(task))
 
+    def _secure(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        """Answer a step of a secure sum under the policy as it is now; the site's data is not opened for it."""
+        question = decode_question(messages.to_message(shareable))
+        faults.reach(f"secure-{question.step}")
+        site, _ = context.site_settings(fl_ctx)
+        job, name = context.client_job(fl_ctx), fl_ctx.get_identity_name()
+        policy, folder = site.policy.restricted_by(job.policy), context.root_folder(fl_ctx) / CLIENT_STATE
+        secure = SecureSite(name, job, policy, folder, context.identity(fl_ctx))
+        return messages.to_shareable(encode_answer(secure.answer(question)))
+
     def _task(self, shareable: Shareable, fl_ctx: FLContext) -> TrainTask:
         """Decode a task; refuse one of other settings than this site was given: it would train something else."""
         task = messages.decode_task(shareable)
@@ -109,7 +124,7 @@ class FedMRExecutor(Executor):
             site, path = context.site_settings(fl_ctx)
             name = fl_ctx.get_identity_name()
             job = context.client_job(fl_ctx)
-            self.hospital = Hospital(name, job, site, context.root_folder(fl_ctx) / "client_state")
+            self.hospital = Hospital(name, job, site, context.root_folder(fl_ctx) / CLIENT_STATE)
             if not (simulated and context.introduced(fl_ctx)):
                 self._introduce(self.hospital, str(path), fl_ctx)
         return self.hospital

@@ -21,7 +21,7 @@ from fedmr_med.wire.histograms import encode_histograms
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.statistics import HeadReply
 
-TASK_HEAD = "head"
+TASK_HEAD, TASK_SECURE = "head", "secure"
 
 
 def to_shareable(message: Message) -> Shareable:

@@ -22,7 +22,12 @@ from fedmr_med.flare.approval import require_approval
 from fedmr_med.network import reply_form
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.release import permitted, permitted_scores, permitted_statistics
+from fedmr_med.secure.messages import Masked
+from fedmr_med.wire.codec import Message
 from fedmr_med.wire.form import ReplyForm
+from fedmr_med.wire.secure import Answer, decode_answer, encode_answer
+from fedmr_med.wire.statistics import HeadReply
+from fedmr_med.wire.totals import HEAD, TRAIN, VALIDATE, layout_of
 
 # FLARE writes these on the way out: which task this answers, and the server's own cookies sent back.
 _FLARE_HEADERS = {
@@ -82,19 +87,37 @@ def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -
         classes, size = len(form.class_names), form.feature_size
         content = messages.decode_reply(reply, site="", num_classes=classes, feature_size=size)
         form.check(content)
-        return messages.encode_reply(permitted(content, policy, form.class_names), halved=form.halved)
+        left = permitted(content, policy, form.class_names, secure=form.secure)
+        return messages.encode_reply(left, halved=form.halved)
     if task == AppConstants.TASK_VALIDATION:
         scores = messages.decode_validation(reply, len(form.class_names))
-        return messages.encode_validation(permitted_scores(scores, policy, form.class_names))
+        return messages.encode_validation(None if form.secure else permitted_scores(scores, policy, form.class_names))
     if task == messages.TASK_HEAD:
         classes, size = len(form.class_names), form.feature_size
         statistics = messages.decode_statistics(reply, site="", num_classes=classes, feature_size=size)
-        return messages.encode_statistics(permitted_statistics(statistics, policy, form.class_names))
+        none = HeadReply(statistics.site, statistics.round)
+        allowed = none if form.secure else permitted_statistics(statistics, policy, form.class_names)
+        return messages.encode_statistics(allowed)
+    if task == messages.TASK_SECURE and form.secure:
+        return messages.to_shareable(encode_answer(_secure_answer(messages.to_message(reply), form)))
     if task == AppConstants.TASK_SUBMIT_MODEL and policy.allow_submit_model:
         model = messages.decode_model(reply)
         form.check_model(model)
         return messages.encode_model(model)
     raise PolicyError(f"the policy does not allow an answer to the task {task!r}")
+
+
+def _secure_answer(message: Message, form: ReplyForm) -> Answer:
+    """Read an answer to a step of a secure sum. What its vector holds, nobody can see: the executor answers for that.
+
+    Raises:
+        WireError: it does not have the agreed form, or is longer than any sum of the job.
+    """
+    answer = decode_answer(message, site="")
+    sizes = {layout_of(kind, len(form.class_names), form.feature_size).size for kind in (TRAIN, VALIDATE, HEAD)}
+    if isinstance(answer, Masked) and len(answer.vector) not in sizes:
+        raise WireError("the masked vector is of no sum of this job")
+    return answer
 
 
 def same_message(a: Shareable, b: Shareable) -> bool:

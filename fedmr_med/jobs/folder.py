@@ -12,7 +12,7 @@ from fedmr_med.files import write_text
 from fedmr_med.schema import dump_yaml
 from fedmr_med.sites import SITE_FILE
 
-TASKS = ("train", "validate", "head", "submit_model")
+TASKS = ("train", "validate", "head", "secure", "submit_model")
 INITIAL_MODEL = "initial_model.pt"
 
 CUSTOM_README = """This folder carries no code. A job that has a custom folder may name classes outside FLARE's own

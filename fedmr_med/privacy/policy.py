@@ -49,10 +49,13 @@ class SitePolicy(Sharing):
     Attributes:
         round_samples: the number of training images, the site's weight in the mean, leaves rounded to a multiple of
             this, and without the images of classes too small to leave (:meth:`released_samples`); 1 sends it as it is.
+        allow_regrouping: whether the site helps to open a secure total that fewer than three sites tell apart from one
+            that it helped to open before; see docs/security.md.
         training: what a job must keep to, or the site does not train for it; None demands nothing.
     """
 
     round_samples: int = Field(10, ge=1, le=1000)
+    allow_regrouping: bool = False
     training: TrainingFloors | None = TrainingFloors()
 
     @field_validator("round_samples")

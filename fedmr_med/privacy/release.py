@@ -21,14 +21,21 @@ from fedmr_med.wire.statistics import HeadReply
 _DIGITS = 3
 
 
-def permitted(reply: SiteReply, policy: SitePolicy, class_names: tuple[str, ...]) -> SiteReply:
-    """Return the reply without what the policy does not allow."""
+def permitted(reply: SiteReply, policy: SitePolicy, class_names: tuple[str, ...], *, secure: bool = False) -> SiteReply:
+    """Return the reply without what the policy does not allow.
+
+    Args:
+        reply: what the site would send.
+        policy: the site's policy.
+        class_names: the classes of the task.
+        secure: whether statistics leave in secure sums only, and so are no part of a reply.
+    """
     samples = policy.rounding.up(max(1, reply.samples))
-    scores = permitted_scores(reply.scores, policy, class_names)
+    scores = None if secure else permitted_scores(reply.scores, policy, class_names)
     return replace(
         reply,
         samples=samples,
-        prototypes=_permitted_sums(reply.prototypes, policy, class_names),
+        prototypes=None if secure else _permitted_sums(reply.prototypes, policy, class_names),
         scores=scores,
         report=_permitted_report(reply.report, policy, samples + (scores.samples if scores else 0)),
     )

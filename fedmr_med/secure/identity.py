@@ -49,6 +49,9 @@ class Unsigned:
         """Take any message for what it says it is."""
 
 
+UNSIGNED = Unsigned()
+
+
 class Certified:
     """Signatures with the site's own certificate; those of others must come from the same root.
 

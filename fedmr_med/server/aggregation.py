@@ -1,7 +1,7 @@
 """The server's side of a round: validate every reply as a whole, add it up, and make the new global state."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,12 +13,27 @@ from fedmr_med.methods.base import Contribution
 from fedmr_med.metrics import Scores
 from fedmr_med.models.norm import batch_norm_names
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.results import Evaluation, RoundRecord, SiteRound
+from fedmr_med.results import Evaluation, RoundRecord, SecureRecord, SiteRound
 from fedmr_med.server.checks import ReplyCheck
 from fedmr_med.server.optimizer import server_step
 from fedmr_med.server.state import GlobalState
 from fedmr_med.sums import Sums
 from fedmr_med.wire.messages import SiteReply
+
+
+@dataclass(frozen=True)
+class SecureStatistics:
+    """What a secure sum over the sites gave for a round.
+
+    Attributes:
+        record: who took part, and what it cost.
+        sums: class sums of all of them; None where nothing could be opened: the prototypes age then.
+        scores: of the model that the round started from, pooled; None where nobody shares any.
+    """
+
+    record: SecureRecord
+    sums: ClassSums | None = None
+    scores: Scores | None = None
 
 
 class PrototypeAggregator:
@@ -48,6 +63,7 @@ class PrototypeAggregator:
         self._first_buffers: Arrays | None = None
         self._class_sums = ClassSums.zeros(*state.prototypes.means.shape)
         self._samples = 0
+        self._secure: SecureStatistics | None = None
         self.sites: dict[str, SiteRound] = {}
         self._scores: dict[str, Scores | None] = {}
 
@@ -83,6 +99,12 @@ class PrototypeAggregator:
             **({} if reply.report is None else reply.report.model_dump(exclude_unset=True)),
         )
 
+    def add_secure(self, statistics: SecureStatistics) -> None:
+        """Take the statistics of all sites together, where no reply holds any."""
+        self._secure = statistics
+        if statistics.sums is not None:
+            self._class_sums = self._class_sums + statistics.sums
+
     def finish(self, num_sites: int, refused: Mapping[str, str], seconds: float = 0.0) -> GlobalState:
         """Return the global state after the round.
 
@@ -103,9 +125,17 @@ class PrototypeAggregator:
         model = {**state.model, **parameters, **self._buffers()}
         if self.job.federation.buffers == "local":
             model |= {name: state.model[name] for name in batch_norm_names(state.model)}
-        record = RoundRecord(round=state.round + 1, sites=self.sites, refused=dict(refused), seconds=seconds)
-        history = state.history
-        if any(scores is not None for scores in self._scores.values()):
+        secure, history = self._secure, state.history
+        record = RoundRecord(
+            round=state.round + 1,
+            sites=self.sites,
+            refused=dict(refused),
+            seconds=seconds,
+            secure=None if secure is None else secure.record,
+        )
+        if secure is not None and secure.scores is not None:
+            history = history.with_evaluation(Evaluation.of_total(state.round, secure.scores, secure.record.sites))
+        elif any(scores is not None for scores in self._scores.values()):
             history = history.with_evaluation(Evaluation.of(state.round, self._scores))
         new = replace(
             state,

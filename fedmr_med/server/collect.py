@@ -6,7 +6,7 @@ import time
 from fedmr_med import faults
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
-from fedmr_med.server.aggregation import PrototypeAggregator
+from fedmr_med.server.aggregation import PrototypeAggregator, SecureStatistics
 from fedmr_med.server.robust import needs_all_replies, offences, outliers, restrained
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.codec import Message, decode_reply
@@ -81,8 +81,11 @@ class ReplyCollector:
         with self._lock:
             return len(self._counted()) >= self.job.federation.min_sites
 
-    def close(self) -> GlobalState:
+    def close(self, secure: SecureStatistics | None = None) -> GlobalState:
         """Add up what counts and return the new global state; replies that come later are refused.
+
+        Args:
+            secure: the statistics of all sites together, where the job has them summed securely.
 
         Raises:
             FedMRError: too few replies were usable; the message says which were refused, and why.
@@ -99,6 +102,8 @@ class ReplyCollector:
                 )
             self._leave_outliers_out()
             self._add_held()
+            if secure is not None:
+                self._aggregator.add_secure(secure)
             faults.reach(f"aggregate-{number}")
             return self._aggregator.finish(self._num_sites, self._refused, time.monotonic() - self._started)
 

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +11,7 @@ from fedmr_med import methods
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
 from fedmr_med.head import HeadStatistics, choose_shrinkage, solve
-from fedmr_med.metrics import Scores
-from fedmr_med.results import Evaluation, HeadRecord
+from fedmr_med.results import Evaluation, HeadRecord, SecureRecord
 from fedmr_med.server.robust import too_long
 from fedmr_med.server.state import GlobalState, train_task
 from fedmr_med.server.stopping import has_ended
@@ -41,10 +39,10 @@ class HeadCollector:
         self._started = time.monotonic()
 
     @property
-    def answered(self) -> int:
-        """How many sites have answered, sharing or not."""
+    def answered(self) -> list[str]:
+        """The sites that have answered, sharing or not."""
         with self._lock:
-            return len(self._replies)
+            return sorted(self._replies)
 
     def offer(self, site: str, message: Message) -> None:
         """Take a site's statistics if all of them are in order.
@@ -62,6 +60,15 @@ class HeadCollector:
                 raise WireError(f"the statistics could not be read ({type(e).__name__})") from e
             self._replies[site] = reply
 
+    def close_secure(
+        self, statistics: tuple[HeadStatistics, HeadStatistics] | None, record: SecureRecord
+    ) -> GlobalState | None:
+        """Return the state with the head of a secure total; None without one, or where :meth:`close` gives none."""
+        kept, held_out = statistics or (HeadStatistics.zeros(*self.state.prototypes.means.shape),) * 2
+        if not bool((kept.sums.counts > 0).any()):
+            return None
+        return self._made(kept, held_out, sites=record.sites, answered=len(record.sites), bytes_up=record.bytes_up)
+
     def close(self) -> GlobalState | None:
         """Return the state with the head of all sites; None if no site shares statistics, or they give no finite head.
 
@@ -75,6 +82,13 @@ class HeadCollector:
             none = HeadStatistics.zeros(*self.state.prototypes.means.shape)
             kept = sum((reply.kept for reply in sharing if reply.kept is not None), start=none)
             held_out = sum((reply.held_out for reply in sharing if reply.held_out is not None), start=none)
+        names, size = tuple(reply.site for reply in sharing), sum(reply.bytes_up for reply in sharing)
+        return self._made(kept, held_out, sites=names, answered=answered, bytes_up=size)
+
+    def _made(
+        self, kept: HeadStatistics, held_out: HeadStatistics, *, sites: tuple[str, ...], answered: int, bytes_up: int
+    ) -> GlobalState | None:
+        """Solve for the head; None if it is not finite."""
         settings = self.job.head
         shrinkage = settings.shrinkage
         if shrinkage is None:
@@ -88,9 +102,9 @@ class HeadCollector:
             round=self.state.round,
             shrinkage=shrinkage,
             prior=settings.prior,
-            sites=tuple(reply.site for reply in sharing),
+            sites=sites,
             classes=tuple(self.job.task.class_names[c] for c in present),
-            bytes_up=sum(reply.bytes_up for reply in sharing),
+            bytes_up=bytes_up,
             bytes_down=answered * self._bytes_down,
             seconds=time.monotonic() - self._started,
         )
@@ -140,11 +154,11 @@ def with_head(state: GlobalState) -> GlobalState:
     return replace(state, model={**state.model, **state.head})
 
 
-def scored_head(state: GlobalState, site_scores: Mapping[str, Scores | None]) -> GlobalState:
+def scored_head(state: GlobalState, scored_by: Evaluation) -> GlobalState:
     """Return the state with the scores of its head put down."""
     record = state.history.head
     assert record is not None
-    scored = record.model_copy(update={"evaluation": Evaluation.of(state.round, site_scores)})
+    scored = record.model_copy(update={"evaluation": scored_by})
     return state.scored(state.history.with_head(scored))
 
 

@@ -26,6 +26,7 @@ from fedmr_med.privacy.release import permitted, released_scores
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.results import MAX_TERM, SiteReport
 from fedmr_med.schema import validated
+from fedmr_med.secure.identity import UNSIGNED
 from fedmr_med.seeding import derive_seed, torch_stream
 from fedmr_med.site import criterion
 from fedmr_med.site.client_state import ClientStateStore
@@ -34,11 +35,22 @@ from fedmr_med.site.floors import SiteFloors
 from fedmr_med.site.own_layers import OwnLayers
 from fedmr_med.site.own_prototypes import OwnPrototypes
 from fedmr_med.site.received import check_model, check_task
+from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.statistics import head_statistics, hold_out
 from fedmr_med.site.training import class_sums, local_steps, outputs, train
 from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.statistics import HeadReply
+from fedmr_med.wire.totals import (
+    HEAD,
+    TRAIN,
+    VALIDATE,
+    Values,
+    head_values,
+    release_name,
+    train_values,
+    validate_values,
+)
 
 
 def open_data(name: str, job: JobConfig, site: SiteConfig) -> SiteData:
@@ -99,6 +111,8 @@ class Hospital:
         self.floors.check_amount(job, len(self.data.train))
         self.counts = class_counts(self.data.train, job.task.num_classes)
         self.state_folder = state_folder
+        # It only holds vectors here; whoever answers the steps of a sum brings the site's certificate.
+        self.secure = SecureSite(name, job, self.policy, state_folder, UNSIGNED)
         self._model_file = state_folder / "local_model.pt"
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.network = (build_network(job) if network is None else network).to(self.device)
@@ -188,20 +202,38 @@ class Hospital:
             bytes_down=task.bytes,
         )
         reply = replace(reply, report=self._report(trained.terms, time.monotonic() - started))
-        return permitted(reply, self.policy, self.job.task.class_names)
+        reply = permitted(reply, self.policy, self.job.task.class_names)
+        if not self.job.federation.sums_statistics:
+            return reply
+        self._hold(TRAIN, task, train_values(reply.prototypes, reply.scores))
+        return permitted(reply, self.policy, self.job.task.class_names, secure=True)
 
     def validate(self, task: TrainTask) -> Scores | None:
-        """Score the received model; None where the policy shares no metrics.
+        """Score the received model; None where the policy shares no metrics, or a secure sum takes them.
 
         Raises:
             WireError: the model does not fit the job, or is not finite.
             FloorError: it does not keep to the site's training floors.
         """
         self._load(task)
-        return self.score()
+        score = self.score()
+        if not self.job.federation.sums_statistics:
+            return score
+        self._hold(VALIDATE, task, validate_values(score))
+        return None
 
     def head_statistics(self, task: TrainTask) -> HeadReply:
-        """Make the statistics for a closed-form head that the policy allows, with the received model."""
+        """Make the statistics for a closed-form head that the policy allows, in the reply or for a secure sum."""
+        reply = self._head_statistics(task)
+        if not self.job.federation.sums_statistics:
+            return reply
+        self._hold(HEAD, task, head_values(reply.kept, reply.held_out))
+        return HeadReply(self.name, task.round)
+
+    def _hold(self, kind: str, task: TrainTask, values: Values) -> None:
+        self.secure.hold(task.chain, release_name(kind, task), values, self.network.feature_size)
+
+    def _head_statistics(self, task: TrainTask) -> HeadReply:
         names, size = self.job.task.class_names, self.job.task.num_classes
         shared = self.policy.shareable_classes(self.counts, names)
         if not shared.any():

@@ -27,7 +27,7 @@ from fedmr_med.errors import WireError
 from fedmr_med.metrics import Scores
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.results import MAX_IMAGES, SiteReport
-from fedmr_med.schema import NAME_PATTERN, validated
+from fedmr_med.schema import NAME_PATTERN, brief, validated
 from fedmr_med.wire.agreement import agreed_settings, agreement
 from fedmr_med.wire.half import pack, unpack
 from fedmr_med.wire.histograms import decode_histograms, encode_histograms
@@ -99,7 +99,7 @@ def decode_task(message: Message) -> TrainTask:
         method=_part(message, METHOD),
         round=whole_number(message.meta, ROUND),
         rounds=whole_number(message.meta, ROUNDS),
-        chain=_chain(message.meta),
+        chain=chain_of(message.meta),
         settings=settings,
         averaged=message.parts.get(AVERAGED, {}),
         accepted=_accepted(message.meta.get(ACCEPTED)),
@@ -306,9 +306,9 @@ def whole_number(meta: Mapping[str, Any] | None, name: str, *, most: int = _MOST
     return value
 
 
-def _chain(meta: Mapping[str, Any] | None) -> str:
-    """Return the chain's id; a site makes a folder of that name, so it must not be a path."""
-    value = (meta or {}).get(CHAIN)
-    if not isinstance(value, str) or not re.fullmatch(NAME_PATTERN, value):
-        raise WireError(f"{CHAIN!r} is {value!r}, not a chain's id")
+def chain_of(meta: Mapping[str, Any] | None, key: str = CHAIN) -> str:
+    """Return the chain's id, or another name; a site makes a file or folder of it, so it must not be a path."""
+    value = (meta or {}).get(key)
+    if not isinstance(value, str) or len(value) > 100 or not re.fullmatch(NAME_PATTERN, value):
+        raise WireError(f"{key!r} is {brief(value)!r}, not an id")
     return value

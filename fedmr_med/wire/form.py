@@ -18,6 +18,7 @@ class ReplyForm:
         settings: digest of the job's settings.
         model, payload: shape and type of each array by name.
         halved: the parameters of the model that are sent as float16.
+        secure: whether statistics leave in secure sums only.
     """
 
     class_names: tuple[str, ...]
@@ -26,6 +27,7 @@ class ReplyForm:
     model: Forms
     payload: Forms
     halved: frozenset[str] = frozenset()
+    secure: bool = False
 
     def check(self, reply: SiteReply) -> None:
         """Compare a reply's settings and arrays with the form.

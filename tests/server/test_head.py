@@ -106,7 +106,7 @@ def test_answers_for_another_model_and_second_ones_are_refused(
     collector.offer("bcn", encode_statistics(replies["bcn"]))
     with pytest.raises(WireError, match="second"):
         collector.offer("bcn", encode_statistics(replies["bcn"]))
-    assert collector.answered == 1
+    assert collector.answered == ["bcn"]
 
 
 def scaled(reply: HeadReply, factor: float) -> HeadReply:

@@ -1,0 +1,153 @@
+"""Secure sums at the server: asks the sites step by step, whatever carries the questions, and reads the total.
+
+Where no total can be opened, or what was opened is of no use, there are no statistics this time: the prototypes age,
+the model goes unscored, and training goes on.
+"""
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from fedmr_med.config import JobConfig
+from fedmr_med.errors import WireError
+from fedmr_med.head import HeadStatistics
+from fedmr_med.results import Evaluation, SecureRecord
+from fedmr_med.secure.messages import FEWEST, Keys, Masked, Offer, Release, Roster, Shares, threshold
+from fedmr_med.secure.summing import SecureSum
+from fedmr_med.server.aggregation import SecureStatistics
+from fedmr_med.wire.codec import Message
+from fedmr_med.wire.messages import TrainTask
+from fedmr_med.wire.secure import (
+    ASK_KEYS,
+    ASK_MASKED,
+    ASK_OFFER,
+    ASK_SHARES,
+    Question,
+    decode_answer,
+    encode_question,
+)
+from fedmr_med.wire.totals import (
+    HEAD,
+    TRAIN,
+    VALIDATE,
+    Total,
+    Values,
+    class_sums,
+    head_statistics,
+    layout_of,
+    release_name,
+    total_scores,
+)
+
+A = TypeVar("A", Keys, Offer, Masked, Shares)
+T = TypeVar("T")
+Ask = Callable[[Message, Sequence[str], int], Mapping[str, Message]]
+"""Brings a question to sites and returns the answers by site; the number is how many are enough."""
+
+
+_log = logging.getLogger(__name__)
+
+
+class SecureTotals:
+    """The secure sums of one run of a job.
+
+    Args:
+        job: the job's settings.
+        chain: id of the chain.
+        feature_size: length of a feature vector.
+        ask: brings questions to sites.
+    """
+
+    def __init__(self, job: JobConfig, chain: str, feature_size: int, ask: Ask):
+        self._job, self._chain, self._feature_size = job, chain, feature_size
+        self._ask = ask
+        self._session = secrets.token_hex(8)
+        self._keys: dict[str, Keys] = {}
+        self._bytes_up = self._bytes_down = 0
+
+    def total(self, name: str, sites: Sequence[str]) -> Total:
+        """Add up what sites hold for the release ``name``.
+
+        Raises:
+            WireError: too few of them took part to the end; nothing is opened then, and nothing can be later.
+        """
+        started = time.monotonic()
+        self._bytes_up = self._bytes_down = 0
+        layout = layout_of(name, self._job.task.num_classes, self._feature_size)
+        release = Release(self._chain, self._session, name)
+        question = Question(ASK_KEYS, release, self._job.digest())
+        if unknown := [site for site in sites if site not in self._keys]:
+            self._take(question, unknown, FEWEST, Keys, self._note_keys)
+        roster = Roster.of([self._keys[site] for site in sites if site in self._keys])
+        secure = SecureSum(release, roster, layout.size)
+        needed = threshold(len(roster.entries))
+        question = replace(question, step=ASK_OFFER, roster=roster)
+        self._take(question, roster.names, needed, Offer, secure.take_offer)
+        offers = tuple(secure.offered())
+        question = replace(question, step=ASK_MASKED, offers=offers)
+        self._take(question, [offer.site for offer in offers], needed, Masked, secure.take_masked)
+        survivors = secure.survivors()
+        question = replace(question, step=ASK_SHARES, offers=(), survivors=survivors)
+        self._take(question, survivors, needed, Shares, secure.take_shares)
+        return Total(
+            values=layout.unpack(secure.total()),
+            sites=survivors,
+            dropped=tuple(sorted(set(roster.names) - set(survivors))),
+            bytes_up=self._bytes_up,
+            bytes_down=self._bytes_down,
+            seconds=time.monotonic() - started,
+        )
+
+    def statistics(self, task: TrainTask, sites: Sequence[str]) -> SecureStatistics:
+        """Add up what sites hold after a training round that ``task`` began."""
+        read = self._read(release_name(TRAIN, task), sites, lambda values: (class_sums(values), total_scores(values)))
+        return SecureStatistics(read[1], *(read[0] or ()))
+
+    def evaluation(self, task: TrainTask, sites: Sequence[str]) -> Evaluation:
+        """Add up how the sites scored the model of ``task``."""
+        scores, record = self._read(release_name(VALIDATE, task), sites, total_scores)
+        return Evaluation.of_total(task.round, scores, record.sites)
+
+    def head(
+        self, task: TrainTask, sites: Sequence[str]
+    ) -> tuple[tuple[HeadStatistics, HeadStatistics] | None, SecureRecord]:
+        """Add up what sites hold for a closed-form head of the model of ``task``; None where nothing was opened."""
+        return self._read(release_name(HEAD, task), sites, head_statistics)
+
+    def _read(self, name: str, sites: Sequence[str], read: Callable[[Values], T]) -> tuple[T | None, SecureRecord]:
+        try:
+            total = self.total(name, sites)
+            record = SecureRecord(
+                sites=total.sites,
+                dropped=total.dropped,
+                bytes_up=total.bytes_up,
+                bytes_down=total.bytes_down,
+                seconds=total.seconds,
+            )
+            return read(total.values), record
+        except WireError as e:
+            _log.warning("no secure total for %s: %s", name, e)
+            return None, SecureRecord(error=str(e))
+
+    def _note_keys(self, keys: Keys) -> None:
+        self._keys[keys.site] = keys
+
+    def _take(
+        self, question: Question, sites: Sequence[str], enough: int, kind: type[A], take: Callable[[A], None]
+    ) -> None:
+        """Ask, and let ``take`` have the answers that can be read; a site that sends something else has dropped out."""
+        message = encode_question(question)
+        answers = self._ask(message, sites, enough)
+        self._bytes_down += message.size * len(sites)
+        for site, answer in sorted(answers.items()):
+            self._bytes_up += answer.size
+            try:
+                read = decode_answer(answer, site)
+                if not isinstance(read, kind):
+                    raise WireError("the answer is to another step")
+                take(read)
+            except WireError:
+                continue

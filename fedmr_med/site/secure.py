@@ -1,0 +1,80 @@
+"""A site's part in secure sums: holds what its policy lets out, and answers the steps of the protocol."""
+
+import hashlib
+from pathlib import Path
+
+from fedmr_med.config import JobConfig
+from fedmr_med.errors import PolicyError
+from fedmr_med.files import private_files, write_text
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.secure.identity import Identity
+from fedmr_med.secure.messages import FEWEST
+from fedmr_med.secure.participant import Participant
+from fedmr_med.wire.agreement import check_settings
+from fedmr_med.wire.secure import ASK_KEYS, ASK_MASKED, ASK_OFFER, Answer, Question
+from fedmr_med.wire.totals import Values, layout_of
+
+SECURE, COHORTS_FILE = "secure", "opened_totals.jsonl"
+
+
+class SecureSite:
+    """The secure sums of one site in one job. Opens no data: a step of the protocol takes milliseconds.
+
+    Args:
+        site: its name.
+        job: the job's settings.
+        policy: the site's policy as it is now, restricted by the job's.
+        state_folder: where the site keeps what it needs from round to round.
+        identity: signs for the site.
+    """
+
+    def __init__(self, site: str, job: JobConfig, policy: SitePolicy, state_folder: Path, identity: Identity):
+        self._site, self._job, self._policy = site, job, policy
+        self._folder, self._identity = state_folder, identity
+
+    def hold(self, chain: str, name: str, values: Values, feature_size: int) -> None:
+        """Keep what goes into the release ``name``; the fields that are not there are zero.
+
+        Raises:
+            WireError: a value is not finite, or too large for the sum.
+        """
+        vector = layout_of(name, self._job.task.num_classes, feature_size).pack(values)
+        participant = self._participant(chain)
+        participant.hold(name, vector)
+        with private_files():
+            write_text(participant.folder / f"{name}.policy", self._policy_digest())
+
+    def answer(self, question: Question) -> Answer:
+        """Answer one step.
+
+        Raises:
+            PolicyError: the site's rules do not allow it, or its policy has changed since it made the vector.
+            WireError: the question does not fit the job, or what came before.
+        """
+        check_settings(question.settings, self._job.digest())
+        release = question.release
+        participant = self._participant(release.chain)
+        if question.step == ASK_KEYS:
+            return participant.keys(release.chain, release.session)
+        if question.step == ASK_OFFER:
+            return participant.offer(release, question.roster)
+        if question.step == ASK_MASKED:
+            path = participant.folder / f"{release.name}.policy"
+            if not path.exists() or path.read_text(encoding="utf-8") != self._policy_digest():
+                raise PolicyError("the site's policy has changed since it made its vector; the next release has it.")
+            return participant.mask(release, question.roster, question.offers)
+        (participant.folder / f"{release.name}.policy").unlink(missing_ok=True)
+        return participant.unmask(release, question.roster, question.survivors)
+
+    def _participant(self, chain: str) -> Participant:
+        floors = self._policy.training
+        return Participant(
+            self._site,
+            self._folder / chain / SECURE,
+            self._identity,
+            least=FEWEST if floors is None else floors.min_sites,
+            cohorts=None if self._policy.allow_regrouping else self._folder / COHORTS_FILE,
+        )
+
+    def _policy_digest(self) -> str:
+        return hashlib.sha256(self._policy.model_dump_json().encode()).hexdigest()

@@ -1,0 +1,201 @@
+"""The wire format of secure sums: the task ``secure``, in four steps. Keys and shares travel as bytes in arrays."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedmr_med.arrays import Arrays
+from fedmr_med.errors import WireError
+from fedmr_med.schema import brief
+from fedmr_med.secure.identity import MAX_CERTIFICATE, MAX_SIGNATURE
+from fedmr_med.secure.messages import MOST_SITES, Keys, Masked, Offer, Release, Roster, Shares
+from fedmr_med.secure.primitives import KEY, SEED
+from fedmr_med.secure.summing import SEALED
+from fedmr_med.wire.agreement import agreed_settings, agreement
+from fedmr_med.wire.codec import CHAIN, Message, chain_of
+
+STEP, SESSION, RELEASE, SITES, OFFERED, SURVIVORS = "step", "session", "release", "sites", "offered", "survivors"
+ASK_KEYS, ASK_OFFER, ASK_MASKED, ASK_SHARES = STEPS = "keys", "offer", "mask", "unmask"
+Answer = Keys | Offer | Masked | Shares
+NOBODY = Roster(())
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the server asks of a site in one step.
+
+    Attributes:
+        step: one of :data:`STEPS`.
+        release: which sum; for ``keys`` the name does not matter.
+        settings: digest of the server's settings of the job.
+        roster: the sites with keys, for all steps but the first.
+        offers: for ``mask``.
+        survivors: whose vectors arrived, for ``unmask``.
+    """
+
+    step: str
+    release: Release
+    settings: str
+    roster: Roster = NOBODY
+    offers: tuple[Offer, ...] = ()
+    survivors: tuple[str, ...] = ()
+
+
+def encode_question(question: Question) -> Message:
+    """Encode what every site is asked."""
+    release = question.release
+    parts: dict[str, Arrays] = {"roster": {}, "offers": {}}
+    for number, entry in enumerate(question.roster.entries):
+        parts["roster"] |= _named(number, _keys(entry))
+    for number, offer in enumerate(question.offers):
+        parts["offers"] |= _named(number, _offer(offer))
+    meta = {
+        **agreement(question.settings),
+        STEP: question.step,
+        CHAIN: release.chain,
+        SESSION: release.session,
+        RELEASE: release.name,
+        SITES: list(question.roster.names),
+        OFFERED: [offer.site for offer in question.offers],
+        SURVIVORS: list(question.survivors),
+    }
+    return Message(parts, meta)
+
+
+def decode_question(message: Message) -> Question:
+    """Decode a question.
+
+    Raises:
+        WireError: it does not have the agreed form.
+    """
+    meta, settings = message.meta, agreed_settings(message.meta)
+    if meta.get(STEP) not in STEPS:
+        raise WireError("the question is none of the steps of a secure sum")
+    release = Release(chain_of(meta), chain_of(meta, SESSION), chain_of(meta, RELEASE))
+    rows = {part: message.parts.get(part, {}) for part in ("roster", "offers")}
+    sites, offered = _names(meta, SITES), _names(meta, OFFERED)
+    entries = [_read_keys(site, _numbered(rows["roster"], number)) for number, site in enumerate(sites)]
+    offers = [_read_offer(site, _numbered(rows["offers"], number), sites) for number, site in enumerate(offered)]
+    return Question(meta[STEP], release, settings, Roster.of(entries), tuple(offers), _names(meta, SURVIVORS))
+
+
+def encode_answer(answer: Answer) -> Message:
+    """Encode a site's answer."""
+    if isinstance(answer, Keys):
+        return Message({ASK_KEYS: _keys(answer)}, {STEP: ASK_KEYS})
+    if isinstance(answer, Offer):
+        return Message({ASK_OFFER: _offer(answer)}, {STEP: ASK_OFFER})
+    if isinstance(answer, Masked):
+        return Message({ASK_MASKED: {"vector": answer.vector}}, {STEP: ASK_MASKED})
+    names = {"own": sorted(answer.own), "pairs": sorted(answer.pairs)}
+    shares = {"own": _stacked(answer.own, SEED), "pairs": _stacked(answer.pairs, SEED)}
+    return Message({ASK_SHARES: shares}, {STEP: ASK_SHARES, **names})
+
+
+def decode_answer(message: Message, site: str) -> Answer:
+    """Decode a site's answer, all of it.
+
+    Raises:
+        WireError: it does not have the agreed form.
+    """
+    step = message.meta.get(STEP)
+    if step not in STEPS or message.parts.keys() != {step}:
+        raise WireError("the answer is none of the steps of a secure sum")
+    known = {STEP, "own", "pairs"} if step == ASK_SHARES else {STEP}
+    if message.meta.keys() != known:
+        raise WireError("the answer has an unexpected value beside its arrays")
+    arrays = message.parts[step]
+    if step == ASK_KEYS:
+        return _read_keys(site, arrays)
+    if step == ASK_OFFER:
+        return _read_offer(site, arrays, None)
+    if step == ASK_MASKED:
+        vector = arrays.get("vector")
+        if arrays.keys() != {"vector"} or vector is None or vector.dtype != np.uint64 or vector.ndim != 1:
+            raise WireError("the masked vector does not have the agreed form")
+        return Masked(site, vector)
+    if arrays.keys() != {"own", "pairs"}:
+        raise WireError("the shares do not have the agreed form")
+    own, pairs = (_shares(arrays[kind], _names(message.meta, kind)) for kind in ("own", "pairs"))
+    return Shares(site, own, pairs)
+
+
+def _keys(keys: Keys) -> Arrays:
+    content = {"public": keys.public, "certificate": keys.certificate, "signature": keys.signature}
+    return {name: _array(value) for name, value in content.items()}
+
+
+def _read_keys(site: str, arrays: Arrays) -> Keys:
+    if arrays.keys() != {"public", "certificate", "signature"}:
+        raise WireError("a key does not have the agreed form")
+    return Keys(
+        site,
+        _bytes(arrays["public"], KEY, exact=True),
+        _bytes(arrays["certificate"], MAX_CERTIFICATE),
+        _bytes(arrays["signature"], MAX_SIGNATURE),
+    )
+
+
+def _offer(offer: Offer) -> Arrays:
+    rows = [part or bytes(SEALED) for part in offer.sealed]
+    content = {"public": offer.public, "committed": offer.committed, "signature": offer.signature}
+    own = np.array([number for number, part in enumerate(offer.sealed) if not part], dtype=np.int64)
+    sealed = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), SEALED)
+    return {**{name: _array(value) for name, value in content.items()}, "sealed": sealed, "own": own}
+
+
+def _read_offer(site: str, arrays: Arrays, sites: Sequence[str] | None) -> Offer:
+    if arrays.keys() != {"public", "committed", "signature", "sealed", "own"}:
+        raise WireError("an offer does not have the agreed form")
+    sealed, own = arrays["sealed"], arrays["own"]
+    if sealed.dtype != np.uint8 or sealed.shape[1:] != (SEALED,) or not 1 <= len(sealed) <= MOST_SITES:
+        raise WireError("the encrypted shares of an offer do not have the agreed form")
+    if own.dtype != np.int64 or own.shape != (1,) or not 0 <= own[0] < len(sealed) or sealed[own[0]].any():
+        raise WireError("an offer does not say which share is the site's own")
+    if sites is not None and (len(sealed) != len(sites) or sites[int(own[0])] != site):
+        raise WireError("an offer is not for the roster that came with it")
+    rows = tuple(b"" if number == own[0] else row.tobytes() for number, row in enumerate(sealed))
+    public, committed = (_bytes(arrays[name], KEY, exact=True) for name in ("public", "committed"))
+    return Offer(site, public, committed, rows, _bytes(arrays["signature"], MAX_SIGNATURE))
+
+
+def _stacked(shares: Any, size: int) -> npt.NDArray[np.uint8]:
+    content = b"".join(shares[name] for name in sorted(shares))
+    return np.frombuffer(content, np.uint8).reshape(len(shares), size)
+
+
+def _shares(rows: npt.NDArray[Any], names: Sequence[str]) -> dict[str, bytes]:
+    if rows.dtype != np.uint8 or rows.shape != (len(names), SEED) or list(names) != sorted(set(names)):
+        raise WireError("the shares do not have the agreed form")
+    return {name: row.tobytes() for name, row in zip(names, rows, strict=True)}
+
+
+def _named(number: int, arrays: Arrays) -> Arrays:
+    return {f"{number}.{name}": array for name, array in arrays.items()}
+
+
+def _numbered(arrays: Arrays, number: int) -> Arrays:
+    prefix = f"{number}."
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _array(content: bytes) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(content, np.uint8)
+
+
+def _bytes(array: npt.NDArray[Any], most: int, *, exact: bool = False) -> bytes:
+    if array.dtype != np.uint8 or array.ndim != 1 or len(array) > most or (exact and len(array) != most):
+        raise WireError("keys, certificates and signatures do not have the agreed sizes")
+    return array.tobytes()
+
+
+def _names(meta: Any, key: str) -> tuple[str, ...]:
+    names = meta.get(key)
+    if not isinstance(names, list) or len(names) > MOST_SITES or not all(isinstance(name, str) for name in names):
+        raise WireError(f"{brief(key)!r} is not a list of sites")
+    if any(not name or len(name) > 200 for name in names):
+        raise WireError("a site has no name, or too long a one")
+    return tuple(names)

@@ -1,0 +1,177 @@
+"""What the sites of a job add up secretly: the fields of each release, the same for every site.
+
+A release is named after the model that it is made with, by server and sites alike, so that nobody can ask for the same
+statistics under two names. What a site does not share is zero.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedmr_med.clinical import BINS, TEMPERATURES, IntArray
+from fedmr_med.errors import WireError
+from fedmr_med.head import HeadStatistics
+from fedmr_med.metrics import Scores, scores
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.results import MAX_IMAGES
+from fedmr_med.secure.fixed import BITS, Field, Layout
+from fedmr_med.secure.messages import MOST_SITES
+from fedmr_med.wire.histograms import decode_histograms, encode_histograms
+from fedmr_med.wire.messages import TrainTask
+
+TRAIN, VALIDATE, HEAD = "train", "validate", "head"
+COUNTS, SUMS, CONFUSION, HISTOGRAMS, MOMENTS = "counts", "sums", "confusion", "histograms", "moments"
+KEPT, HELD_OUT = "kept", "held_out"
+Values = Mapping[str, npt.NDArray[Any]]
+
+
+def release_name(kind: str, task: TrainTask) -> str:
+    """Return the name of the release that a task leads to."""
+    found = hashlib.blake2b(digest_size=8)
+    for name in sorted(task.model):
+        found.update(name.encode() + task.model[name].tobytes())
+    return f"{kind}-{task.round}-{found.hexdigest()}"
+
+
+def layout_of(release: str, num_classes: int, feature_size: int) -> Layout:
+    """Return the fields of a release by its name.
+
+    Raises:
+        WireError: there is no such kind of release.
+    """
+    classes, triangle = num_classes, feature_size * (feature_size + 1) // 2
+    sums = {COUNTS: Field((classes,)), SUMS: Field((classes, feature_size), BITS)}
+    counted = {"positives": (classes, BINS), "negatives": (classes, BINS), "right": (BINS,), "wrong": (BINS,)}
+    confusion = {CONFUSION: Field((classes, classes))}
+    confusion |= {f"{HISTOGRAMS}_{name}": Field(shape) for name, shape in counted.items()}
+    confusion |= {f"{HISTOGRAMS}_nll": Field((len(TEMPERATURES),), BITS), f"{HISTOGRAMS}_brier": Field((2,), BITS)}
+    part = {**sums, MOMENTS: Field((triangle,), BITS)}
+    kinds = {
+        TRAIN: {**sums, **confusion},
+        VALIDATE: confusion,
+        HEAD: {f"{which}_{name}": field for which in (KEPT, HELD_OUT) for name, field in part.items()},
+    }
+    kind = release.partition("-")[0]
+    if kind not in kinds:
+        raise WireError("there is no such release")
+    return Layout(kinds[kind])
+
+
+@dataclass(frozen=True)
+class Total:
+    """What a secure sum gave.
+
+    Attributes:
+        values: the totals by field.
+        sites: whose vectors are in it.
+        dropped: the sites that had keys, and are not in it.
+        bytes_up, bytes_down: of all its messages.
+        seconds: wall time.
+    """
+
+    values: Values
+    sites: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
+    bytes_up: int = 0
+    bytes_down: int = 0
+    seconds: float = 0.0
+
+
+def train_values(sums: ClassSums | None, score: Scores | None) -> dict[str, npt.NDArray[Any]]:
+    """Return what a site puts into the sum of a training round."""
+    return ({} if sums is None else _sums(sums)) | validate_values(score)
+
+
+def validate_values(score: Scores | None) -> dict[str, npt.NDArray[Any]]:
+    """Return what a site puts into a sum of scores: confusion matrix and histograms, where its policy lets them out."""
+    if score is None or score.confusion is None:
+        return {}
+    arrays = {} if score.histograms is None else encode_histograms(score.histograms)
+    return {CONFUSION: score.confusion} | {f"{HISTOGRAMS}_{name}": array for name, array in arrays.items()}
+
+
+def head_values(kept: HeadStatistics | None, held_out: HeadStatistics | None) -> dict[str, npt.NDArray[Any]]:
+    """Return what a site puts into the sum for a closed-form head: uncentred moments, which add up."""
+    values: dict[str, npt.NDArray[Any]] = {}
+    for which, part in ((KEPT, kept), (HELD_OUT, held_out)):
+        if part is None:
+            continue
+        upper = torch.triu_indices(len(part.scatter), len(part.scatter))
+        moments = part.scatter + _between(part.scattered)
+        fields = {**_sums(part.sums), MOMENTS: moments[upper[0], upper[1]].numpy()}
+        values |= {f"{which}_{name}": array for name, array in fields.items()}
+    return values
+
+
+def class_sums(values: Values, prefix: str = "") -> ClassSums:
+    """Return the class sums of a total.
+
+    Raises:
+        WireError: no samples add up to it: somebody put something else in.
+    """
+    counts, sums = values[prefix + COUNTS], values[prefix + SUMS]
+    if (counts < 0).any() or (counts > MOST_SITES * MAX_IMAGES).any():
+        raise WireError("the total has counts that no sites have")
+    if (sums[counts == 0] != 0).any():
+        raise WireError("the total has a class sum without a count")
+    return ClassSums(torch.from_numpy(sums.copy()), torch.from_numpy(counts.copy()))
+
+
+def total_scores(values: Values) -> Scores | None:
+    """Return the pooled scores of a total; None if nobody shares a matrix.
+
+    Raises:
+        WireError: a count is negative or out of proportion.
+    """
+    confusion: IntArray = values[CONFUSION]
+    if (confusion < 0).any() or confusion.sum() > MOST_SITES * MAX_IMAGES:
+        raise WireError("the total has a confusion matrix that no sites have")
+    if not confusion.any():
+        return None
+    prefix = f"{HISTOGRAMS}_"
+    arrays = {name.removeprefix(prefix): array for name, array in values.items() if name.startswith(prefix)}
+    try:
+        histograms = decode_histograms(arrays, confusion)
+    except WireError:
+        histograms = None  # some site shares its matrix, but has too few images for histograms
+    return replace(scores(confusion), histograms=histograms)
+
+
+def head_statistics(values: Values) -> tuple[HeadStatistics, HeadStatistics]:
+    """Return the statistics of the kept and of the held-out samples of all sites.
+
+    Raises:
+        WireError: no samples add up to them.
+    """
+    kept, held_out = (_statistics(values, f"{which}_") for which in (KEPT, HELD_OUT))
+    return kept, held_out
+
+
+def _statistics(values: Values, prefix: str) -> HeadStatistics:
+    sums = class_sums(values, prefix)
+    size = sums.sums.shape[1]
+    upper = torch.triu_indices(size, size)
+    moments = torch.zeros(size, size, dtype=torch.float64)
+    moments[upper[0], upper[1]] = torch.from_numpy(np.asarray(values[prefix + MOMENTS], dtype=np.float64))
+    scatter = moments + moments.triu(1).T - _between(sums)
+    # Rounding can leave a direction without variance slightly negative.
+    diagonal = scatter.diagonal()
+    if bool((diagonal < -1e-3 * (1 + moments.diagonal().abs())).any()):
+        raise WireError(f"the total has {prefix}moments that no features have")
+    diagonal.clamp_(min=0)
+    return HeadStatistics(sums, sums, scatter)
+
+
+def _sums(sums: ClassSums) -> dict[str, npt.NDArray[Any]]:
+    return {COUNTS: sums.counts.numpy(), SUMS: sums.sums.numpy()}
+
+
+def _between(sums: ClassSums) -> torch.Tensor:
+    """Return sum over the classes of S S^T / n."""
+    scaled = sums.sums / sums.counts.clamp(min=1).sqrt()[:, None]
+    return scaled.T @ scaled

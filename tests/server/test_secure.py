@@ -1,0 +1,170 @@
+"""A federation whose statistics are summed securely: the same totals, and nothing of a single site at the server."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from fedmr_med.config import FederationConfig, JobConfig
+from fedmr_med.data.flamby_isic import HOSPITALS
+from fedmr_med.desk import Desk
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.runner import Federation
+from fedmr_med.server.state import GlobalState
+from fedmr_med.site.hospital import Hospital
+from fedmr_med.sites import DemoSource, SiteConfig
+from fedmr_med.wire.codec import Message
+from fedmr_med.wire.messages import SiteReply, TrainTask
+from fedmr_med.wire.secure import ASK_MASKED, ASK_SHARES, STEP
+from tests.helpers.small import CLOSED, OPEN, small_job
+
+SITES = HOSPITALS[:5]
+PLAIN = {"federation": {"rounds": 2, "min_sites": 3}, "head": {"exchange": "last"}}
+SECURE = {"federation": {"rounds": 2, "min_sites": 3, "secure": "statistics"}, "head": {"exchange": "last"}}
+
+
+class Watched(Federation):
+    """Keeps what passes to and from the server; sites can drop out between the steps of a sum."""
+
+    def __init__(self, *arguments: Any, dropping: dict[str, str] | None = None):
+        self.replies: list[SiteReply] = []
+        super().__init__(*arguments, make_desk=self._desk)
+        self.messages: list[tuple[str, Message]] = []
+        self.dropping = dropping or {}
+
+    def _desk(self, *arguments: Any) -> Desk:
+        kept = self.replies
+
+        class Noting(Desk):
+            def reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
+                kept.append(super().reply(hospital, task))
+                return kept[-1]
+
+        return Noting(*arguments)
+
+    def _ask(self, question: Message, sites: Sequence[str], enough: int) -> dict[str, Message]:
+        left = [site for site in sites if self.dropping.get(site) != question.meta[STEP]]
+        answers = super()._ask(question, left, enough)
+        self.messages += answers.items()
+        return answers
+
+
+def federation(folder: Path, changes: dict[str, Any], policies: Sequence[SitePolicy] = (), **options: Any) -> Watched:
+    job = small_job(**changes)
+    given = policies or [OPEN] * len(SITES)
+    sites = {
+        name: SiteConfig(data=DemoSource(source="demo", center=HOSPITALS.index(name)), policy=policy)
+        for name, policy in zip(SITES, given, strict=True)
+    }
+    return Watched(job, sites, folder, **options)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> GlobalState:
+    return federation(tmp_path_factory.mktemp("plain"), PLAIN, [OPEN, CLOSED, OPEN, OPEN, OPEN]).run()
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> tuple[Watched, GlobalState]:
+    made = federation(tmp_path_factory.mktemp("secure"), SECURE, [OPEN, CLOSED, OPEN, OPEN, OPEN])
+    return made, made.run()
+
+
+def test_the_secure_federation_has_the_prototypes_and_scores_of_the_plain_one(
+    plain: GlobalState, secure: tuple[Watched, GlobalState]
+) -> None:
+    state = secure[1]
+    assert state.prototypes.available.equal(plain.prototypes.available)
+    assert state.prototypes.available.any()
+    np.testing.assert_allclose(state.prototypes.means, plain.prototypes.means, atol=1e-3)
+    first, same = (s.history.evaluations[0] for s in (state, plain))
+    assert first.pooled == same.pooled, "the initial model is the same, and counts are exact"
+    assert first.sites == {}
+    assert len(state.history.evaluations) == len(plain.history.evaluations) == 3
+
+
+def test_the_head_of_a_secure_total_is_the_head_of_the_plain_statistics(
+    plain: GlobalState, secure: tuple[Watched, GlobalState]
+) -> None:
+    ours, theirs = secure[1].history.head, plain.history.head
+    assert ours is not None
+    assert theirs is not None
+    assert ours.classes == theirs.classes
+    assert ours.evaluation is not None
+    assert ours.evaluation.pooled is not None
+    for name, array in plain.head.items():
+        assert np.corrcoef(array.ravel(), secure[1].head[name].ravel())[0, 1] > 0.99
+
+
+def test_replies_of_a_secure_job_hold_no_statistics(secure: tuple[Watched, GlobalState]) -> None:
+    made, state = secure
+    assert len(made.replies) == 2 * len(SITES)
+    for reply in made.replies:
+        assert reply.prototypes is None
+        assert reply.scores is None
+    for record in state.history.rounds:
+        assert record.secure is not None
+        assert record.secure.sites == tuple(sorted(SITES))
+        assert all(not site.shared_classes for site in record.sites.values())
+
+
+def test_a_site_that_opted_out_sends_as_much_as_the_others(secure: tuple[Watched, GlobalState]) -> None:
+    sizes: dict[str, list[int]] = {}
+    for site, message in secure[0].messages:
+        sizes.setdefault(site, []).append(message.size)
+    assert len({tuple(numbers) for numbers in sizes.values()}) == 1
+
+
+def test_masked_vectors_use_all_64_bits_alike(secure: tuple[Watched, GlobalState]) -> None:
+    for _, message in secure[0].messages:
+        if message.meta[STEP] == ASK_MASKED:
+            vector = message.parts[ASK_MASKED]["vector"]
+            ones = np.unpackbits(np.frombuffer(vector.tobytes(), np.uint8)).mean()
+            assert abs(ones - 0.5) < 5 * 0.5 / np.sqrt(64 * len(vector))
+
+
+def test_a_site_lost_between_masking_and_unmasking_is_still_in_the_total(
+    tmp_path: Path, secure: tuple[Watched, GlobalState]
+) -> None:
+    one_round = {"federation": SECURE["federation"] | {"rounds": 1}}
+    policies = [OPEN, CLOSED, OPEN, OPEN, OPEN]
+    made = federation(tmp_path, one_round, policies, dropping={SITES[2]: ASK_SHARES}).run()
+    record = made.history.rounds[0].secure
+    assert record is not None
+    assert record.sites == tuple(sorted(SITES))
+    assert made.history.evaluations[0] == secure[1].history.evaluations[0]
+
+
+def test_a_site_lost_before_masking_is_not_and_training_goes_on(tmp_path: Path) -> None:
+    one_round = {"federation": SECURE["federation"] | {"rounds": 1}}
+    made = federation(tmp_path, one_round, dropping={SITES[2]: ASK_MASKED}).run()
+    record = made.history.rounds[0].secure
+    assert record is not None
+    assert record.dropped == (SITES[2],)
+    assert made.prototypes.available.any()
+    assert SITES[2] in made.history.rounds[0].sites, "its model counts all the same"
+
+
+def test_too_few_sites_give_no_statistics_but_a_model(tmp_path: Path) -> None:
+    one_round = {"federation": SECURE["federation"] | {"rounds": 1}}
+    made = federation(tmp_path, one_round, dropping={SITES[1]: ASK_MASKED, SITES[2]: ASK_MASKED}).run()
+    record = made.history.rounds[0].secure
+    assert record is not None
+    assert "needs 4 masked vectors, not 3" in (record.error or "")
+    assert not made.prototypes.available.any()
+    assert made.round == 1
+
+
+@pytest.mark.parametrize("changes", [{"sites_per_round": 3, "min_sites": 3}, {"min_sites": 2}])
+def test_a_secure_job_needs_the_same_three_sites_and_more(changes: dict[str, int]) -> None:
+    with pytest.raises(ValidationError, match=r"federation\.secure"):
+        FederationConfig(rounds=1, secure="statistics", **changes)
+
+
+def test_the_settings_of_a_job_say_whether_it_sums_securely() -> None:
+    plain_job, secure_job = small_job(**PLAIN), small_job(**SECURE)
+    assert isinstance(plain_job, JobConfig)
+    assert plain_job.digest() != secure_job.digest()
