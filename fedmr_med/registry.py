@@ -6,13 +6,14 @@ point in its ``pyproject.toml``::
     [project.entry-points."fedmr_med.methods"]
     fedours = "my_package.fedours:FedOurs"
 
-The groups are ``fedmr_med.methods``, ``fedmr_med.models`` and ``fedmr_med.datasets``. Listing names reads the metadata
+The groups are ``fedmr_med.methods``, ``models``, ``datasets`` and ``sources``. Listing names reads the metadata
 of the installed packages and runs none of their code: a part is imported when it is asked for by its name, so what
 nobody uses is never loaded, and there is nothing to switch off. Whoever installs a package at a site decides about its
 code; a job can only name what is installed there. A name is taken once: no package can replace a part of this one.
 
 A network can also be named by the dotted path of its class. Nobody has registered that, so server and sites of a
-provisioned federation take it only where their class list has it: see :mod:`fedmr_med.flare.context`.
+provisioned federation take it only where their class list has it: see :mod:`fedmr_med.flare.context`. A site's own
+``site.yaml`` can name a factory of its data in the same way.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,9 +35,8 @@ class Registry(Generic[T]):
         kind: what the parts are, for messages: "method".
         group: entry points to look for; None takes no parts from other packages.
         fits: whether what an entry point of a given name leads to is such a part.
-        dotted: the class of which ``package.module.Name`` may name a subclass, which then is a part as well; None
-            takes registered names only. A class and no function: settings choose it and its arguments, and must not
-            be able to call just anything that is installed.
+        dotted: whether what ``package.module.name`` leads to may stand for a part as well; None takes registered
+            names only.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Registry(Generic[T]):
         *,
         group: str | None = None,
         fits: Callable[[str, Any], bool] = lambda name, item: True,
-        dotted: type | None = None,
+        dotted: Callable[[Any], bool] | None = None,
     ):
         self.kind = kind
         self._dotted = dotted
@@ -127,8 +127,8 @@ class Registry(Generic[T]):
         except Exception as e:  # whatever the other package's own code raises
             reason = f"{type(e).__name__}: {e}".splitlines()[0]
             raise ConfigError(f"{where}: {path} does not load ({reason}).") from e
-        if not (isinstance(item, type) and self._dotted is not None and issubclass(item, self._dotted)):
-            raise ConfigError(f"{where}: {path} is not the class of a {self.kind}.")
+        if self._dotted is None or not self._dotted(item):
+            raise ConfigError(f"{where}: {path} is not a {self.kind}.")
         return item
 
     def _hint(self, name: str) -> str:

@@ -84,7 +84,24 @@ class BenchmarkSource(Strict):
     holds_test: bool = True
 
 
-DataSource = Annotated[DemoSource | FlambyIsicSource | ManifestSource | BenchmarkSource, Field(discriminator="source")]
+class DatasetSource(Strict):
+    """Torch datasets that a factory of the site's own makes, see :mod:`fedmr_med.data.own`.
+
+    Attributes:
+        factory: name of a registered factory, or its dotted path.
+        options: what it is called with.
+        allow_shared_groups: accept a patient or lesion that has items in both folds.
+    """
+
+    source: Literal["dataset"]
+    factory: str = Field(min_length=1, max_length=200)
+    options: dict[str, Any] = {}
+    allow_shared_groups: bool = False
+
+
+DataSource = Annotated[
+    DemoSource | FlambyIsicSource | ManifestSource | BenchmarkSource | DatasetSource, Field(discriminator="source")
+]
 
 
 class SiteConfig(Strict):

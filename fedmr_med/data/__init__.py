@@ -6,7 +6,7 @@ from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import SiteData
 from fedmr_med.data.held_out import set_aside
 from fedmr_med.data.labels import check_classes
-from fedmr_med.sites import BenchmarkSource, DemoSource, FlambyIsicSource, SiteConfig
+from fedmr_med.sites import BenchmarkSource, DatasetSource, DemoSource, FlambyIsicSource, SiteConfig
 
 __all__ = ["load"]
 
@@ -31,7 +31,8 @@ def load(site: SiteConfig, task: TaskConfig, *, seed: int) -> SiteData:
         return loaded
     kept, held_out = set_aside(loaded.train, site.held_out, seed)
     server_scores = isinstance(site.data, BenchmarkSource) and not site.data.holds_test
-    return replace(loaded, train=kept, test=loaded.test if server_scores else held_out)
+    plain = None if loaded.plain is None else set_aside(loaded.plain, site.held_out, seed)[0]
+    return replace(loaded, train=kept, plain=plain, test=loaded.test if server_scores else held_out)
 
 
 def _load(site: SiteConfig, task: TaskConfig, seed: int) -> SiteData:
@@ -48,6 +49,10 @@ def _load(site: SiteConfig, task: TaskConfig, seed: int) -> SiteData:
         from fedmr_med.data.flamby_isic import load_flamby_isic
 
         return load_flamby_isic(source, task, site)
+    if isinstance(source, DatasetSource):
+        from fedmr_med.data.own import load_own
+
+        return load_own(source, task, site)
     from fedmr_med.data.manifest import load_manifest
 
     return load_manifest(source, task, site)

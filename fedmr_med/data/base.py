@@ -70,6 +70,15 @@ class SubsetFold:
         return self.fold[int(self.indices[index])]
 
 
+def drawn_item(fold: Fold, index: int, seed: int) -> npt.NDArray[Any]:
+    """Return an item of a fold; what a fold draws at random, as some datasets do, depends on ``seed`` alone."""
+    if isinstance(fold, SubsetFold):
+        return drawn_item(fold.fold, int(fold.indices[index]), seed)
+    seeded = getattr(fold, "seeded", None)
+    item: npt.NDArray[Any] = fold[index] if seeded is None else seeded(index, seed)
+    return item
+
+
 @dataclass(frozen=True)
 class SiteData:
     """The data of one site, or a whole dataset that is yet to be partitioned.
@@ -77,6 +86,7 @@ class SiteData:
     Attributes:
         train, test: the two folds, unreadable items already left out.
         class_names: one name per class of the task, in the order of the labels.
+        plain: the train fold without augmentation, item by item, where the data augments itself; None elsewhere.
         is_demo: whether the pictures are generated; every log and report has to say so.
         skipped: what was left out because it could not be read, one line each.
         warnings: what makes its results doubtful, such as a picture in both folds, one sentence each.
@@ -87,6 +97,7 @@ class SiteData:
     class_names: tuple[str, ...]
     is_demo: bool = False
     skipped: tuple[str, ...] = ()
+    plain: Fold | None = None
     warnings: tuple[str, ...] = ()
 
     @property

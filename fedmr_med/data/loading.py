@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from fedmr_med.data.base import ArrayFold, Fold
+from fedmr_med.data.base import ArrayFold, Fold, drawn_item
 from fedmr_med.data.transforms import Transform, unchanged
 from fedmr_med.seeding import derive_seed, numpy_generator
 
@@ -31,12 +32,15 @@ class _BatchMaker:
         if self.transform is unchanged and isinstance(self.fold, ArrayFold):
             rows = list(indices)  # features: all at once takes a hundredth of the time
             return torch.from_numpy(self.fold.items[rows]), torch.from_numpy(self.fold.labels[rows])
-        first = self.transform(self.fold[indices[0]], derive_seed(*stream, indices[0]))
+        first = self._item(indices[0], derive_seed(*stream, indices[0]), None)
         items = np.empty((len(indices), *first.shape), dtype=first.dtype)
         items[0] = first
         for row, index in enumerate(indices[1:], start=1):
-            self.transform(self.fold[index], derive_seed(*stream, index), items[row])
+            self._item(index, derive_seed(*stream, index), items[row])
         return torch.from_numpy(items), torch.from_numpy(self.fold.labels[list(indices)])
+
+    def _item(self, index: int, seed: int, out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+        return self.transform(drawn_item(self.fold, index, seed), seed, out)
 
 
 class Batches:

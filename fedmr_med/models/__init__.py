@@ -37,8 +37,16 @@ Builder = Callable[..., Any]
 """Called with the number of classes, the channels of the images, and options by keyword. A plain torch network that
 ends in one linear layer is wrapped."""
 
+
+def _is_network(item: Any) -> bool:
+    """Whether it is the class of a torch network. A class and no function: settings choose it and its arguments, and
+    must not be able to call just anything that is installed.
+    """
+    return isinstance(item, type) and issubclass(item, nn.Module)
+
+
 MODELS: Registry[Builder] = Registry(
-    "network", group="fedmr_med.models", fits=lambda name, item: callable(item), dotted=nn.Module
+    "network", group="fedmr_med.models", fits=lambda name, item: callable(item), dotted=_is_network
 )
 MODELS.add("char_lstm", CharLSTM)
 MODELS.add("efficientnet_b0", EfficientNetB0)

@@ -27,6 +27,7 @@ class MethodRecipe(Recipe):
         task: name of a dataset, whose settings the job starts from; or the task section of a job on data of one's own:
             ``{"class_names": [...], "image_size": 64, "transform": "plain"}``.
         model: name of a network, its class, or FLARE's ``{"class_path": ..., "args": {...}}``; None the dataset's.
+            A class in a script of your own travels with the job, which sites that let no job bring code refuse.
         min_clients: replies that make a round count.
         num_rounds: rounds of the chain.
         initial_ckpt: a file with the weights to start from: a model file of this toolkit, or a state dict. The job
@@ -99,6 +100,8 @@ class MethodRecipe(Recipe):
         self.framework = FrameworkType.PYTORCH
         self._own = FedMRJob(job, files, initial_model=initial, best_model_filename=best_model_filename)
         super().__init__(self._own)
+        if asked.script is not None:
+            self.add_client_file(str(asked.script))
 
     @property
     def settings(self) -> JobConfig:

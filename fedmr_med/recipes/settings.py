@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,14 @@ class RecipeSettings:
         return job_for(self.task, self.method, **arguments), own
 
     @property
+    def script(self) -> Path | None:
+        """The file that has the network's class, where it is a file of the user's own and no installed package."""
+        if not inspect.isclass(self.model):
+            return None
+        module = _module(self.model)
+        return None if "." in module or module in packages_distributions() else Path(inspect.getfile(self.model))
+
+    @property
     def sites_folder(self) -> Path:
         """The folder with one folder per site."""
         return self.sites if isinstance(self.sites, Path) else Path("sites")
@@ -89,11 +98,16 @@ class RecipeSettings:
         if isinstance(model, Mapping) and model.keys() <= {"class_path", "args"} and "class_path" in model:
             return str(model["class_path"])
         if inspect.isclass(model):
-            return f"{model.__module__}.{model.__qualname__}"
+            return f"{_module(model)}.{model.__qualname__}"
         raise ConfigError(
             "model: give the name of a network, its class, or {'class_path': 'package.module.Class', 'args': {...}}: "
             "every site builds it anew, and starts from the server's weights (initial_ckpt)."
         )
+
+
+def _module(kind: type) -> str:
+    """Return the module to import a class from; a script that is running is imported by its file's name."""
+    return Path(inspect.getfile(kind)).stem if kind.__module__ == "__main__" else kind.__module__
 
 
 def site_files(sites: Sites) -> dict[str, str | None]:

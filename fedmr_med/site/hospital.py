@@ -130,7 +130,7 @@ class Hospital:
     def _open_batches(self, folds: SiteData, augmented: Transform, plain: Transform, workers: int) -> None:
         size = self.job.train.batch_size
         self.train_batches = Batches(folds.train, augmented, batch_size=size, workers=workers)
-        self.prototype_batches = Batches(folds.train, plain, batch_size=size, workers=workers)
+        self.prototype_batches = Batches(folds.plain or folds.train, plain, batch_size=size, workers=workers)
         self.test_batches = Batches(folds.test, plain, batch_size=size, workers=workers)
 
     def _open_features(self, task: TrainTask) -> None:

@@ -112,8 +112,8 @@ def test_a_job_names_a_class_by_its_dotted_path() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("os.system", "is not the class of a network"),
-        ("builtins.dict", "is not the class of a network"),
+        ("os.system", "is not a network"),
+        ("builtins.dict", "is not a network"),
         ("monai.networks.nets.DenseNet999", "does not load"),
         ("no.such.Module", "does not load"),
         ("torch.nn.Linear", "cannot be built"),
