@@ -47,6 +47,20 @@ def write_text(path: Path, text: str) -> None:
         stream.write(text.encode())
 
 
+def check_writable(folder: Path) -> None:
+    """Make a folder and see that files can be written there: before the work whose result it is to hold.
+
+    Raises:
+        OSError: they cannot.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as stream:
+            stream.write(b"x")
+    except OSError as e:
+        raise type(e)(e.errno, e.strerror, str(folder)) from e  # not the name of the temporary file
+
+
 @contextmanager
 def private_files() -> Iterator[None]:
     """Let only the owner read what is written during the body."""

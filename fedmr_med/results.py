@@ -238,9 +238,18 @@ class History(Strict):
         return next((e for e in self.evaluations if self.best and e.round == self.best.round), None)
 
     def with_evaluation(self, evaluation: Evaluation) -> "History":
-        """Add an evaluation; it becomes the best if its pooled balanced accuracy is higher than all before."""
+        """Add an evaluation; it becomes the best if its pooled balanced accuracy is higher than all before.
+
+        A trained model that scores as the initial one is better than that: it knows what the initial one guesses.
+        """
         best = self.best
-        if evaluation.pooled and (best is None or evaluation.pooled.balanced_accuracy > best.balanced_accuracy):
+        score = evaluation.pooled.balanced_accuracy if evaluation.pooled else None
+        untrained = best is not None and best.round == 0 and not best.head
+        if evaluation.pooled and (
+            best is None
+            or evaluation.pooled.balanced_accuracy > best.balanced_accuracy
+            or (untrained and score == best.balanced_accuracy)
+        ):
             best = Best(round=evaluation.round, balanced_accuracy=evaluation.pooled.balanced_accuracy)
         others = tuple(
             e if best and not best.head and e.round == best.round else e.without_figures()
@@ -386,7 +395,8 @@ class RunResult(RunSetup):
         rounds = tuple(RoundResult.of(record, scores.get(record.round)) for record in history.rounds)
         accuracies = [r.accuracy for r in rounds if r.accuracy is not None]
         head = history.head.evaluation.pooled if history.head and history.head.evaluation else None
-        best_round = max(scores, key=lambda number: scores[number].accuracy, default=None)
+        # Of equal ones the first, but never the initial model.
+        best_round = max(scores, key=lambda number: (scores[number].accuracy, number > 0), default=None)
         content = setup.model_dump() | {
             "rounds": rounds,
             "best_accuracy": None if best_round is None else scores[best_round].accuracy,

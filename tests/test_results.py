@@ -162,3 +162,14 @@ def test_the_version_comes_first_in_a_file(tmp_path: Path) -> None:
 def test_a_report_holds_plain_figures_only(figures: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="1 validation error"):
         SiteReport.model_validate(figures)
+
+
+def test_an_untrained_model_does_not_win_a_tie() -> None:
+    def scored(round_number: int, value: float) -> Evaluation:
+        score = Score(accuracy=value, balanced_accuracy=value, samples=10)
+        return Evaluation(round=round_number, sites={}, pooled=score, pooled_sites=("a",))
+
+    history = History().with_evaluation(scored(0, 0.5)).with_evaluation(scored(1, 0.5))
+    assert history.best is not None and history.best.round == 1
+    again = history.with_evaluation(scored(2, 0.5)).best
+    assert again is not None and again.round == 1

@@ -1,5 +1,6 @@
 """A whole comparison of methods: check it, do what is not done yet, write what came out."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,35 @@ from fedmr_med.bench.runs import Run, check
 from fedmr_med.comparison import engine
 from fedmr_med.comparison.launchers import ALL_CORES, Resources
 from fedmr_med.comparison.run import result_of
+from fedmr_med.errors import ConfigError
+from fedmr_med.files import check_writable, write_text
 from fedmr_med.report.console import wide_console
 from fedmr_med.results import RunResult
 
-SEARCH = "search"
+SEARCH, REQUEST = "search", "request.json"
+
+
+def claim(request: BenchRequest, out: Path) -> None:
+    """See that a comparison can be written to a folder, which holds no other one; more methods and seeds can join.
+
+    Raises:
+        ConfigError: a setting is not valid, or the folder holds a comparison with other settings.
+        DataError: data is missing.
+        OSError: it cannot be written.
+    """
+    check(request.runs())
+    check_writable(out)
+    path, content = out / REQUEST, request.model_dump(mode="json", exclude={"methods", "seeds"})
+    if path.exists():
+        try:
+            known = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as e:
+            raise ConfigError(f"{path} cannot be read; choose another --out.") from e
+        other = sorted(key for key in known.keys() | content.keys() if known.get(key) != content.get(key))
+        if other:
+            was = ", ".join(f"{key} {known.get(key)}" for key in other)
+            raise ConfigError(f"{out} holds a comparison with other settings ({was}); choose another --out.")
+    write_text(path, json.dumps(content, indent=1))
 
 
 def compare(

@@ -1,6 +1,9 @@
 """The ``fedmr-med`` command. Each group of commands is a module of this package."""
 
+import errno
+import os
 import sys
+from typing import Annotated
 
 import typer
 
@@ -10,13 +13,16 @@ from fedmr_med.cli.paper import paper
 from fedmr_med.cli.perf import perf
 from fedmr_med.cli.robustness import robustness
 from fedmr_med.errors import FedMRError
+from fedmr_med.version import __version__
 
 app = typer.Typer(
     help="Federated learning on partially class-disjoint medical images.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+DEBUG = "--debug"
 app.add_typer(data.app, name="data", help="Download, prepare, partition and describe data.")
 app.add_typer(jobs.app, name="jobs", help="Write FLARE job folders.")
 app.add_typer(site.app, name="site", help="A hospital's commands: check, policy, audit.")
@@ -28,10 +34,57 @@ app.command()(perf)
 app.command()(robustness)
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Show where an error comes from; also after the command.")] = False,
+) -> None:
+    """Federated learning on partially class-disjoint medical images."""
+
+
 def main() -> None:
-    """Run the command line; an error the user can fix is printed alone and gives exit code 2."""
+    """Run the command line. An error is printed in a sentence, without a traceback, and gives exit code 2."""
+    debug = DEBUG in sys.argv[1:]
+    sys.argv[1:] = [argument for argument in sys.argv[1:] if argument != DEBUG]
     try:
         app()
     except FedMRError as e:
-        typer.echo(f"fedmr-med: {e}", err=True)
-        sys.exit(2)
+        _fail(str(e), debug)
+    except OSError as e:
+        _fail(_in_words(e), debug)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as e:
+        _fail(f"a defect of fedmr-med: {type(e).__name__}: {e}. Please report it with what {DEBUG} shows.", debug)
+
+
+def _fail(sentence: str, debug: bool) -> None:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    typer.echo(f"fedmr-med: {sentence}", err=True)
+    sys.stdout.flush()
+    sys.exit(2)
+
+
+def _in_words(error: OSError) -> str:
+    """Return what the operating system refused, with the file it is about and, where it is known, what helps."""
+    advice = {
+        errno.EADDRINUSE: "another program uses this port: stop it, or choose another port",
+        errno.EACCES: "check who may read and write it",
+        errno.EPERM: "check who may read and write it",
+        errno.EROFS: "choose a folder that can be written",
+        errno.ENOSPC: "free some space and run the same command again",
+    }.get(error.errno or 0)
+    where = f"{os.fspath(error.filename)}: " if isinstance(error.filename, (str, os.PathLike)) else ""
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{where}{reason[:1].lower()}{reason[1:]}{f'; {advice}' if advice else ''}."

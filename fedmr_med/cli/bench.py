@@ -111,6 +111,7 @@ def bench(
     resources = Resources(
         launcher, workers, parallel_clients, parse_settings(launcher_options or [], "--launcher-option")
     )
+    compare.claim(request, out)
     try:
         if tune is not None:
             request = compare.tuned(request, out, seed=tune, rounds=tune_rounds, resources=resources)

@@ -145,6 +145,7 @@ def share(
     chain: Chain,
     person: Annotated[str, typer.Argument(help="Name of the lead who may go on with the chain.")],
     kit: Annotated[Path, typer.Option(envvar=KIT_VARIABLE, help="The server's kit, on the server.")],
+    as_json: Json = False,
 ) -> None:
     """Let another lead go on with a chain, which belongs to the one who started it; run it at the server."""
     from fedmr_med.deploy.acts import record
@@ -152,7 +153,8 @@ def share(
 
     open_to(kit / "chains" / chain, person)
     record(kit, "share", chain=chain, person=person)
-    typer.echo(f"{person} may go on with the chain {chain}.")
+    said = f"{person} may go on with the chain {chain}."
+    typer.echo(json.dumps({"chain": chain, "person": person}) if as_json else said)
 
 
 @app.command("list")
@@ -222,7 +224,9 @@ def download(
     """Fetch the best model, the checkpoint and the results of a chain."""
     from fedmr_med.deploy import chain as chains
     from fedmr_med.deploy.session import Session
+    from fedmr_med.files import check_writable
 
+    check_writable(out)
     with Session(kit) as session:
         folder = chains.download(session, chain, out)
     files = sorted(path.name for path in folder.iterdir())

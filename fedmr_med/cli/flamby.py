@@ -62,6 +62,7 @@ def compare(
 
     from fedmr_med.cli.bench import numbers
     from fedmr_med.data.demo import DEMO
+    from fedmr_med.files import check_writable
     from fedmr_med.flamby.compare import compare as run
     from fedmr_med.flamby.data import present_centers
     from fedmr_med.flamby.request import CompareRequest
@@ -90,6 +91,7 @@ def compare(
         "pretrained": pretrained,
     }
     request = validated(CompareRequest, content, "flamby compare")
+    check_writable(out)
     try:
         results = run(request, out, workers=workers)
     except KeyboardInterrupt:

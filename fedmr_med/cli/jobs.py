@@ -31,6 +31,7 @@ def write(
     name: Annotated[str | None, typer.Option(help="Name of the job and its folder.")] = None,
     out: Annotated[Path, typer.Option(help="Folder to write the job folders into.")] = Path("jobs"),
     sites: Annotated[Path, typer.Option(help="Folder with one folder per hospital, for isic2019.")] = Path("sites"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Write one job folder; without --dataset, one for each dataset of the paper."""
     from fedmr_med.jobs.catalog import any_job, paper_jobs
@@ -56,7 +57,10 @@ def write(
         ]
     for job, site_files in written:
         write_job(job, out / job.name, site_files)
-        typer.echo(out / job.name)
+        if not as_json:
+            typer.echo(out / job.name)
+    if as_json:
+        typer.echo(json.dumps({"folders": [str(out / job.name) for job, _ in written]}))
 
 
 @app.command()

@@ -33,6 +33,7 @@ def paper(
 ) -> None:
     """Reproduce a table or figure of the FedMR paper, with the published numbers beside the measured ones."""
     from fedmr_med.cli.bench import numbers
+    from fedmr_med.files import check_writable
     from fedmr_med.jobs.changes import parse_settings
     from fedmr_med.results import versioned
     from fedmr_med.studies import catalog
@@ -48,6 +49,7 @@ def paper(
         split=split,
         settings=parse_settings(settings or []),
     )
+    check_writable(setting.out)
     result = catalog.run_study(setting)
     if as_json:
         typer.echo(json.dumps(versioned(result)))
@@ -57,12 +59,14 @@ def paper(
 
 def _show(result: "StudyResult", out: Path) -> None:
     from fedmr_med.report.console import text_table, wide_console
-    from fedmr_med.studies.catalog import as_text
+    from fedmr_med.studies.catalog import STAND_INS, as_text
 
     console = wide_console(140)
     for table in result.tables:
         columns, rows = as_text(table.rows)
         console.print(text_table(table.title, columns, rows, names=len(columns)))
+    if result.stand_ins:
+        console.print(STAND_INS, style="bold yellow")
     console.print("What differs from the paper's set-up:", style="bold")
     for line in [*result.differs, *result.notes]:
         console.print(f"- {line}", highlight=False)

@@ -1,6 +1,7 @@
 """``fedmr-med perf``."""
 
 import json
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -14,11 +15,19 @@ def perf(
 ) -> None:
     """Measure what FedMR, the data path, aggregation and the wire cost, each measured beside what it replaces."""
     from fedmr_med.perf.run import FULL, QUICK, as_object, measure
+    from fedmr_med.report.lines import duration
+
+    plan = QUICK if quick else FULL
+    started, done = time.monotonic(), 0
 
     def announce(text: str) -> None:
-        typer.echo(f"measuring {text}", err=True)
+        nonlocal done
+        left = (plan.stages - done) * (time.monotonic() - started) / done if done else None
+        done += 1
+        about = "" if left is None else f" (about {duration(left)} left)"
+        typer.echo(f"{done}/{plan.stages} measuring {text}{about}", err=True)
 
-    figures = measure(QUICK if quick else FULL, announce, flamby=flamby)
+    figures = measure(plan, announce, flamby=flamby)
     if as_json:
         typer.echo(json.dumps(as_object(figures)))
         return

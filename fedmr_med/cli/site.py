@@ -96,6 +96,7 @@ def set_policy(
     round_samples: Annotated[int | None, typer.Option(help="Round the number of training images to this.")] = None,
     training: Annotated[list[str] | None, typer.Option(help="A training floor, KEY=VALUE; may be repeated.")] = None,
     job: Job = None,
+    as_json: Json = False,
 ) -> None:
     """Change the policy. It counts for executor, filter and guard; the client has to be restarted."""
     from fedmr_med.deploy.client_process import running_clients
@@ -118,6 +119,10 @@ def set_policy(
             "Nothing to set; name at least one of " + ", ".join(f"--{n.replace('_', '-')}" for n in wanted)
         )
     policy = write_policy(kit, changes, _job(job).task.class_names)
+    if as_json:
+        restart = bool(running_clients(kit))
+        typer.echo(json.dumps({"policy": policy.model_dump(mode="json"), "restart_needed": restart}))
+        return
     for line in explain(policy):
         typer.echo(line)
     typer.echo("What became stricter counts from the next reply on; what became looser, from the next job on.")
@@ -126,19 +131,20 @@ def set_policy(
 
 
 @policy_app.command("explain")
-def explain_policy(kit: Kit = Path()) -> None:
+def explain_policy(kit: Kit = Path(), as_json: Json = False) -> None:
     """Say in plain sentences what leaves this hospital."""
     from fedmr_med.deploy.site_policy import policy_of
     from fedmr_med.privacy.explain import explain
 
-    for line in explain(policy_of(kit)):
-        typer.echo(line)
+    lines = explain(policy_of(kit))
+    typer.echo(json.dumps({"sentences": list(lines)}) if as_json else "\n".join(lines))
 
 
 @app.command()
 def lock(
     site_file: Annotated[Path | None, typer.Argument(help="The hospital's site.yaml; none for the server.")] = None,
     kit: Kit = Path(),
+    as_json: Json = False,
 ) -> None:
     """Lock a kit that FLARE's distributed provisioning made here, and seal it with this machine's own key."""
     from fedmr_med.deploy.builder import lock as lock_kit
@@ -157,28 +163,30 @@ def lock(
     if site_file is not None:
         write_text(kit / "local" / SITE_FILE, site_file.read_text(encoding="utf-8"))
     write_seal(kit)
-    typer.echo(f"{kit} is locked and sealed. Next: fedmr-med site check --kit {kit}")
+    _done(kit, f"{kit} is locked and sealed. Next: fedmr-med site check --kit {kit}", as_json)
 
 
 @app.command()
 def adopt(
     old_kit: Annotated[Path, typer.Argument(help="The kit used so far.")],
     kit: Kit = Path(),
+    as_json: Json = False,
 ) -> None:
     """Take over policy, state and logs of an old kit into this new one; for the server and people as well."""
     from fedmr_med.deploy.adopt import adopt as take_over
 
     taken = take_over(old_kit, kit)
-    typer.echo(f"{kit} has taken over {', '.join(taken)}. Next: fedmr-med site check --kit {kit}")
+    said = f"{kit} has taken over {', '.join(taken)}. Next: fedmr-med site check --kit {kit}"
+    _done(kit, said, as_json, taken=list(taken))
 
 
 @app.command()
-def seal(kit: Kit = Path()) -> None:
+def seal(kit: Kit = Path(), as_json: Json = False) -> None:
     """Sign the kit's files as they are now with this site's own key, after a change of your own."""
     from fedmr_med.deploy.manifest import write_seal
 
     write_seal(kit)
-    typer.echo(f"{kit} is sealed.")
+    _done(kit, f"{kit} is sealed.", as_json)
 
 
 @app.command()
@@ -226,8 +234,12 @@ def audit(
     from fedmr_med.flare.audit import AUDIT_FILE
 
     path = kit / AUDIT_FILE
-    if not path.exists():
-        raise ConfigError(f"{path} does not exist: nothing has been sent from this kit yet.")
+    if not kit.is_dir():
+        raise ConfigError(f"{kit} is not a folder; --kit names the hospital's startup kit.")
+    if not path.exists() and head is None:
+        empty = {"replies": [], "problems": [], "head": None}
+        typer.echo(json.dumps(empty) if as_json else "Nothing has left this hospital yet: no job has run here.")
+        return
     found = journal.read(path, known_head=head)
     lines = found.entries
     if as_json:
@@ -260,6 +272,10 @@ def _sum_up(lines: tuple[dict[str, Any], ...]) -> None:
 
 def _why_empty(line: dict[str, Any]) -> str:
     return str(line.get("reason") or line["code"])
+
+
+def _done(kit: Path, sentence: str, as_json: bool, **values: Any) -> None:
+    typer.echo(json.dumps({"kit": str(kit)} | values) if as_json else sentence)
 
 
 def _classes(text: str) -> bool | list[str]:

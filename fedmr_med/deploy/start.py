@@ -4,7 +4,9 @@ FLARE makes the components of ``resources.json`` first of all, in the kit's fold
 as for those of jobs. It turns exceptions into log lines, so what must not start ends the process itself.
 """
 
+import errno
 import os
+import socket
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -46,6 +48,21 @@ class ServerStart(FLComponent):
             self._held.enter_context(locked(Path("server.lock"), patience=0))
         except TimeoutError:
             stop(f"A server runs from {Path.cwd()} already: two would write into the same chains. Stop it first.")
+        service = read_json(Path("startup") / "fed_server.json").get("servers", [{}])[0].get("service", {})
+        port = str(service.get("target", "")).rpartition(":")[2]
+        if port.isdigit() and not _is_free(int(port)):
+            stop(f"Port {port} is in use by another program: stop that, or provision the server with another --port.")
+
+
+def _is_free(port: int) -> bool:
+    """Whether a server could listen on a port of this machine."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("", port))
+        except OSError as e:
+            return e.errno != errno.EADDRINUSE
+    return True
 
 
 def stop(reason: str) -> None:

@@ -59,6 +59,12 @@ class Plan:
     epochs: int = 10
     model: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def stages(self) -> int:
+        """How often :func:`measure` says what is next."""
+        several = (self.steps, self.pairs, self.memory, self.rounds, self.aggregation)
+        return sum(map(len, several)) + 3 + (self.wait is not None)
+
 
 QUICK = Plan(
     steps=((SMALL_CNN, 25), (replace(EFFICIENTNET, image_size=32), 3)),

@@ -30,6 +30,7 @@ class Page:
     Attributes:
         title: heading of the page.
         notes: what a reader has to know before believing a figure.
+        remarks: what else there is to say, as a list below the tables.
         tables, pictures: the content.
         errors: what went wrong.
     """
@@ -39,6 +40,7 @@ class Page:
     tables: Sequence[PageTable] = ()
     pictures: Sequence[Picture] = field(default_factory=tuple)
     errors: Sequence[str] = ()
+    remarks: Sequence[str] = ()
 
 
 def render(page: Page) -> str:
@@ -48,5 +50,10 @@ def render(page: Page) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     template = environment.from_string(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
     return template.render(
-        title=page.title, notes=page.notes, tables=page.tables, pictures=page.pictures, errors=page.errors
+        title=page.title,
+        notes=page.notes,
+        tables=page.tables,
+        pictures=page.pictures,
+        errors=page.errors,
+        remarks=page.remarks,
     )

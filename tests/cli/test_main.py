@@ -1,0 +1,89 @@
+"""What goes wrong is said in a sentence; a traceback is for whoever asks for it."""
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from fedmr_med import __version__, cli
+from tests.cli.test_bench import bench, run
+from tests.helpers.archives import write_mini
+
+
+def test_the_version(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    assert run(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out.strip() == __version__
+
+
+@pytest.mark.parametrize("command", [["-h"], ["bench", "-h"], ["site", "policy", "-h"]])
+def test_h_is_help(monkeypatch: pytest.MonkeyPatch, capsys: Any, command: list[str]) -> None:
+    assert run(monkeypatch, *command) == 0
+    assert "Usage:" in capsys.readouterr().out
+
+
+def test_completion_can_be_installed(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    run(monkeypatch, "-h")
+    assert "--install-completion" in capsys.readouterr().out
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> list[Any]:
+    if hasattr(group, "commands"):
+        return [found for name, part in group.commands.items() for found in commands(part, (*path, name))]
+    return [pytest.param(group, id=" ".join(path))]
+
+
+@pytest.mark.parametrize("command", commands(typer.main.get_command(cli.app)))
+def test_every_command_speaks_json(command: Any) -> None:
+    assert any("--json" in parameter.opts for parameter in command.params)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            OSError(errno.EROFS, "Read-only file system", "/data/out"),
+            "/data/out: read-only file system; choose a folder",
+        ),
+        (OSError(errno.ENOSPC, "No space left on device"), "no space left on device; free some space"),
+        (PermissionError(errno.EACCES, "Permission denied", "x.csv"), "x.csv: permission denied; check who may"),
+        (OSError(errno.EADDRINUSE, "Address already in use"), "address already in use; another program uses this port"),
+        (RuntimeError("odd"), "a defect of fedmr-med: RuntimeError: odd"),
+    ],
+)
+def test_an_error_is_a_sentence_and_debug_shows_where(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, error: Exception, sentence: str
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", fail)
+    assert run(monkeypatch, "bench") == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"fedmr-med: {sentence}")
+    assert "Traceback" not in printed
+    assert run(monkeypatch, "bench", "--debug") == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_output_that_cannot_be_written_is_said_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    (tmp_path / "file").write_text("")
+    write_mini("fmnist", tmp_path / "fmnist")
+    assert run(monkeypatch, *bench(tmp_path / "fmnist", tmp_path / "file" / "out", "--methods", "fedavg")) == 2
+    assert "file" in capsys.readouterr().err
+    assert not list(tmp_path.glob("**/runs"))
+    assert run(monkeypatch, "paper", "toy", "--out", str(tmp_path / "file")) == 2
+    assert "file exists" in capsys.readouterr().err
+
+
+def test_bench_does_not_mix_settings_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    write_mini("fmnist", tmp_path / "fmnist")
+    out = tmp_path / "out"
+    assert run(monkeypatch, *bench(tmp_path / "fmnist", out, "--methods", "fedavg", "--json")) == 0
+    assert json.loads((out / "request.json").read_text())["rounds"] is None
+    assert run(monkeypatch, *bench(tmp_path / "fmnist", out, "--methods", "fedavg", "--fraction", "0.5")) == 2
+    assert "holds a comparison with other settings (fraction 1.0); choose another --out" in capsys.readouterr().err
