@@ -237,7 +237,7 @@ def audit(
     if not kit.is_dir():
         raise ConfigError(f"{kit} is not a folder; --kit names the hospital's startup kit.")
     if not path.exists() and head is None:
-        empty = {"replies": [], "problems": [], "head": None}
+        empty: dict[str, Any] = {"replies": [], "problems": [], "head": None}
         typer.echo(json.dumps(empty) if as_json else "Nothing has left this hospital yet: no job has run here.")
         return
     found = journal.read(path, known_head=head)
