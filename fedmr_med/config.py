@@ -200,12 +200,15 @@ class HeadConfig(Strict):
         prior: ``uniform`` for balanced accuracy, ``counts`` for accuracy on data like the training data.
         shrinkage: of the covariance; None chooses it on training images that the sites set aside.
         held_out: share of the training images of a class to set aside for that.
+        projection: send the statistics of so many random directions of the features, drawn by the job's seed, in place
+            of all of them: the scatter matrix shrinks by the square, and little is lost. None sends all.
     """
 
     exchange: Literal["none", "last"] | Annotated[int, Field(ge=1)] | None = None
     prior: Literal["uniform", "counts"] = "uniform"
     shrinkage: float | None = Field(None, ge=0, le=1)
     held_out: float = Field(0.15, gt=0, le=0.5)
+    projection: int | None = Field(None, ge=2, le=100_000)
 
 
 class FederationConfig(Strict):
@@ -303,6 +306,12 @@ class JobConfig(Strict):
     def _something_is_done(self) -> Self:
         if self.federation.rounds == 0 and self.head.exchange in (None, "none"):
             raise ValueError("federation.rounds: 0 rounds make sense with a closed-form head only: head.exchange: last")
+        return self
+
+    @model_validator(mode="after")
+    def _secure_sums_are_of_whole_features(self) -> Self:
+        if self.head.projection is not None and self.federation.sums_statistics:
+            raise ValueError("head.projection: secure sums are of whole features; drop it, or federation.secure")
         return self
 
     @model_validator(mode="after")

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from fedmr_med.prototypes import ClassSums
+from fedmr_med.seeding import numpy_generator
 
 SHRINKAGES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6)
 """What :func:`choose_shrinkage` tries by default."""
@@ -118,6 +119,18 @@ class HeadStatistics:
     def freedom(self) -> int:
         """Degrees of freedom of the scatter: its samples less its classes."""
         return int(self.scattered.counts.sum()) - int((self.scattered.counts > 0).sum())
+
+
+def projection(seed: int, feature_size: int, size: int | None) -> Tensor | None:
+    """Return (size, feature_size) orthonormal directions, the same for all sites of a job; None keeps all features.
+
+    A head of projected features is a head of the features: its weight times these directions.
+    """
+    if size is None or size >= feature_size:
+        return None
+    drawn = numpy_generator(seed, "head projection").standard_normal((feature_size, size))
+    columns: Tensor = torch.linalg.qr(torch.from_numpy(drawn))[0]
+    return columns.T.contiguous()
 
 
 def solve(statistics: HeadStatistics, shrinkage: float, prior: Prior = "uniform") -> LinearHead:

@@ -70,6 +70,7 @@ def reply_form(job: JobConfig) -> ReplyForm:
     return ReplyForm(
         class_names=job.task.class_names,
         feature_size=network.feature_size,
+        statistics_size=min(job.head.projection or network.feature_size, network.feature_size),
         settings=job.digest(),
         model=forms_of(arrays),
         payload=methods.build(job.method).server().payload_forms(parameters),

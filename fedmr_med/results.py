@@ -195,7 +195,7 @@ class HeadRecord(Strict):
 
     Attributes:
         round: completed rounds of the model that made the features.
-        shrinkage, prior: of the head.
+        shrinkage, prior: of the head; without anybody's scatter there is no shrinkage, and the nearest class mean wins.
         sites: the sites whose statistics it is made of.
         classes: the classes it knows.
         bytes_up, bytes_down: size of the statistics that all sites sent, and of the models they received for it.
@@ -204,7 +204,7 @@ class HeadRecord(Strict):
     """
 
     round: int
-    shrinkage: float
+    shrinkage: float | None
     prior: str
     sites: tuple[str, ...]
     classes: tuple[str, ...]

@@ -89,6 +89,9 @@ def set_policy(
     kit: Kit = Path(),
     share_prototypes: Annotated[str | None, typer.Option(help="on, off, or class names, comma-separated.")] = None,
     min_class_count: Annotated[int | None, typer.Option(help="Classes with fewer training images stay here.")] = None,
+    share_scatter: Annotated[
+        bool | None, typer.Option(help="Send how features of shared classes vary, for a closed-form head.")
+    ] = None,
     share_metrics: Annotated[str | None, typer.Option(help="none, scalar or per_class.")] = None,
     allow_submit_model: Annotated[bool | None, typer.Option(help="Hand out local models on request.")] = None,
     approve: Annotated[str | None, typer.Option(help="Jobs that start unasked: always, new_settings, each.")] = None,
@@ -106,6 +109,7 @@ def set_policy(
     wanted: dict[str, Any] = {
         "share_prototypes": None if share_prototypes is None else _classes(share_prototypes),
         "min_class_count": min_class_count,
+        "share_scatter": share_scatter,
         "share_metrics": share_metrics,
         "allow_submit_model": allow_submit_model,
         "approve": approve,

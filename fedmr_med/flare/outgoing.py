@@ -93,7 +93,7 @@ def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -
         scores = messages.decode_validation(reply, len(form.class_names))
         return messages.encode_validation(None if form.secure else permitted_scores(scores, policy, form.class_names))
     if task == messages.TASK_HEAD:
-        classes, size = len(form.class_names), form.feature_size
+        classes, size = len(form.class_names), form.statistics_size
         statistics = messages.decode_statistics(reply, site="", num_classes=classes, feature_size=size)
         none = HeadReply(statistics.site, statistics.round)
         allowed = none if form.secure else permitted_statistics(statistics, policy, form.class_names)

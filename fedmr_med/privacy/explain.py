@@ -9,6 +9,7 @@ UPDATE_SPEAKS = (
 )
 """What no policy changes. README, SECURITY.md, ``site policy explain`` and every report say it in these words."""
 
+_SCATTER = "; for a closed-form head also how the features of these classes vary together (one matrix for all of them)"
 _APPROVALS = {
     "always": "Jobs that keep to this policy start by themselves; `fedmr-med site jobs` lists them.",
     "new_settings": "A job starts only with settings that a person here has approved (`fedmr-med site jobs`).",
@@ -32,8 +33,7 @@ def explain(policy: SitePolicy) -> list[str]:
         which = "every class" if shared is True else f"the classes {', '.join(shared)}"
         lines.append(
             f"Prototypes: the sum of features and the number of images of {which}, "
-            f"{policy.suppression(()).sentence()}; for a closed-form head also how the features of these classes "
-            "vary together (one matrix for all of them)."
+            f"{policy.suppression(()).sentence()}{_SCATTER if policy.share_scatter else ''}."
         )
     level = "scalar" if policy.share_metrics == "per_class" and shared in (False, ()) else policy.share_metrics
     enough = f"the classes with at least {policy.min_class_count} of them"

@@ -23,6 +23,9 @@ class Sharing(Strict):
 
     Attributes:
         share_prototypes: True, False, or the names of the classes whose prototypes may leave.
+        share_scatter: whether the statistics for a closed-form head have the within-class scatter of the features of
+            these classes, one matrix for all of them. Without it a site contributes its class means alone, and where
+            no site shares it the head is that of the nearest class mean.
         min_class_count: a class with fewer local training images leaves neither sum nor count, and one with fewer test
             images takes no part in any score. 11 is the rule of CMS: no cell of 1 to 10.
         share_metrics: ``none``; ``scalar``: accuracy, balanced accuracy and the number of test images;
@@ -36,6 +39,7 @@ class Sharing(Strict):
     """
 
     share_prototypes: bool | tuple[str, ...] = False
+    share_scatter: bool = True
     min_class_count: int = Field(11, ge=1)
     share_metrics: Literal["none", "scalar", "per_class"] = "none"
     allow_submit_model: bool = False
@@ -119,6 +123,7 @@ def _lower(*levels: str) -> Callable[[str, str], str]:
 
 STRICTER: dict[str, Callable[[Any, Any], Any]] = {
     "share_prototypes": _fewer_classes,
+    "share_scatter": lambda a, b: a and b,
     "min_class_count": max,
     "share_metrics": _lower("none", "scalar", "per_class"),
     "allow_submit_model": lambda a, b: a and b,

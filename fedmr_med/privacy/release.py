@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmr_med.clinical import IntArray, ScoreHistograms
+from fedmr_med.head import HeadStatistics
 from fedmr_med.metrics import Scores, confusion_matrix
 from fedmr_med.metrics import scores as score
 from fedmr_med.privacy.policy import SitePolicy
@@ -112,7 +113,7 @@ def _scalars(scores: Scores) -> Scores:
 
 
 def permitted_statistics(reply: HeadReply, policy: SitePolicy, class_names: tuple[str, ...]) -> HeadReply:
-    """Return the statistics of a head exchange.
+    """Return the statistics of a head exchange, without the scatter where the policy does not share it.
 
     Raises:
         PolicyError: they hold a class that may not leave, or too few samples of one. A scatter matrix cannot be taken
@@ -121,7 +122,12 @@ def permitted_statistics(reply: HeadReply, policy: SitePolicy, class_names: tupl
     for part in (reply.kept, reply.held_out):
         if part is not None:
             policy.suppression(class_names).check(part.sums)
-    return reply
+    if policy.share_scatter:
+        return reply
+    # The part that was set aside serves to choose a shrinkage, of which there is none without scatter.
+    parts = [part for part in (reply.kept, reply.held_out) if part is not None]
+    sums = [HeadStatistics.from_sums(part.sums) for part in parts]
+    return replace(reply, kept=sum(sums[1:], start=sums[0]) if sums else None, held_out=None)
 
 
 def _permitted_sums(sums: ClassSums | None, policy: SitePolicy, class_names: tuple[str, ...]) -> ClassSums | None:

@@ -10,7 +10,7 @@ import torch
 from fedmr_med import methods
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
-from fedmr_med.head import HeadStatistics, choose_shrinkage, solve
+from fedmr_med.head import HeadStatistics, choose_shrinkage, projection, solve
 from fedmr_med.results import Evaluation, HeadRecord, SecureRecord
 from fedmr_med.server.robust import too_long
 from fedmr_med.server.state import GlobalState, train_task
@@ -34,6 +34,9 @@ class HeadCollector:
     def __init__(self, job: JobConfig, state: GlobalState):
         self.job = job
         self.state = state
+        self._classes, features = state.prototypes.means.shape
+        self._directions = projection(job.seed, features, job.head.projection)
+        self._size = features if self._directions is None else len(self._directions)
         self._lock = threading.Lock()
         self._replies: dict[str, HeadReply] = {}
         self._started = time.monotonic()
@@ -79,7 +82,7 @@ class HeadCollector:
             sharing = self._comparable()
             if not sharing:
                 return None
-            none = HeadStatistics.zeros(*self.state.prototypes.means.shape)
+            none = HeadStatistics.zeros(self._classes, self._size)
             kept = sum((reply.kept for reply in sharing if reply.kept is not None), start=none)
             held_out = sum((reply.held_out for reply in sharing if reply.held_out is not None), start=none)
         names, size = tuple(reply.site for reply in sharing), sum(reply.bytes_up for reply in sharing)
@@ -96,11 +99,12 @@ class HeadCollector:
             shrinkage = choose_shrinkage(kept, held_out, prior=settings.prior) if choosable else FALLBACK_SHRINKAGE
         everything = kept + held_out
         head = solve(everything, shrinkage, settings.prior)
-        arrays = {WEIGHT: head.weight.float().numpy(), BIAS: head.bias.float().numpy()}
+        weight = head.weight if self._directions is None else head.weight @ self._directions
+        arrays = {WEIGHT: weight.float().numpy(), BIAS: head.bias.float().numpy()}
         present = np.flatnonzero(everything.sums.counts.numpy() > 0)
         record = HeadRecord(
             round=self.state.round,
-            shrinkage=shrinkage,
+            shrinkage=shrinkage if everything.freedom else None,
             prior=settings.prior,
             sites=sites,
             classes=tuple(self.job.task.class_names[c] for c in present),
@@ -126,8 +130,7 @@ class HeadCollector:
         return [reply for reply, out in zip(sharing, odd, strict=True) if not out]
 
     def _checked(self, site: str, message: Message) -> HeadReply:
-        classes, size = self.state.prototypes.means.shape
-        reply = decode_statistics(message, site, num_classes=classes, feature_size=size)
+        reply = decode_statistics(message, site, num_classes=self._classes, feature_size=self._size)
         if reply.round != self.state.round:
             raise WireError(f"the statistics are for the model after round {reply.round}, not {self.state.round}")
         if site in self._replies:

@@ -18,11 +18,12 @@ from fedmr_med.data.base import SiteData, class_counts
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import Transform
 from fedmr_med.errors import DataError, PolicyError
+from fedmr_med.head import projection
 from fedmr_med.methods.base import LocalRound
 from fedmr_med.metrics import Scores
 from fedmr_med.model_file import load_model, save_model
 from fedmr_med.network import build_network
-from fedmr_med.privacy.release import permitted, released_scores
+from fedmr_med.privacy.release import permitted, permitted_statistics, released_scores
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.results import MAX_TERM, SiteReport
 from fedmr_med.schema import validated
@@ -227,7 +228,9 @@ class Hospital:
         reply = self._head_statistics(task)
         if not self.job.federation.sums_statistics:
             return reply
-        self._hold(HEAD, task, head_values(reply.kept, reply.held_out))
+        # The total cannot tell whose scatter is missing, so a site that keeps it has no part in the head.
+        parts = (reply.kept, reply.held_out) if self.policy.share_scatter else (None, None)
+        self._hold(HEAD, task, head_values(*parts))
         return HeadReply(self.name, task.round)
 
     def _hold(self, kind: str, task: TrainTask, values: Values) -> None:
@@ -246,8 +249,12 @@ class Hospital:
             smallest=self.policy.min_class_count,
             stream=(self.job.seed, self.name),
         )
-        kept, held_out = head_statistics(self.network, self.prototype_batches, size, shared, held)
-        return HeadReply(self.name, task.round, kept, held_out if held.any() else None)
+        directions = projection(self.job.seed, self.network.feature_size, self.job.head.projection)
+        kept, held_out = head_statistics(
+            self.network, self.prototype_batches, size, shared, held, directions=directions
+        )
+        reply = HeadReply(self.name, task.round, kept, held_out if held.any() else None)
+        return permitted_statistics(reply, self.policy, names)
 
     def _load(self, task: TrainTask) -> None:
         """Take over the received model, with this site's own layers where the job has such."""

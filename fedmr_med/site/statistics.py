@@ -39,7 +39,13 @@ def hold_out(
 
 @torch.no_grad()
 def head_statistics(
-    network: Network, batches: Batches, num_classes: int, classes: Mask, held: Mask
+    network: Network,
+    batches: Batches,
+    num_classes: int,
+    classes: Mask,
+    held: Mask,
+    *,
+    directions: torch.Tensor | None = None,
 ) -> tuple[HeadStatistics, HeadStatistics]:
     """Return the statistics of the kept and of the held-out samples, in one pass in evaluation mode.
 
@@ -49,13 +55,17 @@ def head_statistics(
         num_classes: C.
         classes: (C,) the classes that are shared; samples of others leave no trace.
         held: (n,) the samples set aside.
+        directions: (p, d) that features are projected to, see :func:`fedmr_med.head.projection`; None keeps them.
     """
     network.eval()
     device = next(network.parameters()).device
-    mask, kept = torch.from_numpy(classes), HeadStatistics.zeros(num_classes, network.feature_size)
+    size = network.feature_size if directions is None else len(directions)
+    mask, kept = torch.from_numpy(classes), HeadStatistics.zeros(num_classes, size)
     aside, start = kept, 0
     for images, labels in batches.epoch("head", shuffle=False):
         features = network(to_device(images, device))[0].cpu()
+        if directions is not None:
+            features = features.double() @ directions.T
         rows = torch.from_numpy(held[start : start + len(labels)])
         kept = kept + HeadStatistics.from_features(features[~rows], labels[~rows], num_classes, classes=mask)
         if bool(rows.any()):

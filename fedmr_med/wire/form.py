@@ -19,6 +19,7 @@ class ReplyForm:
         model, payload: shape and type of each array by name.
         halved: the parameters of the model that are sent as float16.
         secure: whether statistics leave in secure sums only.
+        statistics_size: length of a class sum for a closed-form head.
     """
 
     class_names: tuple[str, ...]
@@ -28,6 +29,7 @@ class ReplyForm:
     payload: Forms
     halved: frozenset[str] = frozenset()
     secure: bool = False
+    statistics_size: int = 0
 
     def check(self, reply: SiteReply) -> None:
         """Compare a reply's settings and arrays with the form.

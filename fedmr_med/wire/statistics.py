@@ -1,12 +1,15 @@
 """The wire format of a head exchange: a site's answer to the task ``head``.
 
-Two parts, ``kept`` and ``held_out``, each with the shared classes' sums and counts and one within-class scatter matrix,
-of which the upper triangle travels. In float64: the head of all sites is then the head of pooled data.
+Two parts, ``kept`` and ``held_out``, each with the shared classes' sums and counts and, where the site shares it, one
+within-class scatter matrix, of which the upper triangle travels. In float64: the head of all sites is then the head of
+pooled data.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from fedmr_med.arrays import Arrays
@@ -17,7 +20,8 @@ from fedmr_med.results import MAX_IMAGES
 from fedmr_med.wire.codec import ROUND, Message, whole_number
 
 KEPT, HELD_OUT = "kept", "held_out"
-_KEYS = {"classes", "counts", "sums", "scatter"}
+SCATTER = "scatter"
+_KEYS = {"classes", "counts", "sums"}
 _FLOAT64 = np.dtype(np.float64)
 
 
@@ -65,41 +69,51 @@ def decode_statistics(message: Message, site: str, *, num_classes: int, feature_
 
 def _rows(statistics: HeadStatistics) -> Arrays:
     classes = statistics.sums.counts.nonzero().flatten()
-    size = len(statistics.scatter)
-    upper = torch.triu_indices(size, size)
-    return {
+    rows = {
         "classes": classes.numpy(),
         "counts": statistics.sums.counts[classes].numpy(),
         "sums": statistics.sums.sums[classes].numpy(),
-        "scatter": statistics.scatter[upper[0], upper[1]].numpy(),
     }
+    if bool(statistics.scattered.counts.any()):
+        upper = torch.triu_indices(*statistics.scatter.shape)
+        rows[SCATTER] = statistics.scatter[upper[0], upper[1]].numpy()
+    return rows
 
 
 def _statistics(name: str, rows: Arrays, num_classes: int, feature_size: int) -> HeadStatistics:
-    if rows.keys() != _KEYS:
+    if rows.keys() - {SCATTER} != _KEYS:
         raise WireError(f"the {name} statistics have the keys {sorted(rows)}")
-    classes, counts, sums, scatter = rows["classes"], rows["counts"], rows["sums"], rows["scatter"]
-    if classes.dtype != np.int64 or counts.dtype != np.int64 or sums.dtype != _FLOAT64 or scatter.dtype != _FLOAT64:
+    classes, counts, sums = rows["classes"], rows["counts"], rows["sums"]
+    if classes.dtype != np.int64 or counts.dtype != np.int64 or sums.dtype != _FLOAT64:
         raise WireError(f"the {name} statistics do not have the agreed types")
-    triangle = feature_size * (feature_size + 1) // 2
     if classes.ndim != 1 or counts.shape != classes.shape or sums.shape != (len(classes), feature_size):
         shapes = f"{sums.shape} for {classes.shape} classes and {counts.shape} counts"
         raise WireError(f"the {name} sums have shape {shapes}")
-    if scatter.shape != (triangle,):
-        raise WireError(f"the {name} scatter has shape {scatter.shape}, not {(triangle,)}")
     if not len(classes) or (classes < 0).any() or (classes >= num_classes).any() or (np.diff(classes) <= 0).any():
         raise WireError(f"the {name} statistics name no class, one twice, or one that does not exist")
     if (counts < 1).any() or (counts > MAX_IMAGES).any():
         raise WireError(f"the {name} statistics have a count that is not between 1 and {MAX_IMAGES}")
-    if not (np.isfinite(sums).all() and np.isfinite(scatter).all()):
+    if not np.isfinite(sums).all():
         raise WireError(f"the {name} statistics have NaN or infinite values")
     both = ClassSums.zeros(num_classes, feature_size)
     both.sums[torch.from_numpy(classes)] = torch.from_numpy(sums)
     both.counts[torch.from_numpy(classes)] = torch.from_numpy(counts)
-    upper = torch.triu_indices(feature_size, feature_size)
-    matrix = torch.zeros(feature_size, feature_size, dtype=torch.float64)
-    matrix[upper[0], upper[1]] = torch.from_numpy(scatter)
+    if SCATTER not in rows:
+        return HeadStatistics.from_sums(both)
+    return HeadStatistics(both, both, _matrix(name, rows[SCATTER], feature_size))
+
+
+def _matrix(name: str, triangle: npt.NDArray[Any], size: int) -> torch.Tensor:
+    """Return the scatter matrix (d, d), given its upper triangle."""
+    expected = (size * (size + 1) // 2,)
+    if triangle.dtype != _FLOAT64 or triangle.shape != expected:
+        raise WireError(f"the {name} scatter is {triangle.dtype} of shape {triangle.shape}, not float64 of {expected}")
+    if not np.isfinite(triangle).all():
+        raise WireError(f"the {name} statistics have NaN or infinite values")
+    upper = torch.triu_indices(size, size)
+    matrix = torch.zeros(size, size, dtype=torch.float64)
+    matrix[upper[0], upper[1]] = torch.from_numpy(triangle)
     matrix = matrix + matrix.triu(1).T
     if bool((matrix.diagonal() < 0).any()):
         raise WireError(f"the {name} scatter has a negative variance")
-    return HeadStatistics(both, both, matrix)
+    return matrix

@@ -11,10 +11,15 @@ from fedmr_med.flare import messages
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.flare.guard import PolicyGuard
 from tests.helpers.site_at_work import SHARES_ALL, SHARES_NOTHING, SiteAtWork, TalkativeExecutor, full_statistics
+from tests.helpers.small import small_job
 
 SHARES_ONE = """
 data: {source: demo, center: 5}
 policy: {share_prototypes: [NV], min_class_count: 1, share_metrics: per_class, training: null}
+"""
+SHARES_SUMS = """
+data: {source: demo, center: 5}
+policy: {share_prototypes: true, share_scatter: false, min_class_count: 1, share_metrics: per_class, training: null}
 """
 LAYERS = {"filter": {"site_filters": (PrototypeFilter(),)}, "guard": {"components": (PolicyGuard(),)}}
 
@@ -50,3 +55,24 @@ def test_a_site_that_shares_one_class_answers_with_that_class(tmp_path: Path) ->
     reply = SiteAtWork(tmp_path, SHARES_ONE, **layers).answer("head")
     sent = messages.decode_statistics(reply, "x", num_classes=8, feature_size=128)
     assert sent.kept.sums.counts.nonzero().flatten().tolist() == [1]
+
+
+def test_scatter_that_is_not_shared_does_not_leave_whoever_makes_it(tmp_path: Path) -> None:
+    nvflare_fobs_initialize()
+    own = SiteAtWork(tmp_path / "own", SHARES_SUMS, **(LAYERS["filter"] | LAYERS["guard"])).answer("head")
+    filtered = SiteAtWork(tmp_path / "filter", SHARES_SUMS, TalkativeExecutor(), **LAYERS["filter"]).answer("head")
+    for reply in (own, filtered):
+        assert reply.get_return_code() == ReturnCode.OK
+        assert b"scatter" not in fobs.dumps(reply)
+        sent = messages.decode_statistics(reply, "x", num_classes=8, feature_size=128)
+        assert sent.kept.sums.counts.sum() > 0
+    guarded = SiteAtWork(tmp_path / "guard", SHARES_SUMS, TalkativeExecutor(), **LAYERS["guard"]).answer("head")
+    assert b"scatter" not in fobs.dumps(guarded)
+
+
+def test_projected_statistics_pass_filter_and_guard(tmp_path: Path) -> None:
+    job = small_job(head={"projection": 16})
+    fresh = {"site_filters": (PrototypeFilter(),), "components": (PolicyGuard(),)}
+    reply = SiteAtWork(tmp_path, SHARES_ALL, job=job, **fresh).answer("head")
+    assert reply.get_return_code() == ReturnCode.OK
+    assert messages.decode_statistics(reply, "x", num_classes=8, feature_size=16).kept is not None

@@ -9,10 +9,11 @@ import torch
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
-from fedmr_med.head import HeadStatistics, solve
+from fedmr_med.head import HeadStatistics, projection, solve
 from fedmr_med.model_file import load_model
 from fedmr_med.models import load_arrays
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation
 from fedmr_med.server.chain import BEST_MODEL
 from fedmr_med.server.head import BIAS, WEIGHT, HeadCollector, wants_head, with_head
@@ -95,6 +96,49 @@ def test_a_class_below_the_minimum_takes_no_part(state: GlobalState, tmp_path: P
     assert 0 < (total > 0).sum() < (site.counts > 0).sum()
     for part in filter(None, (reply.kept, reply.held_out)):
         assert not ((part.sums.counts > 0) & (part.sums.counts < 20)).any(), "a part of a class leaves on its own"
+
+
+def test_without_scatter_the_nearest_class_mean_wins(
+    state: GlobalState, replies: dict[str, HeadReply], tmp_path: Path
+) -> None:
+    policy = lenient(share_prototypes=True, share_scatter=False)
+    task = task_for(state, JOB)
+    sums = {name: small_hospital(name, JOB, tmp_path, policy).head_statistics(task) for name in SITES}
+    for reply in sums.values():
+        assert "scatter" not in encode_statistics(reply).parts["kept"]
+        assert reply.held_out is None
+    made = closed(state, sums)
+    assert made.history.head.shrinkage is None
+    total = sum((reply.kept for reply in sums.values()), start=HeadStatistics.zeros(8, 128)).sums
+    means = (total.sums / total.counts.clamp(min=1)[:, None]).numpy()
+    np.testing.assert_allclose(made.head[WEIGHT], means, rtol=1e-6)
+    # One site that shares it is enough for the covariance; the others count in the means.
+    assert closed(state, sums | {"bcn": replies["bcn"]}).history.head.shrinkage == 0.1
+
+
+@pytest.mark.parametrize("size", [16, 10_000])
+def test_projected_statistics_give_the_head_of_projected_features(
+    state: GlobalState, tmp_path: Path, size: int
+) -> None:
+    job = JOB.override({"head": {"projection": size}})
+    replies = {
+        name: small_hospital(name, job, tmp_path).head_statistics(task_for(state, job)) for name in ("bcn", "rosendahl")
+    }
+    whole = {name: small_hospital(name, JOB, tmp_path).head_statistics(task_for(state, JOB)) for name in replies}
+    made = closed(state, replies, job)
+    directions = projection(job.seed, 128, size)
+    if directions is None:
+        assert np.array_equal(made.head[WEIGHT], closed(state, whole).head[WEIGHT])
+        return
+    torch.testing.assert_close(directions @ directions.T, torch.eye(size, dtype=torch.float64))
+    parts = [part for reply in whole.values() for part in (reply.kept, reply.held_out) if part is not None]
+    pooled = sum(parts, start=HeadStatistics.zeros(8, 128))
+    small = ClassSums(pooled.sums.sums @ directions.T, pooled.sums.counts)
+    expected = solve(HeadStatistics(small, small, directions @ pooled.scatter @ directions.T), 0.1)
+    weight = (expected.weight @ directions).numpy()
+    np.testing.assert_allclose(made.head[WEIGHT], weight, rtol=0, atol=1e-6 * np.abs(weight).max())
+    sent = [sum(encode_statistics(reply).size for reply in answers.values()) for answers in (replies, whole)]
+    assert sent[0] < sent[1] / 20
 
 
 def test_answers_for_another_model_and_second_ones_are_refused(

@@ -49,10 +49,19 @@ def test_what_is_not_shared_has_no_part() -> None:
     assert decoded(encode_statistics(HeadReply("msk", 7))).kept is None
 
 
+def test_without_scatter_the_sums_alone_travel() -> None:
+    sums = HeadStatistics.from_sums(statistics(0, [1] * 9 + [3] * 8).sums)
+    message = encode_statistics(HeadReply("msk", 7, sums))
+    assert message.parts[KEPT].keys() == {"classes", "counts", "sums"}
+    read = decoded(message).kept
+    assert torch.equal(read.sums.sums, sums.sums.sums)
+    assert read.freedom == 0
+
+
 SPOILED: dict[str, Callable[[dict[str, Arrays]], object]] = {
     "an unexpected part": lambda parts: parts.update(other={}),
     "held-out alone": lambda parts: parts.pop(KEPT),
-    "a key less": lambda parts: parts[KEPT].pop("scatter"),
+    "a key less": lambda parts: parts[KEPT].pop("counts"),
     "another class": lambda parts: parts[KEPT].update(classes=np.array([1, CLASSES])),
     "a class twice": lambda parts: parts[KEPT].update(classes=np.array([1, 1])),
     "no count": lambda parts: parts[KEPT].update(counts=np.array([9, 0])),
