@@ -11,7 +11,7 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.backbone import Backbone
 from fedmr_med.config import JobConfig
 from fedmr_med.model_file import read_weights
-from fedmr_med.network import backbone_of, build_network
+from fedmr_med.network import backbone_of, build_network, whole_network
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.results import History
 from fedmr_med.wire.messages import TrainTask
@@ -83,9 +83,14 @@ def initial_state(job: JobConfig, initial_model: Path | None = None) -> GlobalSt
     Raises:
         CheckpointError: that file cannot be read, or belongs to another model.
     """
-    network = build_network(job, pretrained=True)
+    network, backbone = build_network(job, pretrained=True), backbone_of(job)
     if initial_model is not None:
-        models.load_arrays(network, read_weights(initial_model))
+        weights = read_weights(initial_model)
+        if backbone is not None:
+            models.load_arrays(whole_network(job), weights)  # or it belongs to another model
+            backbone = Backbone.of({name: weights[name] for name in backbone.arrays})
+            weights = {name: array for name, array in weights.items() if name not in backbone.arrays}
+        models.load_arrays(network, weights)
     model, parameters = models.state_arrays(network), models.parameter_names(network)
     server = methods.build(job.method).server()
     return GlobalState(
@@ -93,7 +98,7 @@ def initial_state(job: JobConfig, initial_model: Path | None = None) -> GlobalSt
         parameters=parameters,
         prototypes=Prototypes.none(job.task.num_classes, network.feature_size),
         method=server.initial_state({name: array for name, array in model.items() if name in parameters}),
-        backbone=backbone_of(job),
+        backbone=backbone,
     )
 
 
