@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,11 @@ from fedmr_med.registry import Registry
 
 Image = npt.NDArray[np.uint8]
 Pixels = npt.NDArray[np.float32]
+Augment = bool | Literal["fast"]
 
 # FLamby prepares images with a shorter edge of 224 pixels for crops of 200, and drops holes of 16 pixels.
 _FLAMBY_CROP, _FLAMBY_EDGE, _FLAMBY_HOLE = 200, 224, 16
-_SCALE_LIMIT = 0.07
+SCALE_LIMIT = 0.07
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
 _IMAGENET_STD = (0.229, 0.224, 0.225)
 
@@ -40,14 +41,15 @@ def edge_for(image_size: int) -> int:
     return round(image_size * _FLAMBY_EDGE / _FLAMBY_CROP)
 
 
-def build(name: str, *, train: bool, image_size: int) -> Transform:
+def build(name: str, *, train: Augment, image_size: int) -> Transform:
     """Return a transform by name.
 
     Args:
         name: ``isic``: FLamby's for ISIC2019; ``crop_flip``: pad by 4, crop and flip, as usual for CIFAR;
             ``plain``: normalisation only; ``imagenet``: scaled to the image size, grey as colour, as networks with
             ImageNet's weights expect it; ``none``: nothing at all, for texts.
-        train: with random augmentation, or the fixed transform of the test fold.
+        train: with random augmentation, or the fixed transform of the test fold; ``fast`` is the same augmentation
+            in fewer passes, where there is such a thing (:mod:`fedmr_med.data.fast_isic`).
         image_size: edge of the square that comes out, in pixels.
 
     Raises:
@@ -91,7 +93,7 @@ class IsicTrain:
 
     def __call__(self, image: Image, seed: int, out: Pixels | None = None) -> Pixels:
         """Augment and normalise a colour image."""
-        image = _at_least(image, math.ceil(self.image_size / (1 - _SCALE_LIMIT)), self.image_size)
+        image = at_least(image, math.ceil(self.image_size / (1 - SCALE_LIMIT)), self.image_size)
         augment = isic_augmentation(self.image_size)
         # albumentations 1.4 draws everything from Python's global generator.
         before = random.getstate()
@@ -111,7 +113,7 @@ class IsicTest:
 
     def __call__(self, image: Image, seed: int, out: Pixels | None = None) -> Pixels:
         """Crop and normalise a colour image; ``seed`` is not used."""
-        image = _at_least(image, self.image_size, self.image_size)
+        image = at_least(image, self.image_size, self.image_size)
         top, left = ((edge - self.image_size) // 2 for edge in image.shape[:2])
         crop = image[top : top + self.image_size, left : left + self.image_size]
         return _normalise(crop, _IMAGENET_MEAN, _IMAGENET_STD, out)
@@ -155,15 +157,23 @@ class ImageNet:
 
     def __call__(self, image: Image, seed: int, out: Pixels | None = None) -> Pixels:
         """Scale and normalise an image of one or three channels; ``seed`` is not used."""
-        scaled = _cv2().resize(image, (self.image_size, self.image_size))
+        scaled = opencv().resize(image, (self.image_size, self.image_size))
         colour = np.broadcast_to(scaled.reshape(self.image_size, self.image_size, -1), (*scaled.shape[:2], 3))
         return _normalise(colour, _IMAGENET_MEAN, _IMAGENET_STD, out)
 
 
-TRANSFORMS: Registry[Callable[[int, bool], Transform]] = Registry("transform")
-"""Makers of transforms, called with the image size and whether to augment."""
+def _isic(image_size: int, augment: Augment) -> Transform:
+    if augment == "fast":
+        from fedmr_med.data.fast_isic import IsicFast
 
-TRANSFORMS.add("isic", lambda image_size, train: IsicTrain(image_size) if train else IsicTest(image_size))
+        return IsicFast(image_size)
+    return IsicTrain(image_size) if augment else IsicTest(image_size)
+
+
+TRANSFORMS: Registry[Callable[[int, Augment], Transform]] = Registry("transform")
+"""Makers of transforms, called with the image size and whether, or how, to augment."""
+
+TRANSFORMS.add("isic", _isic)
 TRANSFORMS.add("crop_flip", lambda image_size, train: CropFlip(image_size) if train else Plain(image_size))
 TRANSFORMS.add("plain", lambda image_size, train: Plain(image_size))
 TRANSFORMS.add("imagenet", lambda image_size, train: ImageNet(image_size))
@@ -176,11 +186,11 @@ def isic_augmentation(image_size: int) -> Any:
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
     import albumentations
 
-    _cv2()
-    hole = max(1, round(_FLAMBY_HOLE * image_size / _FLAMBY_CROP))
+    opencv()
+    hole = hole_size(image_size)
     return albumentations.Compose(
         [
-            albumentations.RandomScale(_SCALE_LIMIT),
+            albumentations.RandomScale(SCALE_LIMIT),
             albumentations.Rotate(50),
             albumentations.RandomBrightnessContrast(0.15, 0.1),
             albumentations.Flip(p=0.5),
@@ -193,8 +203,13 @@ def isic_augmentation(image_size: int) -> Any:
     )
 
 
+def hole_size(image_size: int) -> int:
+    """Return the edge, in pixels, of a hole that the augmentation drops from a crop."""
+    return max(1, round(_FLAMBY_HOLE * image_size / _FLAMBY_CROP))
+
+
 @lru_cache(maxsize=1)
-def _cv2() -> Any:
+def opencv() -> Any:
     """Return OpenCV, kept to the calling thread: the images are small and the processes many."""
     import cv2
 
@@ -208,7 +223,7 @@ def _normalise(image: Image, mean: tuple[float, ...], std: tuple[float, ...], ou
     A table of the 256 values per channel gives the same bits as albumentations' ``Normalize``, about ten times
     faster.
     """
-    cv2 = _cv2()
+    cv2 = opencv()
     tables = _tables(mean, std)
     if out is None:
         out = np.empty((image.shape[2], *image.shape[:2]), dtype=np.float32)
@@ -220,10 +235,24 @@ def _normalise(image: Image, mean: tuple[float, ...], std: tuple[float, ...], ou
 @lru_cache
 def _tables(mean: tuple[float, ...], std: tuple[float, ...]) -> Pixels:
     """Return the normalised value of each byte, (channels, 256)."""
+    return _normalised(np.arange(256, dtype=np.float32), mean, std)
+
+
+def _normalised(values: Pixels, mean: tuple[float, ...], std: tuple[float, ...]) -> Pixels:
     shift = np.array(mean, dtype=np.float32)[:, None] * np.float32(255)
     scale = np.reciprocal(np.array(std, dtype=np.float32)[:, None] * np.float32(255))
-    tables: Pixels = (np.arange(256, dtype=np.float32) - shift) * scale
+    tables: Pixels = (values - shift) * scale
     return tables
+
+
+def imagenet_tables() -> Pixels:
+    """Return the value of each byte, normalised as for ImageNet, (3, 256)."""
+    return _tables(_IMAGENET_MEAN, _IMAGENET_STD)
+
+
+def imagenet_values(values: Pixels) -> Pixels:
+    """Return values in [0, 255], normalised as for ImageNet, (3, n)."""
+    return _normalised(values, _IMAGENET_MEAN, _IMAGENET_STD)
 
 
 def _normalise_half(image: Image, out: Pixels | None) -> Pixels:
@@ -232,7 +261,7 @@ def _normalise_half(image: Image, out: Pixels | None) -> Pixels:
     return _normalise(image, (0.5,) * channels, (0.5,) * channels, out)
 
 
-def _at_least(image: Image, smallest: int, image_size: int) -> Image:
+def at_least(image: Image, smallest: int, image_size: int) -> Image:
     """Scale an image up if its shorter edge is below ``smallest``, to the edge that crops of ``image_size`` need."""
     height, width = image.shape[:2]
     shorter = min(height, width)
@@ -240,7 +269,7 @@ def _at_least(image: Image, smallest: int, image_size: int) -> Image:
         return image
     edge = max(smallest, edge_for(image_size))
     size = (round(width * edge / shorter), round(height * edge / shorter))
-    scaled: Image = _cv2().resize(image, size)
+    scaled: Image = opencv().resize(image, size)
     return scaled
 
 

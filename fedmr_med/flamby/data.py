@@ -74,7 +74,7 @@ class ComparisonData:
     leakage: Leakage | None
     batch: int
 
-    def train_batches(self, fold: Fold, *, augment: bool) -> Batches:
+    def train_batches(self, fold: Fold, *, augment: transforms.Augment) -> Batches:
         """Return the batches of a train fold, as the executor makes them."""
         transform = transforms.build(self.task.transform, train=augment, image_size=self.task.image_size)
         return Batches(fold, transform, batch_size=self.batch)

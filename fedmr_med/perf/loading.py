@@ -49,20 +49,20 @@ def loader_speedups(
     """
     names = write_images(folder, images, transforms.edge_for(image_size))
     figures = []
-    for kind in ("train", "test"):
-        augmented = kind == "train"
+    kinds: dict[str, transforms.Augment] = {"train": True, "fast": "fast", "test": False}
+    for kind, augmented in kinds.items():
         warm = _batches(folder, names, folder / "warm", image_size, batch_size, augmented=augmented)
         candidates: dict[str, Callable[[], object]] = {
             "warm": partial(_consume, warm),
             "cold": partial(_consume_cold, folder, names, image_size, batch_size, augmented=augmented),
-            "plain": partial(_consume_loader, _plain_images(folder, names, image_size, augmented), batch_size),
+            "plain": partial(_consume_loader, _plain_images(folder, names, image_size, bool(augmented)), batch_size),
         }
         if flamby is not None:
             candidates["flamby"] = partial(
-                _consume_loader, _flamby_images(flamby, folder, names, augmented), batch_size
+                _consume_loader, _flamby_images(flamby, folder, names, bool(augmented)), batch_size
             )
         seconds = interleaved(candidates, repetitions)
-        case = f"{kind} transform, {image_size} px, batch {batch_size}, no workers"
+        case = f"{'fast train' if kind == 'fast' else kind} transform, {image_size} px, batch {batch_size}, no workers"
         ours, plain = f"images per second of {CPU}", "of a plain Pillow + albumentations loader"
         compared = {
             "loader_speedup": ("plain", "warm", f"{ours} / {plain}"),
@@ -108,7 +108,7 @@ def _batches(
     image_size: int,
     batch_size: int,
     *,
-    augmented: bool,
+    augmented: transforms.Augment,
     workers: int = 0,
 ) -> Batches:
     images = open_images(folder, names, edge=transforms.edge_for(image_size), folder=cache)
@@ -122,7 +122,9 @@ def _consume(batches: Batches) -> None:
         pass
 
 
-def _consume_cold(folder: Path, names: list[str], image_size: int, batch_size: int, *, augmented: bool) -> None:
+def _consume_cold(
+    folder: Path, names: list[str], image_size: int, batch_size: int, *, augmented: transforms.Augment
+) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as cache:
         _consume(_batches(folder, names, Path(cache), image_size, batch_size, augmented=augmented))
 

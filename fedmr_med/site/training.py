@@ -96,7 +96,7 @@ def train_step(
 ) -> dict[str, Tensor]:
     """Take one optimiser step on one mini-batch; return the weighted terms of the objective, detached."""
     device = next(network.parameters()).device
-    images, labels = to_device(images, device), labels.to(device)
+    images, labels = to_device(images, device), to_device(labels, device)
     with autocast(device, precision):
         features, logits = network(images)
     exact_logits = logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -5,19 +5,82 @@ import pickle
 import random
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import ks_2samp
 
+from fedmr_med.data import fast_isic
 from fedmr_med.data.transforms import build, edge_for
 from fedmr_med.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore:Flip is deprecated")
 
 NAMES = ("isic", "crop_flip", "plain")
+
+
+@pytest.mark.parametrize("shape", [(224, 298), (299, 224), (180, 160)])
+def test_the_fast_augmentation_has_the_distribution_of_flambys(shape: tuple[int, int]) -> None:
+    """Brightness, contrast, where the picture has gone, and holes, on a lesion off the centre of a shaded skin."""
+    rows, columns = np.mgrid[: shape[0], : shape[1]]
+    lesion = 90 * (np.hypot(rows - 0.4 * shape[0], columns - 0.3 * shape[1]) < 0.2 * shape[0])
+    image = np.stack([230 - 0.2 * columns - lesion, 60 + 0.4 * rows, 150 - 0.3 * lesion], axis=-1).astype(np.uint8)
+    known, fast = (
+        np.array([_statistics(build("isic", train=train, image_size=64)(image, seed)) for seed in seeds])
+        for train, seeds in ((True, range(700)), ("fast", range(10_000, 10_700)))
+    )
+    for name, a, b in zip(_STATISTICS, known.T, fast.T, strict=True):
+        assert ks_2samp(a, b).pvalue > 0.01, name
+    assert len({float(value) for value in fast[:, 0]}) > 600, "an image of its own for each seed"
+
+
+_STATISTICS = ("brightness", "contrast", "colour", "upper half", "left half", "a corner", "holes")
+
+
+def _statistics(pixels: np.ndarray) -> list[float]:
+    middle = pixels.shape[1] // 2
+    hole = (np.array((0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225)).astype(np.float32)
+    return [
+        float(pixels.mean()),
+        float(pixels.std()),
+        float((pixels[0] - pixels[1]).mean()),
+        float(pixels[:, :middle].mean() - pixels[:, middle:].mean()),
+        float(pixels[:, :, :middle].mean() - pixels[:, :, middle:].mean()),
+        float(pixels[:, :middle, :middle].mean()),
+        float(np.all(np.abs(pixels + hole[:, None, None]) < 1e-4, axis=0).mean()),
+    ]
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+def test_the_fast_augmentation_moves_a_picture_as_albumentations_does(flipped: bool) -> None:
+    """The same angle, scale and crop give the same picture, but for interpolating once instead of three times."""
+    albumentations = quiet_albumentations()
+    import cv2
+
+    rows, columns = np.mgrid[:224, :298]
+    image = np.stack([columns * 0.8, rows * 0.9, 60 + 0.2 * (rows + columns)], axis=-1).astype(np.uint8)
+    # In the order of the draws: scale by 1.05, rotate by 30 degrees, flip left to right or not, shear, crop.
+    numbers = iter([0.0, 0.0, 0.0 if flipped else 0.9, 0.0, 0.5, 0.25])
+    values = {(-0.07, 0.07): 0.05, (-50.0, 50.0): 30.0}
+    draw = SimpleNamespace(
+        random=lambda: next(numbers), uniform=lambda low, high: values[low, high], randint=lambda low, high: 1
+    )
+    found = fast_isic._crop(image, 200, draw)  # type: ignore[arg-type]
+    steps = [
+        albumentations.RandomScale((0.05, 0.05), p=1),
+        albumentations.Rotate((30, 30), p=1),
+        *([albumentations.HorizontalFlip(p=1)] if flipped else []),
+        albumentations.Affine(shear=0.1, p=1, mode=cv2.BORDER_REFLECT_101),
+    ]
+    warped = albumentations.Compose(steps)(image=image)["image"]
+    tall, wide = warped.shape[:2]
+    top, left = int((tall - 199) * 0.5), int((wide - 199) * 0.25)
+    expected = warped[top : top + 200, left : left + 200]
+    assert np.abs(found.astype(int) - expected).mean() < 1.0
 
 
 def quiet_albumentations() -> Any:

@@ -48,7 +48,7 @@ def test_all_fields_are_there(monkeypatch: pytest.MonkeyPatch, one_thread_afterw
     assert set(found["memory_ratio"]["small_cnn"]) == every
     assert set(found["round_ratio"]["small_cnn"]) == every
     assert found["step_ratio"]["small_cnn"]["fedavg"] == 1
-    assert set(found["loader_speedup"]) == {"train", "test"}
+    assert set(found["loader_speedup"]) == {"train", "fast", "test"}
     assert set(found["wire_bytes"]) == {"float32", "float16", "difference"}
     for name in ("prototype_pass_ratio", "aggregate_vs_numpy", "aggregate_vs_flare", "runner_ms_per_task"):
         assert found[name] > 0
