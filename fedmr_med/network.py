@@ -17,12 +17,21 @@ def build_network(job: JobConfig, *, pretrained: bool = False) -> models.Network
     """Build the network that the job trains: with ``model.freeze_backbone`` its classifier, over features.
 
     Only the server reads pretrained weights: the sites receive every weight from it.
+
+    Raises:
+        ConfigError: the network cannot be built, or does not go with the method or the wire.
     """
+    method = methods.build(job.method)
+    if method.exact_wire and job.federation.wire != "float32":
+        raise ConfigError(
+            f"federation.wire: {job.method.name} needs float32; what its sites keep and what the server adds up would "
+            "drift apart by every round's rounding."
+        )
     with torch_stream(job.seed, "initial model"):
         network = feature_network(job, pretrained=pretrained)
         if job.model.freeze_backbone:
             network = ClassifierOnly(network)
-        network = methods.build(job.method).adapt(network)
+        network = method.adapt(network)
     if job.train.compile:
         network.compile()
     return network

@@ -17,7 +17,8 @@ from fedmr_med.seeding import numpy_generator
 Labels = npt.NDArray[np.integer]
 Rows = npt.NDArray[np.int64]
 
-_DIRICHLET_DRAWS = 100
+_DIRICHLET_DRAWS = 1000
+_FEWEST = 10
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Split:
         classes_per_client: sigma of ``P5C2``: 2.
         subset: whether classes that find no slot are left out (``P10C2-subset``).
         beta: concentration of ``dir0.5``: 0.5.
+        fewest: samples that every client of ``dir0.5-min20`` has at least: 20.
     """
 
     kind: Literal["pcdd", "dirichlet", "iid"]
@@ -37,12 +39,14 @@ class Split:
     classes_per_client: int | None = None
     beta: float | None = None
     subset: bool = False
+    fewest: int | None = None
 
 
 def parse_split(text: str) -> Split:
     """Read ``P5C2`` (5 clients with 2 classes each), ``dir0.5`` (Dirichlet, beta 0.5) or ``iid``.
 
-    ``P10C2-subset`` deals only as many classes as there are slots, and leaves the last ones out.
+    ``P10C2-subset`` deals only as many classes as there are slots, and leaves the last ones out. ``dir0.5-min20`` is
+    drawn again while a client has fewer than 20 samples.
 
     Raises:
         ConfigError: the text is none of these, or a number in it is not positive.
@@ -54,9 +58,9 @@ def parse_split(text: str) -> Split:
         if clients < 1 or classes < 1:
             raise ConfigError(f"split {text!r}: clients and classes per client must be at least 1.")
         return Split("pcdd", clients=clients, classes_per_client=classes, subset=match[3] is not None)
-    if match := re.fullmatch(r"dir(-?(?:\d+\.?\d*|\.\d+))", text):
+    if match := re.fullmatch(r"dir(-?(?:\d+\.?\d*|\.\d+))(?:-min(\d+))?", text):
         _check_beta(float(match[1]))
-        return Split("dirichlet", beta=float(match[1]))
+        return Split("dirichlet", beta=float(match[1]), fewest=int(match[2]) if match[2] else None)
     raise ConfigError(f"split {text!r} is not known: give P<clients>C<classes> (P5C2), dir<beta> (dir0.5) or iid.")
 
 
@@ -72,7 +76,7 @@ def partition(labels: Labels, split: str, clients: int, seed: int) -> list[Rows]
     if parsed.classes_per_client is not None:
         return pcdd(labels, clients, parsed.classes_per_client, seed, allow_missing_classes=parsed.subset)
     if parsed.beta is not None:
-        return dirichlet(labels, clients, parsed.beta, seed)
+        return dirichlet(labels, clients, parsed.beta, seed, fewest=parsed.fewest)
     return iid(labels, clients, seed)
 
 
@@ -128,16 +132,26 @@ def pcdd(
     return [np.sort(np.concatenate(share)) for share in shares]
 
 
-def dirichlet(labels: Labels, clients: int, beta: float, seed: int) -> list[Rows]:
-    """Deal each class in proportions drawn from Dirichlet(beta); drawn again while a client has no sample.
+def dirichlet(labels: Labels, clients: int, beta: float, seed: int, *, fewest: int | None = None) -> list[Rows]:
+    """Deal each class in proportions drawn from Dirichlet(beta); drawn again while a client has too few samples.
+
+    Args:
+        labels: (n,) class of each sample.
+        clients: number of clients.
+        beta: concentration; the smaller, the more unequal.
+        seed: another seed, another partition.
+        fewest: samples that every client has at least. None is 10, as in the FedMR authors' code, or a quarter of an
+            equal share where that is less, but never below the two that training needs.
 
     Raises:
-        ConfigError: beta is not positive, or some client stays empty in every draw.
+        ConfigError: beta is not positive, or some client has too few samples in every draw.
     """
     _check_request(labels, clients)
     _check_beta(beta)
     generator = numpy_generator(seed, "partition")
     by_class = [np.flatnonzero(labels == c) for c in np.unique(labels)]
+    if fewest is None:
+        fewest = max(2, min(_FEWEST, len(labels) // (4 * clients)))
     for _ in range(_DIRICHLET_DRAWS):
         shares: list[list[Rows]] = [[] for _ in range(clients)]
         for rows in by_class:
@@ -146,11 +160,11 @@ def dirichlet(labels: Labels, clients: int, beta: float, seed: int) -> list[Rows
             for client, share in enumerate(np.split(generator.permutation(rows), cuts)):
                 shares[client].append(share)
         parts = [np.sort(np.concatenate(share)) for share in shares]
-        if all(len(part) for part in parts):
+        if min(map(len, parts)) >= fewest:
             return parts
     raise ConfigError(
-        f"Dirichlet({beta}) leaves some of {clients} clients without a sample in {_DIRICHLET_DRAWS} draws over "
-        f"{len(labels)} samples; take a larger beta or fewer clients."
+        f"Dirichlet({beta}) leaves some of {clients} clients with fewer than {fewest} samples in {_DIRICHLET_DRAWS} "
+        f"draws over {len(labels)}; take a larger beta, fewer clients, or a lower minimum (dir{beta:g}-min2)."
     )
 
 

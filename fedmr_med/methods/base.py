@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedmr_med.arrays import Arrays, Forms
 from fedmr_med.config import MethodConfig, ServerConfig
+from fedmr_med.errors import ConfigError
 from fedmr_med.methods.etf import EtfNetwork
 from fedmr_med.methods.local import Batch, LocalResult, LocalRound
 from fedmr_med.methods.logits import LogitsOptions, MissingClasses
@@ -178,6 +179,8 @@ class Method:
 
     Attributes:
         keeps_state: whether a site keeps something of its own from round to round.
+        exact_wire: whether server and sites must go by the same parameters to the last bit, so that float16 on the wire
+            would let them drift apart.
     """
 
     name: ClassVar[str]
@@ -185,6 +188,7 @@ class Method:
     client_half: ClassVar[type[ClientHalf]] = ClientHalf
     server_half: ClassVar[type[ServerHalf]] = ServerHalf
     keeps_state: ClassVar[bool] = False
+    exact_wire: ClassVar[bool] = False
 
     def __init__(self, options: Any):
         self.options = options
@@ -199,6 +203,11 @@ class Method:
     def uses_prototypes(self) -> bool:
         """Whether sites are asked for class sums, where their policy allows it."""
         return self.reshaping is not None and self.reshaping.needs_prototypes
+
+    @property
+    def unit_prototypes(self) -> bool:
+        """Whether class sums are of features scaled to unit length."""
+        return False
 
     @property
     def variant(self) -> str | None:
@@ -221,7 +230,18 @@ class Method:
         return "none"
 
     def adapt(self, network: Network) -> Network:
-        """Return the network to train, made from the job's; the same on the server and at every site."""
+        """Return the network to train, made from the job's; the same on the server and at every site.
+
+        Raises:
+            ConfigError: its features are too short for the options.
+        """
+        classes = network.classifier.out_features
+        one_hot = self.reshaping is not None and self.reshaping.prototypes == "one_hot"
+        if one_hot and network.feature_size < classes:
+            raise ConfigError(
+                f"method.options.prototypes: one_hot needs features of at least {classes} numbers for {classes} "
+                f"classes, and the network has {network.feature_size}."
+            )
         if self.options.classifier == "linear":
             return network
         # Networks are built in a stream of the job's seed: its start does not depend on what was drawn since.

@@ -161,6 +161,7 @@ class FedDyn(Method):
     client_half = FedDynClient
     server_half = FedDynServer
     keeps_state = True
+    exact_wire = True
 
     @property
     def variant(self) -> str | None:

@@ -37,21 +37,22 @@ class FedNovaServer(ServerHalf):
             raise WireError(f"{STEPS} is {float(payload[STEPS]):.3g}, below one")
 
     def add(self, sums: Sums, contribution: Contribution, parameters: Arrays) -> None:
-        """Add n_k w_k / a_k and the numbers that go with it."""
+        """Add n_k (w_k - w) / a_k and the numbers that go with it.
+
+        The differences and not the models: a late update is far smaller than the weights, which would swallow it.
+        """
         steps = float(contribution.payload[STEPS])
-        local = {name: contribution.model[name] for name in parameters}
-        sums.add("parameters", local, contribution.samples / steps)
-        sums.add_number("samples / steps", contribution.samples / steps)
+        update = {name: contribution.model[name] - array for name, array in parameters.items()}
+        sums.add("updates", update, contribution.samples / steps)
         sums.add_number("samples * steps", contribution.samples * steps)
         sums.add_number("samples", contribution.samples)
 
     def finish(self, sums: Sums, parameters: Arrays, state: Arrays, num_sites: int) -> tuple[Arrays, Arrays]:
         """Take sum p_k a_k steps in the direction of the mean normalised update."""
         samples = sums.numbers["samples"]
-        normalised = sums.mean("parameters", samples)  # sum p_k w_k / a_k
-        weight = sums.numbers["samples / steps"] / samples  # sum p_k / a_k
+        update = sums.mean("updates", samples)  # sum p_k (w_k - w) / a_k
         steps = sums.numbers["samples * steps"] / samples  # sum p_k a_k
-        return {name: w - steps * (weight * w - normalised[name]) for name, w in parameters.items()}, state
+        return {name: w + steps * update[name] for name, w in parameters.items()}, state
 
 
 @register

@@ -1,6 +1,7 @@
 """FedProc (Mu et al., FGCS 2023): a contrastive loss draws features to the global prototype of their class.
 
-The prototypes are FedMR's: shared class sums, subject to each site's policy, averaged by the aggregation.
+The prototypes are FedMR's: shared class sums, subject to each site's policy, averaged by the aggregation; but of
+features of unit length, as in the authors' code.
 """
 
 from typing import Literal
@@ -20,10 +21,13 @@ class FedProcOptions(Options):
         mu: weight of the contrastive loss (lambda in the notation of the method).
         schedule: ``constant``: classification + mu * contrast; ``original``: t/T * classification
             + (1 - t/T) * contrast in round t of the chain's T, without ``mu``.
+        average: prototypes are means of features of ``unit`` length, or of features ``as_they_are``, as FedMR's losses
+            need them where they are added.
     """
 
     mu: float = Field(0.001, ge=0)
     schedule: Literal["constant", "original"] = "constant"
+    average: Literal["unit", "as_they_are"] = "unit"
 
 
 class FedProcClient(ClientHalf):
@@ -72,3 +76,9 @@ class FedProc(Method):
     def uses_prototypes(self) -> bool:
         """The contrastive loss needs shared prototypes."""
         return True
+
+    @property
+    def unit_prototypes(self) -> bool:
+        """As the options say, unless FedMR's losses use the prototypes too."""
+        also_used = self.reshaping is not None and self.reshaping.needs_prototypes
+        return self.options.average == "unit" and not also_used

@@ -313,7 +313,8 @@ class Hospital:
         shared = torch.from_numpy(self.shared_classes())
         if not shared.any() and not keep_withheld:
             return None, None
-        sums = class_sums(self.network, self.prototype_batches, self.job.task.num_classes)
+        classes, unit = self.job.task.num_classes, self.method.unit_prototypes
+        sums = class_sums(self.network, self.prototype_batches, classes, unit=unit)
         withheld = sums.only(torch.from_numpy(self._withheld())) if keep_withheld else None
         return (sums.only(shared) if shared.any() else None), withheld
 

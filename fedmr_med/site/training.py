@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from fedmr_med.config import TrainConfig
 from fedmr_med.data.loading import Batches
@@ -134,13 +135,21 @@ def outputs(network: Network, batches: Batches) -> tuple[npt.NDArray[np.float32]
 
 
 @torch.no_grad()
-def class_sums(network: Network, batches: Batches, num_classes: int) -> ClassSums:
-    """Return the per-class sums of features over a set, in one pass in evaluation mode."""
+def class_sums(network: Network, batches: Batches, num_classes: int, *, unit: bool = False) -> ClassSums:
+    """Return the per-class sums of features over a set, in one pass in evaluation mode.
+
+    Args:
+        network: makes the features.
+        batches: the set.
+        num_classes: C.
+        unit: scale each feature to unit length first.
+    """
     network.eval()
     device = next(network.parameters()).device
     sums = ClassSums.zeros(num_classes, network.feature_size)
     for images, labels in batches.epoch("prototypes", shuffle=False):
         features = network(to_device(images, device))[0]
+        features = F.normalize(features, dim=1) if unit else features
         sums = sums + ClassSums.from_features(features, labels, num_classes)
     return sums
 

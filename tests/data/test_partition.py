@@ -102,6 +102,18 @@ def test_dirichlet_is_disjoint_complete_and_leaves_nobody_empty(clients, beta, s
     assert len(parts) == clients
     assert_deals_every_sample_once(parts, len(labels))
     assert all(np.array_equal(a, b) for a, b in zip(parts, dirichlet(labels, clients, beta, seed), strict=True))
+    assert min(map(len, parts)) >= min(10, 100 // clients)
+
+
+def test_a_dirichlet_split_is_drawn_again_while_a_client_has_too_few_samples():
+    labels = labels_of(10, 400)
+    smallest = [min(map(len, dirichlet(labels, 20, 0.1, seed))) for seed in range(20)]
+    assert min(smallest) >= 10
+    loose = [min(map(len, dirichlet(labels, 20, 0.1, seed, fewest=1))) for seed in range(20)]
+    assert min(loose) < 10, "or nothing would have been drawn again"
+    assert parse_split("dir0.1-min1") == Split("dirichlet", beta=0.1, fewest=1)
+    parts = partition(labels, "dir0.1-min1", 20, 3)
+    assert all(np.array_equal(a, b) for a, b in zip(parts, dirichlet(labels, 20, 0.1, 3, fewest=1), strict=True))
 
 
 def test_beta_decides_how_unequal_dirichlet_is():
@@ -134,7 +146,7 @@ def test_another_seed_gives_another_partition(deal):
         (lambda y: dirichlet(y, 5, 0.0, 0), "beta"),
         (lambda y: dirichlet(y, 5, -1.0, 0), "beta"),
         (lambda y: dirichlet(y, 5, float("nan"), 0), "beta"),
-        (lambda y: dirichlet(y, 50, 0.01, 0), "without a sample"),
+        (lambda y: dirichlet(y, 25, 0.01, 0), "with fewer than 2 samples"),
         (lambda y: iid(y.astype(float), 5, 0), "float64"),
         (lambda y: thin(y, 0, 0), "fraction"),
         (lambda y: thin(y, 1.5, 0), "fraction"),

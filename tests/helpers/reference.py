@@ -105,11 +105,15 @@ class FedAvg:
         local = {k: self.train(k, data) for k, data in batches.items()}
         merged = self.merge(local, {k: len(data) for k, data in batches.items()})
         for c in range(self.settings.classes):
-            rows = [features(local[k], everything[k][0][everything[k][1] == c]) for k in local]
+            rows = [self.averaged(features(local[k], everything[k][0][everything[k][1] == c])) for k in local]
             if sum(len(r) for r in rows):
                 self.prototypes[c] = np.concatenate(rows).mean(0)
         self.w = merged
         self.t += 1
+
+    def averaged(self, z: np.ndarray) -> np.ndarray:
+        """Return features as they go into the prototypes."""
+        return z
 
 
 class FedProx(FedAvg):
@@ -155,6 +159,10 @@ class Moon(FedAvg):
 
 
 class FedProc(FedAvg):
+    def averaged(self, z: np.ndarray) -> np.ndarray:
+        as_they_are = self.options.get("average") == "as_they_are"
+        return z if as_they_are else z / np.linalg.norm(z, axis=1, keepdims=True)
+
     @property
     def rest(self) -> float:
         return 1 - self.t / self.settings.rounds

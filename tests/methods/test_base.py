@@ -18,11 +18,13 @@ from fedmr_med.config import MethodConfig
 from fedmr_med.errors import ConfigError, WireError
 from fedmr_med.flare import messages as wire
 from fedmr_med.methods.local import LocalRound
+from fedmr_med.network import build_network
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.messages import SiteReply
+from tests.helpers.benchmarks import tiny_job
 from tests.helpers.methods import CLASSES, FEATURES, Federation, Tiny, WithBatchNorm, epochs, job, same_model
 from tests.helpers.reference import momentum_steps
 
@@ -197,6 +199,25 @@ def test_mixed_precision_trains_finite_weights(tmp_path: Path, name: str) -> Non
     for _ in range(2):
         federation.round()
     assert all(np.isfinite(array).all() for array in federation.state.model.values())
+
+
+def test_one_hot_prototypes_need_a_dimension_for_every_class() -> None:
+    short = {"model.options": {"feature_size": 8}}
+    for options in ({"fedmr.variant": "paper", "prototypes": "one_hot"}, {"reshaping": {"prototypes": "one_hot"}}):
+        name = "fedmr" if "prototypes" in options else "fedavg"
+        with pytest.raises(ConfigError, match=r"one_hot needs features of at least 10 numbers.*has 8"):
+            build_network(tiny_job(name, changes=options | short))
+        build_network(tiny_job(name, changes=options))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_float16_on_the_wire_is_refused_where_rounding_would_add_up(name: str) -> None:
+    config = tiny_job(name, changes={"federation.wire": "float16"})
+    if name in ("feddyn", "feddc"):
+        with pytest.raises(ConfigError, match=rf"federation\.wire: {name} needs float32"):
+            build_network(config)
+    else:
+        build_network(config)
 
 
 @pytest.mark.parametrize("name", ["fednova", "feddc"])

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from fedmr_med.errors import WireError
+from fedmr_med.methods.base import Contribution, Options, Sums
+from fedmr_med.methods.fednova import FedNova
 from tests.helpers.methods import Federation, WithBatchNorm, job
 
 
@@ -19,6 +21,20 @@ def test_equal_steps_give_fedavg(tmp_path: Path) -> None:
         plain.round(present)
     for name, expected in plain.state.model.items():
         np.testing.assert_allclose(nova.state.model[name], expected, rtol=0, atol=1e-6)
+
+
+def test_small_updates_of_large_weights_are_not_lost() -> None:
+    generator = np.random.default_rng(0)
+    start = generator.uniform(64, 127, 9000).astype(np.float32)
+    server, sums, update = FedNova(Options()).server(), Sums(), np.zeros(9000)
+    for number in range(1, 21):
+        end = start + generator.normal(0, 1e-3, 9000).astype(np.float32)
+        update += (end.astype(np.float64) - start) / number / 20
+        payload = {"effective_steps": np.asarray(number, np.float32)}
+        server.add(sums, Contribution(f"site-{number}", 100, {"w": end}, payload), {"w": start})
+    made, _ = server.finish(sums, {"w": start}, {}, 20)
+    rounding = float(np.spacing(np.float32(64)))
+    np.testing.assert_allclose(made["w"], start + 10.5 * update, rtol=0, atol=0.6 * rounding)
 
 
 def test_unequal_steps_do_not(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from fedmr_med.methods.base import Batch
-from fedmr_med.methods.fedproc import FedProcClient, FedProcOptions
+from fedmr_med.methods.fedproc import FedProc, FedProcClient, FedProcOptions
+from fedmr_med.methods.reshaping import ReshapingOptions
 from fedmr_med.prototypes import Prototypes
+from fedmr_med.site.training import class_sums
 from tests.helpers.methods import CLASSES, FEATURES, Federation, WithBatchNorm, job, same_model
 from tests.methods.test_base import local_round
 
@@ -64,6 +66,16 @@ def test_a_class_without_a_prototype_is_no_negative_either() -> None:
     a, b = client([True, True, False, False, False]), client([True, True, True, False, False])
     data = batch([0, 1])
     assert a.objective(data)["contrast"] < b.objective(data)["contrast"]
+
+
+def test_prototypes_are_means_of_unit_features_unless_fedmr_uses_them_too(tmp_path: Path) -> None:
+    unit = Federation(job("fedproc"), tmp_path / "unit", WithBatchNorm)
+    replies = {reply.site: reply for reply in unit.round()}
+    everything = class_sums(unit.sites["a"].network, unit.sites["a"].prototype_batches, CLASSES, unit=True)
+    assert torch.equal(replies["a"].prototypes.sums, everything.sums)
+    assert float((replies["a"].prototypes.sums.norm(dim=1) / everything.counts.clamp(min=1)).max()) <= 1
+    assert not FedProc(FedProcOptions(average="as_they_are")).unit_prototypes
+    assert not FedProc(FedProcOptions(reshaping=ReshapingOptions())).unit_prototypes
 
 
 def test_the_original_schedule_moves_from_contrast_to_classification() -> None:

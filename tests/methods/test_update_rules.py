@@ -15,6 +15,7 @@ from tests.helpers.methods import compare, job
 RULES = [
     ("fedprox", reference.FedProx, {"mu": 0.5}),
     ("fedproc", reference.FedProc, {"mu": 0.5}),
+    ("fedproc", reference.FedProc, {"mu": 0.5, "average": "as_they_are"}),
     ("fedproc", reference.FedProc, {"schedule": "original", "mu": 0.0}),
     ("fednova", reference.FedNova, {}),
     ("moon", reference.Moon, {"mu": 2.0}),
