@@ -46,6 +46,13 @@ class ClassSums:
     def __add__(self, other: "ClassSums") -> "ClassSums":
         return ClassSums(self.sums + other.sums, self.counts + other.counts)
 
+    @property
+    def norm(self) -> float | None:
+        """Mean length of the class means; None where no class has samples."""
+        held = self.counts > 0
+        means = self.sums[held] / self.counts[held][:, None]
+        return float(torch.linalg.vector_norm(means, dim=1).mean()) if held.any() else None
+
     def only(self, classes: Tensor) -> "ClassSums":
         """Return a copy in which classes outside the bool mask (C,) have neither sum nor count."""
         return ClassSums(self.sums * classes[:, None], self.counts * classes)

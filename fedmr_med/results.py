@@ -6,6 +6,7 @@ The history of a chain is part of its checkpoint, so that a summary covers a run
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -28,6 +29,10 @@ MAX_IMAGES = 10**7
 MAX_SECONDS = 1e9
 MAX_TERM = 1e12
 TERM_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,31}$"
+
+RUNAWAY_ROUNDS, RUNAWAY_FACTOR = 5, 1.5
+"""Features run away if the shared class means became longer in each of so many rounds, and are so many times as long as
+the shortest ones before."""
 
 Omitted = Annotated[T | None, Field(exclude_if=lambda value: value is None)]
 """A field that is left out of the file where there is nothing to say."""
@@ -181,6 +186,7 @@ class RoundRecord(Strict):
         refused: the sites whose reply did not, with the reason.
         seconds: wall time from sending the model to the new one.
         secure: the secure sum of its statistics, where the job has one.
+        prototype_norm: mean length of the class means that were shared in this round; None where none were.
     """
 
     round: int
@@ -188,6 +194,7 @@ class RoundRecord(Strict):
     refused: dict[str, str] = {}
     seconds: float = 0.0
     secure: Omitted[SecureRecord] = None
+    prototype_norm: Omitted[float] = None
 
 
 class HeadRecord(Strict):
@@ -265,6 +272,17 @@ class History(Strict):
             best = Best(round=record.round, balanced_accuracy=pooled.balanced_accuracy, head=True)
         return self.model_copy(update={"head": record, "best": best})
 
+    @property
+    def runaway_round(self) -> int | None:
+        """The first round in which features ran away from their prototypes; None if they did not."""
+        known = [(record.round, record.prototype_norm) for record in self.rounds if record.prototype_norm is not None]
+        rises, shortest = 0, float("inf")
+        for (_, before), (number, now) in pairwise(known):
+            rises, shortest = (rises + 1 if now > before else 0), min(shortest, before)
+            if rises >= RUNAWAY_ROUNDS and now >= RUNAWAY_FACTOR * shortest:
+                return number
+        return None
+
     def with_round(self, record: RoundRecord) -> "History":
         """Add a round."""
         return self.model_copy(update={"rounds": (*self.rounds, record)})
@@ -317,6 +335,7 @@ class RoundResult(Strict):
         bytes_up, bytes_down: size of the arrays that all sites sent and received.
         terms: mean over the sites of each term of the local objective.
         local_seconds: mean over the sites of their local time; None where no site tells.
+        prototype_norm: mean length of the class means that were shared; None where none were.
     """
 
     round: int
@@ -327,6 +346,7 @@ class RoundResult(Strict):
     bytes_down: int
     terms: dict[str, float] = {}
     local_seconds: float | None = None
+    prototype_norm: Omitted[float] = None
 
     @classmethod
     def of(cls, record: RoundRecord, score: Score | None) -> "RoundResult":
@@ -343,6 +363,7 @@ class RoundResult(Strict):
             bytes_down=sum(site.bytes_down for site in sites),
             terms={name: _mean([site.terms[name] for site in sites if name in site.terms]) for name in names},
             local_seconds=_mean(seconds) if seconds else None,
+            prototype_norm=record.prototype_norm,
         )
 
 
@@ -359,6 +380,7 @@ class RunResult(RunSetup):
         head_bytes_up, head_bytes_down, head_seconds: what the exchange for that head cost.
         engine_ms_per_task: what the runner itself cost per task, in milliseconds.
         kept_bytes: what the site with the most keeps from round to round.
+        runaway_round: the first round in which features ran away from their prototypes.
         history: the whole history of a chain.
         error: why the run failed.
     """
@@ -377,6 +399,7 @@ class RunResult(RunSetup):
     head_seconds: float | None = None
     engine_ms_per_task: float | None = None
     kept_bytes: int | None = None
+    runaway_round: Omitted[int] = None
     history: Omitted[History] = None
     error: Omitted[str] = None
 
@@ -412,6 +435,7 @@ class RunResult(RunSetup):
             "head_seconds": history.head.seconds if history.head else None,
             "engine_ms_per_task": engine_ms_per_task,
             "kept_bytes": kept_bytes,
+            "runaway_round": history.runaway_round,
             "history": history if whole else None,
         }
         return cls.model_validate(content)

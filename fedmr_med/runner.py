@@ -22,7 +22,7 @@ from fedmr_med.desk import CLIENT_STATE, Desk, Work, parts_of_test
 from fedmr_med.errors import ConfigError, FedMRError, WireError
 from fedmr_med.metrics import pooled
 from fedmr_med.network import build_network
-from fedmr_med.report.lines import refused_line
+from fedmr_med.report.lines import refused_line, runaway_line
 from fedmr_med.results import Evaluation
 from fedmr_med.secure.identity import UNSIGNED
 from fedmr_med.server.chain import Chain
@@ -133,6 +133,8 @@ class Federation:
         while not has_ended(self.job, state):
             started = time.perf_counter()
             state = self._round(state, at_work)
+            if warning := runaway_line(state.history):
+                _log.warning(warning)
             if self._work.test is not None or has_ended(self.job, state):
                 state = self._scored(state, at_work)
             self._chain.save(state)

@@ -4,8 +4,10 @@ import math
 
 import pytest
 import torch
+from torch.nn import functional as F
 
-from fedmr_med.losses import anchor_loss
+from fedmr_med.losses import anchor_loss, inter_class_loss
+from fedmr_med.prototypes import ClassSums, Prototypes
 
 TORCH = torch.Generator().manual_seed(0)
 FEATURES = torch.randn(12, 6, generator=TORCH)
@@ -66,3 +68,36 @@ def test_lite_takes_some_samples_and_mistakes_are_named() -> None:
         anchor_loss(FEATURES, LABELS, PROTOTYPES, radius=0)
     with pytest.raises(ValueError, match="prototypes must be"):
         anchor_loss(FEATURES, LABELS, PROTOTYPES[:, :3])
+
+
+def lengths_by_round(anchored: bool) -> list[float]:
+    """Train free features against a fixed classifier, with prototypes that follow them; return their mean lengths."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(40) % 4
+    features = torch.randn(40, 16, generator=generator).requires_grad_()
+    classifier = torch.randn(4, 16, generator=generator)
+    prototypes, found = Prototypes.none(4, 16), []
+    for _ in range(40):
+        for _ in range(20):
+            pull = (
+                anchor_loss(features, labels, prototypes.means, available=prototypes.available)
+                if anchored
+                else inter_class_loss(features, labels, prototypes.means, available=prototypes.available, margin=False)
+            )
+            # A weak classifier rewards longer features for ever.
+            loss = F.cross_entropy(0.05 * features @ classifier.T, labels) + 0.5 * pull
+            (gradient,) = torch.autograd.grad(loss, features)
+            with torch.no_grad():
+                features -= 5 * gradient
+        sums = ClassSums.from_features(features, labels, 4)
+        prototypes = prototypes.updated(sums, inertia=0.8 if anchored else 0.0)
+        found.append(float(sums.norm or 0))
+    return found
+
+
+def test_the_sphere_bounds_features_that_prototypes_which_follow_them_let_run_away() -> None:
+    anchored, following = lengths_by_round(anchored=True), lengths_by_round(anchored=False)
+    assert max(anchored[-10:]) < 1.5 * math.sqrt(16) / 2
+    assert anchored[-1] == pytest.approx(anchored[-20], rel=0.01)
+    assert following[-1] > 1.1 * following[-20]
+    assert all(later > earlier for earlier, later in zip(following[-10:], following[-9:], strict=False))

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedmr_med.bench.outputs import runaways
 from fedmr_med.errors import ResultsError
+from fedmr_med.report.lines import runaway_line
 from fedmr_med.results import (
     SCHEMA_VERSION,
     Evaluation,
@@ -173,3 +175,32 @@ def test_an_untrained_model_does_not_win_a_tie() -> None:
     assert history.best is not None and history.best.round == 1
     again = history.with_evaluation(scored(2, 0.5)).best
     assert again is not None and again.round == 1
+
+
+def history_of(*norms: float | None) -> History:
+    history = History()
+    for number, norm in enumerate(norms, start=1):
+        history = history.with_round(RoundRecord(round=number, sites={}, prototype_norm=norm))
+    return history
+
+
+@pytest.mark.parametrize(
+    ("norms", "noticed"),
+    [
+        ((), None),
+        ((None, None), None),
+        ((20.4, 19.7, 13.4, 9.1, 6.7, 6.1, 5.9, 6.0, 6.1, 6.2, 6.3, 6.4), None),  # grows, but hardly
+        ((9, 5, 6, 7, 8, 9, 8.9, 10), None),  # four rounds in a row, then a step back
+        ((9, 5, 6, 7, 8, 9, 10, 11), 7),
+        ((5, None, 6, 7, None, 8, 9, 10), 8),  # rounds in which nobody shared do not count
+    ],
+)
+def test_features_that_run_away_are_noticed(norms: tuple[float | None, ...], noticed: int | None) -> None:
+    history = history_of(*norms)
+    assert history.runaway_round == noticed
+    setup = RunSetup(dataset="fmnist", split="P5C2", method="fedmr", label="fedmr (paper)", seed=0)
+    result = RunResult.of(setup, history)
+    assert result.runaway_round == noticed
+    warned = [n for n in range(1, len(norms) + 1) if runaway_line(history_of(*norms[:n])) is not None]
+    assert warned == ([] if noticed is None else [noticed]), "the log says it once"
+    assert bool(runaways([result])) == (noticed is not None)

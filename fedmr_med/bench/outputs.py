@@ -41,7 +41,7 @@ def write_outputs(folder: Path, results: Sequence[RunResult], title: str) -> Non
     summary = rows(results)
     page = Page(
         title=title,
-        notes=[*([DEMO_NOTE] if results[0].demo else []), _setup(results[0])],
+        notes=[*([DEMO_NOTE] if results[0].demo else []), _setup(results[0]), *runaways(results)],
         tables=[
             PageTable("Accuracy", COLUMNS, [cells(row) for row in summary], caption(results[0])),
             *_difference_tables(results),
@@ -55,8 +55,17 @@ def write_outputs(folder: Path, results: Sequence[RunResult], title: str) -> Non
 
 def screen_table(results: Sequence[RunResult], title: str) -> Table:
     """Return the table over the seeds for the terminal."""
-    below = f"{DEMO_NOTE}\n{caption(results[0])}" if results[0].demo else caption(results[0])
-    return text_table(title, COLUMNS, map(cells, rows(results)), caption=below)
+    below = [*([DEMO_NOTE] if results[0].demo else []), caption(results[0]), *runaways(results)]
+    return text_table(title, COLUMNS, map(cells, rows(results)), caption="\n".join(below))
+
+
+def runaways(results: Sequence[RunResult]) -> list[str]:
+    """Return a sentence for each run whose features ran away from their prototypes."""
+    return [
+        f"{run.label}, seed {run.seed}: features ran away from their prototypes, noticed in round {run.runaway_round}."
+        for run in results
+        if run.runaway_round is not None
+    ]
 
 
 def caption(run: RunSetup) -> str:

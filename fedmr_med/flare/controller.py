@@ -29,7 +29,7 @@ from fedmr_med.jobs.folder import INITIAL_MODEL
 from fedmr_med.metrics import Scores
 from fedmr_med.process import set_threads
 from fedmr_med.refusals import in_words
-from fedmr_med.report.lines import refused_line, round_line, seconds_left, site_line
+from fedmr_med.report.lines import refused_line, round_line, runaway_line, seconds_left, site_line
 from fedmr_med.report.summary import print_summary
 from fedmr_med.results import Evaluation
 from fedmr_med.server.chain import BEST_MODEL, Chain
@@ -174,6 +174,8 @@ class FedMRController(Controller):
         track_pooled(self, state.history, fl_ctx)
         self.fire_event(AppEventType.ROUND_DONE, fl_ctx)
         self.log_info(fl_ctx, round_line(state.history, job.federation.rounds), fire_event=False)
+        if warning := runaway_line(state.history):
+            self.log_warning(fl_ctx, warning, fire_event=False)
         return state if has_ended(job, state) else self._exchange_head(state, abort_signal, fl_ctx)
 
     def _finish(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> GlobalState:

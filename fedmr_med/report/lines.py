@@ -1,7 +1,7 @@
 """One readable line per hospital and round, for the server's log."""
 
 from fedmr_med.config import JobConfig
-from fedmr_med.results import History
+from fedmr_med.results import RUNAWAY_ROUNDS, History
 from fedmr_med.wire.messages import SiteReply
 
 
@@ -43,6 +43,16 @@ def duration(seconds: float) -> str:
     """Return a time in seconds, minutes or hours."""
     minutes = round(seconds / 60)
     return f"{round(seconds)} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def runaway_line(history: History) -> str | None:
+    """Return a warning in the round in which features are found to run away; None in all others."""
+    if not history.rounds or history.runaway_round != history.rounds[-1].round:
+        return None
+    return (
+        f"features run away: in each of the last {RUNAWAY_ROUNDS} rounds the class means became longer, to "
+        f"{history.rounds[-1].prototype_norm:.3g}; FedMR's variant: anchored holds them on a sphere"
+    )
 
 
 def refused_line(site: str, reason: str) -> str:

@@ -132,6 +132,7 @@ class PrototypeAggregator:
             refused=dict(refused),
             seconds=seconds,
             secure=None if secure is None else secure.record,
+            prototype_norm=self._class_sums.norm,
         )
         if secure is not None and secure.scores is not None:
             history = history.with_evaluation(Evaluation.of_total(state.round, secure.scores, secure.record.sites))
