@@ -1,11 +1,14 @@
 """Fixtures that every test folder shares, and the order of the tests."""
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from fedmr_med.data.cache import CACHE_VARIABLE
 from tests.helpers import REPOSITORY
 
 # Machines are noisy: a property does not fail because its examples came slowly.
@@ -30,6 +33,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: (item.get_closest_marker("slow") is None, "hostile" in getattr(item, "fixturenames", ()))
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Decoded images and features of the tests stay out of the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        if CACHE_VARIABLE not in os.environ:
+            patch.setenv(CACHE_VARIABLE, str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

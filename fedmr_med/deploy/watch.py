@@ -163,9 +163,10 @@ class Watcher:
 
 def progress_line(progress: dict[str, Any]) -> str:
     """Return round, hospitals in and out, metric and time left, in one line."""
-    parts = [f"round {min(progress['round'] + 1, progress['rounds'])}/{progress['rounds']}"]
+    parts = [f"round {progress['round'] + 1}/{progress['rounds']}"]
     if progress["round"] >= progress["rounds"]:
-        parts = [f"all {progress['rounds']} rounds done, scoring the model"]
+        doing = "making the closed-form head" if progress.get("asked") == "head" else "scoring the model"
+        parts = [f"all {progress['rounds']} rounds done, {doing}" if progress["rounds"] else doing]
     parts.append(f"in: {' '.join(progress['answered']) or '-'}")
     parts.append(f"waiting for: {' '.join(progress['waiting']) or '-'}")
     if progress["refused"]:

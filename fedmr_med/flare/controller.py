@@ -64,6 +64,7 @@ class FedMRController(Controller):
         self._chain: Chain | None = None
         self._state: GlobalState | None = None
         self._collector: ReplyCollector | None = None
+        self._asked, self._answered = "", set[str]()
         self._lines: dict[str, str] = {}
         self._totals: SecureTotals
 
@@ -144,7 +145,7 @@ class FedMRController(Controller):
         super().handle_event(event_type, fl_ctx)
         if event_type == InfoCollector.EVENT_TYPE_GET_STATS:
             collector = fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR)
-            if collector is not None and self._collector is not None:
+            if collector is not None and self._asked:
                 collector.add_info("progress", self._progress(fl_ctx))
 
     def _run_round(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> GlobalState:
@@ -294,7 +295,14 @@ class FedMRController(Controller):
             raise FedMRError("No site is connected.")
         federation = self._job.federation
         seconds = federation.timeout_seconds if timeout is None else timeout
-        task = Task(name=name, data=data, timeout=seconds, result_received_cb=take)
+        self._asked, self._answered = name, set()
+        answered = self._answered
+
+        def take_and_note(client_task: ClientTask, fl_ctx: FLContext) -> None:
+            take(client_task, fl_ctx)
+            answered.add(client_task.client.name)
+
+        task = Task(name=name, data=data, timeout=seconds, result_received_cb=take_and_note)
         self.broadcast(task=task, fl_ctx=fl_ctx, targets=list(targets), min_responses=0)
         enough_since: float | None = None
         while task.completion_status is None:
@@ -334,12 +342,15 @@ class FedMRController(Controller):
         self._lines = kept | {f"{round_number}/{site}": line}
 
     def _progress(self, fl_ctx: FLContext) -> dict[str, Any]:
-        """Return round, sites in and out, metric and time left, as plain values."""
-        state, collector, rounds = self._state, self._collector, self._job.federation.rounds
-        assert state is not None and collector is not None
-        answered, refused = collector.standing()
+        """Return what is asked, round, sites in and out, metric and time left, as plain values."""
+        state, rounds = self._state, self._job.federation.rounds
+        assert state is not None
+        answered, refused = sorted(self._answered), dict[str, str]()
+        if self._asked == AppConstants.TASK_TRAIN and self._collector is not None:
+            answered, refused = self._collector.standing()
         scored = [evaluation.pooled for evaluation in state.history.evaluations if evaluation.pooled]
         return {
+            "asked": self._asked,
             "round": state.round,
             "rounds": rounds,
             "answered": answered,

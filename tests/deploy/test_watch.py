@@ -167,4 +167,8 @@ def test_the_line_says_round_hospitals_metric_and_time_left() -> None:
     assert line == (
         "round 2/4 · in: bcn · waiting for: msk · refused: bcn (NaN) · balanced accuracy 0.432 · about 3 min left"
     )
-    assert progress_line(progress(4)).startswith("all 4 rounds done")
+    assert progress_line(progress(4)).startswith("all 4 rounds done, scoring the model")
+    assert progress_line(progress(4, asked="head")).startswith("all 4 rounds done, making the closed-form head")
+    # A job without rounds has one exchange.
+    assert progress_line(progress(0, rounds=0, asked="validate")).startswith("scoring the model · in:")
+    assert progress_line(progress(0, rounds=0, asked="head")).startswith("making the closed-form head · in:")

@@ -184,6 +184,9 @@ def test_a_job_without_rounds_asks_for_scores_and_one_exchange(tmp_path: Path) -
         for _ in ("validate", "head", "validate with the head"):
             for site in SITES[:2]:
                 task = at_work.receive(site)
+                progress = at_work.progress()
+                assert (progress["asked"], progress["rounds"]) == (task[0], 0)
+                assert site in progress["waiting"]
                 at_work.answer(site, task, answers[task[0]]())
             asked.append(task[0])
         at_work.thread.join(30)
