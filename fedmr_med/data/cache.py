@@ -30,7 +30,7 @@ from fedmr_med.process import available_cores
 CACHE_VARIABLE = "FEDMR_MED_CACHE"
 DEFAULT_LIMIT = 20 * 10**9  # bytes
 
-_VERSION = 2  # to be raised when decoding changes
+_VERSION = 3  # to be raised when decoding changes
 _PIXELS, _INDEX = "pixels", "index.json"
 _AT_ONCE = 256  # images decoded before they are written: bounds the memory in use
 

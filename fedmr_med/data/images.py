@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from fedmr_med.data.dicom import is_dicom, read_dicom
+
 if TYPE_CHECKING:
     from PIL import Image
 
 MAX_ASPECT_RATIO = 10
 MIN_EDGE = 4
 _PAPER = (255, 255, 255)
+# Cameras and scanners of 10, 12 or 14 bits write files of 16.
+_GREY_BITS = (8, 10, 12, 14, 16)
 
 
 class UnreadableImageError(Exception):
@@ -49,7 +53,7 @@ def read_rgb(path: Path, *, at_least: int | None = None) -> "Image.Image":
     """Read an image upright and in RGB.
 
     Args:
-        path: a file in any format that Pillow reads.
+        path: a DICOM file, or one in any format that Pillow reads.
         at_least: edge in pixels that is enough for the caller; a large JPEG is then decoded at a fraction of its size.
 
     Raises:
@@ -60,6 +64,8 @@ def read_rgb(path: Path, *, at_least: int | None = None) -> "Image.Image":
     try:
         if path.stat().st_size == 0:
             raise UnreadableImageError("the file is empty")
+        if is_dicom(path):
+            return read_dicom(path)
         with Image.open(path) as opened:
             if at_least is not None:
                 opened.draft("RGB", (at_least, at_least))
@@ -82,7 +88,8 @@ def read_rgb(path: Path, *, at_least: int | None = None) -> "Image.Image":
 def to_rgb(image: "Image.Image") -> "Image.Image":
     """Convert any kind of image to RGB.
 
-    Grey values of 16 bits are scaled to 8, where Pillow alone would clip them; what is transparent becomes white.
+    Grey values of 10 to 16 bits are scaled to 8, where Pillow alone would clip them: white is the largest value of the
+    fewest bits that hold the brightest pixel. What is transparent becomes white.
 
     Raises:
         UnreadableImageError: the pixels are floating point numbers, whose white is unknown.
@@ -93,7 +100,8 @@ def to_rgb(image: "Image.Image") -> "Image.Image":
         raise UnreadableImageError("pixels are floating point numbers, not brightness values")
     if image.mode.startswith("I"):
         grey = np.clip(np.asarray(image).astype(np.int64), 0, 0xFFFF)
-        return Image.fromarray(((grey + 128) // 257).astype(np.uint8)).convert("RGB")
+        white = next(2**bits - 1 for bits in _GREY_BITS if grey.max(initial=0) < 2**bits)
+        return Image.fromarray(((grey * 255 + white // 2) // white).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         colour = image.convert("RGBA")
         paper = Image.new("RGB", colour.size, _PAPER)
