@@ -216,8 +216,8 @@ class FederationConfig(Strict):
     """How the sites take part.
 
     Attributes:
-        rounds: rounds of the whole chain (a run and its resumptions). With 0 nothing is trained: the sites make one
-            exchange for the closed-form head of the initial model, which ``head.exchange`` must ask for.
+        rounds: rounds of the whole chain (a run and its resumptions). With 0 nothing is trained: the sites score the
+            initial model, and make one exchange for its closed-form head where ``head.exchange`` asks for it.
         min_sites: replies that make a round count (the quorum).
         sites_per_round: how many sites are drawn each round; None asks all of them.
         timeout_seconds: how long a round may take; 0 waits forever.
@@ -305,8 +305,11 @@ class JobConfig(Strict):
 
     @model_validator(mode="after")
     def _something_is_done(self) -> Self:
-        if self.federation.rounds == 0 and self.head.exchange in (None, "none"):
-            raise ValueError("federation.rounds: 0 rounds make sense with a closed-form head only: head.exchange: last")
+        if self.federation.rounds == 0 and self.head.exchange is None:
+            raise ValueError(
+                "federation.rounds: 0 rounds train nothing: say head.exchange: last for a closed-form head, or none to "
+                "score the initial model alone"
+            )
         return self
 
     @model_validator(mode="after")

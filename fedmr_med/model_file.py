@@ -19,6 +19,7 @@ from fedmr_med.data.transforms import normalisation
 from fedmr_med.errors import CheckpointError
 from fedmr_med.files import atomic_writer
 from fedmr_med.network import whole_network
+from fedmr_med.prototypes import Prototypes
 from fedmr_med.schema import brief, dump_yaml, parse_yaml, validated
 
 FORMAT = 2
@@ -54,6 +55,27 @@ class SavedModel:
         models.load_arrays(network, self.model)
         return network.eval()
 
+    @property
+    def temperature(self) -> float | None:
+        """What to divide logits by, so that probabilities are calibrated; None where no site shared what it takes."""
+        value = self.about.get("temperature")
+        return value if isinstance(value, float) and value > 0 else None
+
+    @property
+    def prototypes(self) -> Prototypes | None:
+        """The global prototypes of the model's features; None where no class has one.
+
+        Raises:
+            CheckpointError: they are damaged.
+        """
+        if "prototypes" not in self.about:
+            return None
+        try:
+            found = prototypes_of(self.about["prototypes"])
+        except (TypeError, ValueError) as e:
+            raise CheckpointError(f"the prototypes of the model file cannot be read ({brief(repr(e))}).") from e
+        return found if bool(found.available.any()) else None
+
 
 def save_model(path: Path, model: Arrays, job: JobConfig, *, round_number: int, **about: Any) -> None:
     """Write a model with what is needed to use it, and further plain facts.
@@ -74,6 +96,21 @@ def described(model: Arrays, job: JobConfig, round_number: int) -> dict[str, Any
         "model": as_tensors(model),
         "round": round_number,
     }
+
+
+def as_list(prototypes: Prototypes) -> list[torch.Tensor]:
+    """Return prototypes as a file holds them: means, availability and age."""
+    return [prototypes.means, prototypes.available, prototypes.age]
+
+
+def prototypes_of(content: Any) -> Prototypes:
+    """Return the prototypes of a file.
+
+    Raises:
+        TypeError, ValueError: they are something else.
+    """
+    means, available, age = as_arrays(dict(zip(("means", "available", "age"), content, strict=True))).values()
+    return Prototypes(torch.from_numpy(means), torch.from_numpy(available), torch.from_numpy(age))
 
 
 def load_model(path: Path) -> SavedModel:

@@ -79,6 +79,7 @@ class Federation:
         workers: processes in which sites work side by side, each with a network of its own; with 1 they work one
             after the other in this process. The result is the same.
         make_desk: makes what answers for the sites; a study of what bad replies do brings its own.
+        initial_model: a file with the weights to start from; None takes the seeded or pretrained ones.
 
     Attributes:
         costs: where the time went.
@@ -98,6 +99,7 @@ class Federation:
         test: Fold | None = None,
         workers: int = 1,
         make_desk: Callable[..., Desk] = Desk,
+        initial_model: Path | None = None,
     ):
         self.job = job = effective_job(job, sites)
         self.sites = sites
@@ -105,7 +107,7 @@ class Federation:
         self.costs = Costs()
         # Opened once for all rounds. Sites with many images have them in files, mapped into memory.
         self._data = open_sites(job, sites)
-        self._chain = Chain(folder, job)
+        self._chain = Chain(folder, job, initial_model=initial_model)
         if test is not None and job.federation.buffers == "local":
             raise ConfigError("federation.buffers: local leaves nothing for the server to score; let sites do it.")
         self._work = Work(job, sites, folder, test)

@@ -9,8 +9,10 @@ import typer
 
 from fedmr_med.cli import data, deploy, flamby, jobs, site
 from fedmr_med.cli.bench import bench
+from fedmr_med.cli.evaluate import evaluate
 from fedmr_med.cli.paper import paper
 from fedmr_med.cli.perf import perf
+from fedmr_med.cli.predict import predict
 from fedmr_med.cli.robustness import robustness
 from fedmr_med.errors import FedMRError
 from fedmr_med.version import __version__
@@ -29,8 +31,10 @@ app.add_typer(site.app, name="site", help="A hospital's commands: check, policy,
 app.add_typer(deploy.app, name="deploy", help="The coordinator's commands: provision, submit, watch, download.")
 app.add_typer(flamby.app, name="flamby", help="The comparison with FLamby.")
 app.command()(bench)
+app.command()(evaluate)
 app.command()(paper)
 app.command()(perf)
+app.command()(predict)
 app.command()(robustness)
 
 

@@ -9,8 +9,8 @@ from fedmr_med import journal
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
 from fedmr_med.files import locked
-from fedmr_med.model_file import save_model
-from fedmr_med.results import RunResult, RunResults, RunSetup, write_result
+from fedmr_med.model_file import as_list, save_model
+from fedmr_med.results import History, RunResult, RunResults, RunSetup, write_result
 from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint
 from fedmr_med.server.head import with_head
 from fedmr_med.server.owner import Owner, claim
@@ -123,6 +123,8 @@ class Chain:
                     round_number=best.round,
                     balanced_accuracy=best.balanced_accuracy,
                     closed_form_head=best.head,
+                    temperature=_temperature(state.history),
+                    prototypes=as_list(candidate.prototypes),
                 )
         save_checkpoint(self.checkpoint, state, self._job, previous=self.previous)
         self._previous = state
@@ -156,3 +158,10 @@ class Chain:
     def close(self) -> None:
         """Let go of the chain."""
         self._lock.close()
+
+
+def _temperature(history: History) -> float | None:
+    """Return the temperature that fits the best model's probabilities to the sites' test images, if they tell."""
+    evaluation = history.best_evaluation
+    figures = evaluation.pooled_figures if evaluation else None
+    return figures.temperature if figures else None

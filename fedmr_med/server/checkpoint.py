@@ -6,13 +6,20 @@ It is read back and checked as a whole before it takes the place of the one befo
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedmr_med.arrays import difference, forms_of
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
-from fedmr_med.model_file import AVERAGED, as_arrays, as_tensors, described, read_tensors, whole_number, write_tensors
-from fedmr_med.prototypes import Prototypes
+from fedmr_med.model_file import (
+    AVERAGED,
+    as_arrays,
+    as_list,
+    as_tensors,
+    described,
+    prototypes_of,
+    read_tensors,
+    whole_number,
+    write_tensors,
+)
 from fedmr_med.results import History
 from fedmr_med.schema import brief
 from fedmr_med.server.state import GlobalState
@@ -39,7 +46,7 @@ def save_checkpoint(path: Path, state: GlobalState, job: JobConfig, *, previous:
     content = described(state.model, job, state.round) | {
         "configuration": job.digest(),
         "parameters": sorted(state.parameters),
-        "prototypes": [state.prototypes.means, state.prototypes.available, state.prototypes.age],
+        "prototypes": as_list(state.prototypes),
         "method": as_tensors(state.method),
         "optimizer": as_tensors(state.optimizer),
         AVERAGED: as_tensors(state.averaged),
@@ -72,7 +79,7 @@ def _state(content: dict[str, Any], path: Path, job: JobConfig, expected: Global
         state = GlobalState(
             model=as_arrays(content["model"]),
             parameters=frozenset(content["parameters"]),
-            prototypes=_prototypes(content["prototypes"]),
+            prototypes=prototypes_of(content["prototypes"]),
             method=as_arrays(content["method"]),
             optimizer=as_arrays(content["optimizer"]),
             averaged=as_arrays(content.get(AVERAGED, {})),
@@ -107,12 +114,6 @@ def _state(content: dict[str, Any], path: Path, job: JobConfig, expected: Global
     if damage := _damage(state, expected):
         raise CheckpointError(f"{path} is damaged: it has {damage}.")
     return state
-
-
-def _prototypes(content: Any) -> Prototypes:
-    """Read the global prototypes: means, availability and age."""
-    means, available, age = as_arrays(dict(zip(("means", "available", "age"), content, strict=True))).values()
-    return Prototypes(torch.from_numpy(means), torch.from_numpy(available), torch.from_numpy(age))
 
 
 def _accepted(content: Any) -> dict[str, int]:

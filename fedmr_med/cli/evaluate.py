@@ -1,0 +1,88 @@
+"""``fedmr-med evaluate``."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedmr_med.errors import ConfigError
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="A model file, such as best_model.pt.")],
+    place: Annotated[
+        Path | None, typer.Argument(help="A manifest, or a folder with a manifest.csv: score the model here, offline.")
+    ] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for results.json and predictions.csv.")] = Path(
+        "evaluation"
+    ),
+    job: Annotated[
+        Path | None, typer.Option(help="Write a FLARE job into this folder, in which all sites score the model.")
+    ] = None,
+    sites: Annotated[Path | None, typer.Option(help="With --job: a folder with one folder per site.")] = None,
+    fold: Annotated[str, typer.Option(help="The images to score: test, train or all.")] = "test",
+    site: Annotated[str, typer.Option(help="What results call this place.")] = "here",
+    local_baseline: Annotated[
+        bool, typer.Option("--local-baseline", help="Also train on the train fold alone, with the same budget.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+) -> None:
+    """Score a model without training it: on your own images, or at all sites of a federation."""
+    if (place is None) == (job is None):
+        raise ConfigError("Give either a manifest to score the model here, or --job to score it at all sites.")
+    if fold not in ("test", "train", "all"):
+        raise ConfigError(f"--fold: {fold!r} is not one of test, train, all.")
+    if job is not None:
+        typer.echo(_write_job(model, job, sites))
+        return
+    assert place is not None
+    from fedmr_med.inference import evaluate as work
+    from fedmr_med.inference.predict import write_predictions
+    from fedmr_med.model_file import load_model
+    from fedmr_med.results import RunResults, versioned, write_result
+
+    saved = load_model(model)
+    table = work.OwnTable.open(place, saved.job.task.class_names, fold)  # type: ignore[arg-type]
+    result, predictions = work.evaluate_here(saved, table, site)
+    failed = write_predictions(out / "predictions.csv", predictions, saved.job.task.class_names)
+    for prediction in failed:
+        typer.echo(f"cannot be read: {table.manifest.parent / prediction.image}: {prediction.error}", err=True)
+    runs = (result, work.local_baseline(saved, table, site, out / "baseline")) if local_baseline else (result,)
+    results = RunResults(runs=runs)
+    write_result(out / "results.json", results)
+    if as_json:
+        typer.echo(json.dumps(versioned(results)))
+        return
+    for run in runs:
+        typer.echo(_line(run.label, run.history.evaluations[-1].pooled_figures if run.history else None))
+    typer.echo(f"results: {out / 'results.json'}, predictions: {out / 'predictions.csv'}")
+
+
+def _write_job(model: Path, folder: Path, sites: Path | None) -> Path:
+    from fedmr_med.inference.evaluate import evaluation_job
+    from fedmr_med.jobs.folder import write_job
+    from fedmr_med.model_file import load_model
+    from fedmr_med.sites import SITE_FILE
+
+    saved = load_model(model)
+    found = {} if sites is None else {path.parent.name: path for path in sorted(sites.glob(f"*/{SITE_FILE}"))}
+    if sites is not None and not found:
+        raise ConfigError(f"{sites} has no folder with a {SITE_FILE}.")
+    carried = {name: path.read_text(encoding="utf-8") for name, path in found.items()}
+    write_job(evaluation_job(saved, carried), folder, carried, initial_model=model)
+    return folder
+
+
+def _line(label: str, figures: object) -> str:
+    from fedmr_med.figures import Estimate, Figures
+
+    if not isinstance(figures, Figures):
+        return f"{label}: no figures"
+
+    def text(name: str, estimate: Estimate | None) -> str:
+        return f"{name} {estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})" if estimate else f"{name} -"
+
+    parts = [text("AUROC", figures.auroc), text("balanced accuracy", figures.balanced_accuracy)]
+    parts.append(text("Brier", figures.brier))
+    return f"{label}: {figures.samples} images, {', '.join(parts)}"

@@ -1,0 +1,43 @@
+"""``fedmr-med predict``."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model file, such as best_model.pt.")],
+    images: Annotated[Path, typer.Argument(help="A folder of images, a manifest, or an image; DICOM too.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The table to write.")] = Path("predictions.csv"),
+    calibrate: Annotated[bool, typer.Option(help="Divide logits by the model's temperature.")] = True,
+    gradcam: Annotated[Path | None, typer.Option(help="Write Grad-CAM overlays into this folder.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+) -> None:
+    """Write a probability per class for each image; one that cannot be read is named, and the rest goes on."""
+    from fedmr_med.inference.predict import Predictor, write_predictions
+    from fedmr_med.inference.reader import find_images
+    from fedmr_med.model_file import load_model
+
+    saved = load_model(model)
+    place = find_images(images)
+    predictor = Predictor(saved, calibrated=calibrate)
+    failed = write_predictions(out, predictor(place), predictor.class_names)
+    for prediction in failed:
+        typer.echo(f"cannot be read: {place.root / prediction.image}: {prediction.error}", err=True)
+    overlays = 0
+    if gradcam is not None:
+        from fedmr_med.inference.gradcam import write_overlays
+
+        overlays = sum(1 for _ in write_overlays(predictor, place, gradcam))
+    if as_json:
+        content = {"predictions": str(out), "images": len(place.names), "failed": len(failed), "overlays": overlays}
+        typer.echo(json.dumps(content | {"temperature": predictor.temperature}))
+        return
+    scale = f"calibrated with temperature {predictor.temperature:.2f}"
+    if predictor.temperature == 1:
+        scale = "not calibrated"
+    typer.echo(f"{len(place.names) - len(failed)} of {len(place.names)} images, {scale}: {out}")
+    if gradcam is not None:
+        typer.echo(f"{overlays} overlays: {gradcam}")

@@ -1,0 +1,140 @@
+"""Judging a model without training it: on one hospital's own images, or by a FLARE job at all sites."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from fedmr_med.config import JobConfig
+from fedmr_med.data.folds import Row
+from fedmr_med.data.labels import labels_of
+from fedmr_med.data.manifest import read_manifest
+from fedmr_med.errors import DataError
+from fedmr_med.inference.predict import Prediction, Predictor
+from fedmr_med.inference.reader import Place
+from fedmr_med.metrics import scored
+from fedmr_med.model_file import SavedModel
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.results import Evaluation, History, RunResult, RunSetup
+from fedmr_med.runner import Federation
+from fedmr_med.sites import ManifestSource, SiteConfig
+
+FoldChoice = Literal["test", "train", "all"]
+
+_EVERYTHING = SitePolicy(
+    share_prototypes=True, min_class_count=1, share_metrics="per_class", round_samples=1, training=None
+)
+
+
+@dataclass(frozen=True)
+class OwnTable:
+    """A hospital's labelled images.
+
+    Attributes:
+        manifest: the table.
+        rows: of the fold that is scored.
+    """
+
+    manifest: Path
+    rows: tuple[Row, ...]
+
+    @classmethod
+    def open(cls, place: Path, class_names: tuple[str, ...], fold: FoldChoice = "test") -> "OwnTable":
+        """Read a manifest, or the ``manifest.csv`` of a folder.
+
+        Raises:
+            DataError: it is not there or not valid, or has no image of the fold.
+        """
+        manifest = place / "manifest.csv" if place.is_dir() else place
+        if not manifest.is_file():
+            raise DataError(f"{manifest} does not exist; `fedmr-med data manifest` makes one from a folder of images.")
+        rows = read_manifest(manifest, labels_of(_site(manifest), class_names))
+        chosen = tuple(row for row in rows if fold in ("all", row.fold))
+        if not chosen:
+            raise DataError(f"{manifest} has no image in the {fold} fold; --fold all takes all of them.")
+        return cls(manifest, chosen)
+
+
+def _site(manifest: Path) -> SiteConfig:
+    """Return settings of a site that this machine is: nothing of it goes anywhere."""
+    source = ManifestSource(
+        source="manifest", root=manifest.parent, manifest=Path(manifest.name), allow_shared_groups=True
+    )
+    return SiteConfig(data=source, policy=_EVERYTHING, max_bad_fraction=1)
+
+
+def evaluate_here(saved: SavedModel, table: OwnTable, name: str) -> tuple[RunResult, list[Prediction]]:
+    """Score a model on labelled images of this machine.
+
+    Args:
+        saved: the model.
+        table: the images.
+        name: what results call this site.
+
+    Returns:
+        The results, and the prediction for each image.
+
+    Raises:
+        DataError: no image can be read.
+    """
+    labels = {row.image: row.label for row in table.rows}
+    predictor = Predictor(saved)
+    found = list(predictor(Place(table.manifest.parent, tuple(labels))))
+    good = [prediction for prediction in found if not prediction.error]
+    if not good:
+        raise DataError(f"none of the {len(found)} images of {table.manifest} can be read ({found[0].error}).")
+    logits = np.stack([prediction.logits for prediction in good])
+    scores = scored(logits, np.array([labels[prediction.image] for prediction in good], dtype=np.int64))
+    history = History().with_evaluation(Evaluation.of(saved.round, {name: scores}))
+    return RunResult.of(_setup(saved.job, "this model"), history, whole=True), found
+
+
+def local_baseline(saved: SavedModel, table: OwnTable, name: str, folder: Path) -> RunResult:
+    """Train on this hospital's train fold alone, with the budget of the given model, and score on its test fold.
+
+    A federation of one site: as many rounds, and in each the same number of steps, from a fresh network.
+
+    Raises:
+        DataError: the table has no train fold.
+    """
+    alone = {
+        "method": {"name": "fedavg", "options": {}},
+        "federation": {"min_sites": 1, "sites_per_round": None, "rounds": max(1, saved.job.federation.rounds)},
+        "head": {"exchange": "none"},
+    }
+    job = saved.job.override(alone)
+    state = Federation(job, {name: _site(table.manifest)}, folder).run()
+    return RunResult.of(_setup(job, "this hospital alone"), state.history, whole=True)
+
+
+def _setup(job: JobConfig, label: str) -> RunSetup:
+    return RunSetup(
+        name=job.name,
+        label=label,
+        dataset=job.task.dataset,
+        split=job.task.split,
+        method=job.method.name,
+        model=job.model.name,
+        seed=job.seed,
+        class_names=job.task.class_names,
+    )
+
+
+def evaluation_job(saved: SavedModel, sites: Mapping[str, object]) -> JobConfig:
+    """Return a job in which all sites score a model and none trains; it is to carry the model's file.
+
+    Args:
+        saved: the model.
+        sites: the sites by name; empty where it is not known who is connected.
+    """
+    quorum = {"min_sites": len(sites)} if sites else {}
+    changes = {
+        "name": f"{saved.job.name}_evaluate",
+        "model": {"freeze_backbone": False},
+        "federation": {"rounds": 0, "sites_per_round": None, **quorum},
+        "head": {"exchange": "none"},
+        "chain": None,
+    }
+    return saved.job.override(changes)

@@ -1,0 +1,107 @@
+"""A model's answers for single images, as a table."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn import functional as F
+
+from fedmr_med.clinical import softmax
+from fedmr_med.files import write_text
+from fedmr_med.inference.reader import Place, Preparation
+from fedmr_med.model_file import SavedModel
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says of one image.
+
+    Attributes:
+        image: name of the file.
+        logits: (C,) the model's own output; empty for an image that cannot be read.
+        probabilities: (C,) from the logits, calibrated if asked.
+        nearest: names of the classes by the similarity of the image's features to their prototypes, the most similar
+            first; empty where the model has none.
+        error: why the image cannot be read, or "".
+    """
+
+    image: str
+    logits: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    probabilities: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    nearest: tuple[str, ...] = ()
+    error: str = ""
+
+
+class Predictor:
+    """A model that is ready to answer.
+
+    Attributes:
+        temperature: what logits are divided by; 1 without calibration.
+
+    Args:
+        saved: the model file's content.
+        calibrated: whether to divide logits by the model's own temperature, where it has one.
+    """
+
+    def __init__(self, saved: SavedModel, *, calibrated: bool = True):
+        self.saved = saved
+        self.class_names = saved.job.task.class_names
+        self.temperature = (saved.temperature or 1.0) if calibrated else 1.0
+        self.network = saved.network()
+        self.preparation = Preparation(saved.job.task)
+        self._prototypes = saved.prototypes
+
+    def __call__(self, place: Place) -> Iterator[Prediction]:
+        """Answer for every image, in order; one that cannot be read has its reason instead."""
+        for names, images, errors in self.preparation.batches(place.root, place.names):
+            answers = {name: Prediction(name, error=error) for name, error in errors.items()}
+            if images is not None:
+                answers |= self._answers(names, images)
+            yield from (answers[name] for name in place.names if name in answers)
+
+    @torch.no_grad()
+    def _answers(self, names: list[str], images: torch.Tensor) -> dict[str, Prediction]:
+        features, logits = self.network(images)
+        exact = logits.double().numpy()
+        probabilities = softmax(exact / self.temperature)
+        nearest = self._nearest(features)
+        return {name: Prediction(name, exact[row], probabilities[row], nearest[row]) for row, name in enumerate(names)}
+
+    def _nearest(self, features: torch.Tensor) -> list[tuple[str, ...]]:
+        if self._prototypes is None:
+            return [()] * len(features)
+        known = self._prototypes.available.nonzero().flatten()
+        likeness = F.normalize(features.float()) @ F.normalize(self._prototypes.means[known].float()).T
+        order = known[likeness.argsort(dim=1, descending=True)]
+        return [tuple(self.class_names[label] for label in row) for row in order.tolist()]
+
+
+def write_predictions(
+    path: Path, predictions: Iterable[Prediction], class_names: tuple[str, ...], *, logits: bool = False
+) -> list[Prediction]:
+    """Write a table of predictions and return those that failed.
+
+    Columns: image, answer, ``p_CLASS`` per class, nearest (separated by spaces), error, and ``logit_CLASS`` if asked.
+    """
+    failed: list[Prediction] = []
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    raw = [f"logit_{name}" for name in class_names] if logits else []
+    writer.writerow(["image", "answer", *(f"p_{name}" for name in class_names), "nearest", "error", *raw])
+    for prediction in predictions:
+        if prediction.error:
+            failed.append(prediction)
+            blanks = [""] * (len(class_names) + 2)
+            writer.writerow([prediction.image, *blanks, prediction.error, *[""] * len(raw)])
+            continue
+        answer = class_names[int(prediction.probabilities.argmax())]
+        shares = [f"{p:.6f}" for p in prediction.probabilities]
+        exact = [repr(float(value)) for value in prediction.logits] if logits else []
+        writer.writerow([prediction.image, answer, *shares, " ".join(prediction.nearest), "", *exact])
+    write_text(path, text.getvalue())
+    return failed

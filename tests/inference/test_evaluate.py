@@ -1,0 +1,91 @@
+"""A model is scored without a federation, and by a job that trains nothing."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedmr_med.cli import app
+from fedmr_med.config import load_job
+from fedmr_med.errors import DataError
+from fedmr_med.inference.evaluate import OwnTable, evaluation_job
+from fedmr_med.jobs.folder import INITIAL_MODEL
+from fedmr_med.model_file import load_model
+from fedmr_med.results import RunResults, read_result
+from fedmr_med.runner import Federation
+from fedmr_med.server.state import initial_state
+from tests.helpers.pictures import write_csv, write_picture
+from tests.inference.conftest import SITES
+
+
+@pytest.fixture(scope="module")
+def hospital(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a manifest of three classes, a broken file among the images."""
+    folder = tmp_path_factory.mktemp("hospital")
+    rows: list[tuple[object, ...]] = []
+    for number in range(36):
+        name = f"images/{number}.png"
+        write_picture(folder / name, size=(40, 32), seed=number)
+        rows.append((name, ("MEL", "NV", "BCC")[number % 3], "test" if number < 18 else "train"))
+    (folder / "images" / "0.png").write_bytes(b"broken")
+    write_csv(folder / "manifest.csv", ("image", "label", "fold"), rows)
+    return folder
+
+
+def test_a_hospital_outside_the_federation_checks_a_model(run: Path, hospital: Path, tmp_path: Path) -> None:
+    command = ["evaluate", str(run / "best_model.pt"), str(hospital), "-o", str(tmp_path), "--site", "clinic"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert "17 images" in done.stdout
+    assert done.stderr.count("cannot be read") == 1
+    (result,) = read_result(tmp_path / "results.json", RunResults).runs
+    assert result.history is not None
+    figures = result.history.evaluations[0].figures["clinic"]
+    assert figures.samples == 17
+    assert [c.status for c in figures.classes[:4]] == ["scored", "scored", "scored", "none"]
+    assert figures.classes[0].auroc is not None
+    with (tmp_path / "predictions.csv").open() as stream:
+        assert len(list(csv.DictReader(stream))) == 18
+
+
+def test_the_federations_model_beside_one_of_this_hospital_alone(run: Path, hospital: Path, tmp_path: Path) -> None:
+    command = ["evaluate", str(run / "best_model.pt"), str(hospital), "-o", str(tmp_path), "--local-baseline"]
+    done = CliRunner().invoke(app, [*command, "--json"])
+    assert done.exit_code == 0, done.output
+    first, second = json.loads(done.stdout)["runs"]
+    assert (first["label"], second["label"]) == ("this model", "this hospital alone")
+    assert len(second["rounds"]) == load_model(run / "best_model.pt").job.federation.rounds
+    same = [r["history"]["evaluations"][-1]["pooled_figures"]["samples"] for r in (first, second)]
+    assert same == [17, 17]
+
+
+def test_a_job_scores_the_model_at_all_sites_and_trains_nothing(run: Path, tmp_path: Path) -> None:
+    command = ["evaluate", str(run / "best_model.pt"), "--job", str(tmp_path / "job"), "--sites", "sites"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    config = tmp_path / "job" / "app" / "config"
+    job = load_job(config / "fedmr.yaml")
+    assert (job.federation.rounds, job.federation.min_sites, job.head.exchange) == (0, 6, "none")
+    saved = load_model(run / "best_model.pt")
+    carried = initial_state(job, config / INITIAL_MODEL)
+    assert all((carried.model[name] == array).all() for name, array in saved.model.items())
+
+
+def test_the_job_gives_the_scores_of_the_run_that_made_the_model(run: Path, tmp_path: Path) -> None:
+    saved = load_model(run / "best_model.pt")
+    job = evaluation_job(saved, SITES)
+    state = Federation(job, SITES, tmp_path, initial_model=run / "best_model.pt").run()
+    (result,) = read_result(run / "results.json", RunResults).runs
+    assert result.history is not None and result.history.best_evaluation is not None
+    assert state.history.rounds == ()
+    assert state.history.evaluations[0].pooled_figures == result.history.best_evaluation.pooled_figures
+
+
+def test_what_is_missing_is_said(run: Path, hospital: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="data manifest"):
+        OwnTable.open(tmp_path, ("MEL",))
+    done = CliRunner().invoke(app, ["evaluate", str(run / "best_model.pt")])
+    assert done.exit_code != 0
+    assert "either a manifest" in str(done.exception)

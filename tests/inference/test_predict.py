@@ -1,0 +1,81 @@
+"""Predictions of a model file on images of any kind."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from fedmr_med.cli import app
+from fedmr_med.data.images import decode
+from fedmr_med.data.transforms import IsicTest, edge_for
+from fedmr_med.errors import DataError
+from fedmr_med.inference.predict import Predictor
+from fedmr_med.inference.reader import find_images
+from fedmr_med.model_file import load_model
+from tests.helpers.dicoms import write_dicom
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_a_probability_per_class_and_a_line_for_what_cannot_be_read(run: Path, pictures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "predictions.csv"
+    done = CliRunner().invoke(app, ["predict", str(run / "best_model.pt"), str(pictures), "-o", str(out)])
+    assert done.exit_code == 0, done.output
+    assert done.stderr.count("cannot be read") == 1
+    assert "broken.png" in done.stderr
+    rows = table(out)
+    assert [row["image"] for row in rows] == ["a.png", "b.jpg", "broken.png", "c.tiff", "more/d.png"]
+    good = [row for row in rows if not row["error"]]
+    assert len(good) == 4
+    names = load_model(run / "best_model.pt").job.task.class_names
+    for row in good:
+        assert sum(float(row[f"p_{name}"]) for name in names) == pytest.approx(1, abs=1e-4)
+        assert row["answer"] == max(names, key=lambda name: float(row[f"p_{name}"]))
+        assert set(row["nearest"].split()) <= set(names)
+        assert row["nearest"]
+
+
+def test_it_is_what_a_site_computes_for_the_same_image(run: Path, pictures: Path) -> None:
+    saved = load_model(run / "best_model.pt")
+    size = saved.job.task.image_size
+    image = IsicTest(size)(decode(pictures / "a.png", edge_for(size)), 0)
+    logits = saved.network()(torch.from_numpy(image)[None])[1].detach().numpy()[0]
+    first = next(Predictor(saved)(find_images(pictures / "a.png")))
+    np.testing.assert_allclose(first.logits, logits, atol=1e-6)
+
+
+def test_calibration_is_on_unless_switched_off(run: Path, pictures: Path) -> None:
+    saved = load_model(run / "best_model.pt")
+    assert saved.temperature is not None
+    soft, plain = (next(Predictor(saved, calibrated=on)(find_images(pictures))) for on in (True, False))
+    again = np.exp(soft.logits / saved.temperature)
+    np.testing.assert_allclose(soft.probabilities, again / again.sum(), rtol=1e-9)
+    np.testing.assert_allclose(plain.probabilities, np.exp(plain.logits) / np.exp(plain.logits).sum(), rtol=1e-9)
+
+
+def test_manifests_and_dicom_are_read_too(run: Path, tmp_path: Path) -> None:
+    write_dicom(tmp_path / "scan", np.tile(np.arange(0, 4096, 64, dtype=np.uint16), (64, 1)))
+    (tmp_path / "list.csv").write_text("image;label\nscan;MEL\n")
+    assert find_images(tmp_path / "list.csv").names == ("scan",)
+    assert find_images(tmp_path).names == ("scan",)
+    assert not next(Predictor(load_model(run / "best_model.pt"))(find_images(tmp_path))).error
+
+
+def test_overlays_show_what_the_network_saw(run: Path, pictures: Path, tmp_path: Path) -> None:
+    command = ["predict", str(run / "best_model.pt"), str(pictures), "-o", str(tmp_path / "p.csv")]
+    done = CliRunner().invoke(app, [*command, "--gradcam", str(tmp_path / "cam")])
+    assert done.exit_code == 0, done.output
+    assert len(list((tmp_path / "cam").rglob("*.gradcam.png"))) == 4
+    assert decode(tmp_path / "cam" / "a.gradcam.png", 24).shape == (24, 24, 3)
+
+
+def test_a_place_without_images_is_named(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(DataError, match=str(place)):
+            find_images(place)
