@@ -17,12 +17,14 @@ from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 from fedmr_med import methods, models
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.prototypes import ClassSums
+from fedmr_med.runner import Federation
 from fedmr_med.server.state import GlobalState
 from fedmr_med.site.training import class_sums
+from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire import codec
 from tests.helpers.pictures import write_flamby_folder
 from tests.helpers.simulator import Simulation, record_wire, simulate, write_test_job
-from tests.helpers.small import initial_state, small_hospital, small_job, task_for
+from tests.helpers.small import initial_state, lenient, small_hospital, small_job, task_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -141,6 +143,25 @@ def _arrivals(output: str) -> list[str]:
     """Sites in the order in which their first reply was taken."""
     lines = [line for line in output.splitlines() if "round 1/2 ·" in line]
     return [line.split("·")[1].strip() for line in lines]
+
+
+def test_a_frozen_backbone_travels_once_and_gives_the_runners_model(tmp_path: Path) -> None:
+    job = JOB.override({"method": {"name": "fedavg"}, "model": {"freeze_backbone": True}, "head": {"exchange": "last"}})
+    sites = {site: site_yaml(site, "true") for site in CENTERS}
+    cache = {"FEDMR_MED_CACHE": str(tmp_path / "cache")}
+    done = simulate(write_test_job(tmp_path / "job", job, sites), tmp_path / "workspace", "-t", "3", environment=cache)
+    assert done.exit_code == 0, done.output[-3000:]
+    state = done.state(job)
+    first, second = ([site.bytes_down for site in record.sites.values()] for record in state.history.rounds)
+    assert {a - b for a, b in zip(first, second, strict=True)} == {state.backbone.size}
+    policy = lenient(share_prototypes=True, share_metrics="per_class")
+    configs = {
+        site: SiteConfig(data=DemoSource(source="demo", center=center), policy=policy)
+        for site, center in CENTERS.items()
+    }
+    same = Federation(job, configs, tmp_path / "runner").run()
+    assert model_hash(state) == model_hash(same)
+    assert all(np.array_equal(state.head[name], array) for name, array in same.head.items())
 
 
 def test_if_nobody_shares_each_site_trains_with_its_own_prototypes(tmp_path: Path) -> None:
