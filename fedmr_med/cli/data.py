@@ -165,3 +165,26 @@ def describe(
         Console().print(site_tables(description))
         for line in unreadable_lines(description):
             typer.echo(line)
+
+
+@app.command()
+def clean_cache(
+    cache: Annotated[
+        Path | None, typer.Option(help="A site's cache; default: FEDMR_MED_CACHE, then the user's.")
+    ] = None,
+    older_than: Annotated[float, typer.Option(min=0, help="Only what was not used for so many days.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Remove decoded images and features that nobody has open; they are made again when they are needed."""
+    from fedmr_med.data import cache as images
+    from fedmr_med.data import feature_cache
+
+    removed = {
+        "images": images.clean(cache, older_than_days=older_than),
+        "features": feature_cache.clean(cache, older_than_days=older_than),
+    }
+    if as_json:
+        typer.echo(json.dumps({kind: {"entries": count, "bytes": size} for kind, (count, size) in removed.items()}))
+        return
+    for kind, (count, size) in removed.items():
+        typer.echo(f"{kind}: {count} entries removed, {size / 1e6:.1f} MB")

@@ -13,6 +13,7 @@ import math
 import os
 import shutil
 import tempfile
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ DEFAULT_LIMIT = 20 * 10**9  # bytes
 
 _VERSION = 3  # to be raised when decoding changes
 _PIXELS, _INDEX = "pixels", "index.json"
+_DAY_NS = 24 * 3600 * 10**9
 _AT_ONCE = 256  # images decoded before they are written: bounds the memory in use
 
 _log = logging.getLogger(__name__)
@@ -212,6 +214,19 @@ def _read_index(path: Path) -> dict[str, Any]:
 
 def _checksum(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def clean(folder: Path | None = None, *, older_than_days: float = 0) -> tuple[int, int]:
+    """Remove the entries that nobody has open and that were not used for some days; return how many, and their bytes.
+
+    Args:
+        folder: the cache; None uses the user's.
+        older_than_days: days since an entry was last used; 0 takes every entry.
+    """
+    before = time.time_ns() - int(older_than_days * _DAY_NS)
+    old = [(size, entry) for used, size, entry in _entries(folder or default_folder()) if used <= before]
+    gone = [size for size, entry in old if _remove_if_idle(entry)]
+    return len(gone), sum(gone)
 
 
 def _shrink(folder: Path, limit: int, *, keep: Path) -> None:

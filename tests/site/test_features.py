@@ -1,5 +1,6 @@
 """Features of a frozen backbone: made once per site, kept in private, and never mistaken for others."""
 
+import json
 import os
 import stat
 import time
@@ -9,10 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from typer.testing import CliRunner
 
 from fedmr_med.backbone import Backbone
+from fedmr_med.cli import app
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import ArrayFold, SubsetFold
+from fedmr_med.data.cache import open_images
 from fedmr_med.data.feature_cache import clean, features_folder, fingerprint
 from fedmr_med.errors import CheckpointError, WireError
 from fedmr_med.model_file import load_model
@@ -144,6 +149,29 @@ def test_old_entries_go_and_others_stay(extractions: list[int]) -> None:
     count, size = clean()
     assert count == 1 and size > 0
     assert not list(features_folder().glob("*.npy"))
+
+
+def test_a_command_cleans_the_cache(tmp_path: Path) -> None:
+    write_images(tmp_path / "images", 2)
+    opened = open_images(tmp_path / "images", ["0.png", "1.png"], edge=24)
+    feature_fold(frozen_job(), images(0), backbone(frozen_job()))
+
+    def cleaned(*options: str) -> dict[str, int]:
+        done = CliRunner().invoke(app, ["data", "clean-cache", "--json", *options], catch_exceptions=False)
+        assert done.exit_code == 0
+        return {kind: found["entries"] for kind, found in json.loads(done.stdout).items()}
+
+    assert cleaned("--older-than", "1") == {"images": 0, "features": 0}
+    assert cleaned() == {"images": 0, "features": 1}, "the images are open"
+    assert not list(features_folder().glob("*.npy"))
+    del opened
+    assert cleaned() == {"images": 1, "features": 0}
+
+
+def write_images(folder: Path, count: int) -> None:
+    folder.mkdir()
+    for number in range(count):
+        Image.new("RGB", (30, 30), (number, 0, 0)).save(folder / f"{number}.png")
 
 
 def test_a_site_refuses_a_backbone_that_is_not_what_its_digest_says(tmp_path: Path) -> None:
