@@ -21,6 +21,9 @@ def intra_class_loss(features: Tensor, labels: Tensor, *, scale: Literal["releas
     matrix M = Zh^T Zh. Because ||Zh^T Zh||_F = ||Zh Zh^T||_F, only one (B, B) Gram matrix is formed, masked
     by "same class", never a (d, d) one. Classes with a single sample take no part.
 
+    The paper's Lemma 1, sum_i (lambda_i - 1)^2 = ||M||_F^2 - d over the eigenvalues of M, holds if the variance and M
+    are divided by the same n. In neither scale they are: ``paper`` has n and n - 1, ``released`` does not divide M.
+
     Args:
         features: (B, d) features that feed the classifier.
         labels: (B,) integer classes.

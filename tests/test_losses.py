@@ -224,9 +224,11 @@ def test_intra_refuses_an_unknown_scale() -> None:
         intra_class_loss(torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64), scale="printed")
 
 
-def test_lemma_1_of_the_paper() -> None:
+@pytest.mark.parametrize(("correction", "holds"), [(1, True), (0, False)])
+def test_lemma_1_of_the_paper_holds_if_both_divide_by_the_same_n(correction: int, holds: bool) -> None:
     z = torch.randn(50, 6, dtype=torch.float64)
-    standardised = (z - z.mean(0)) / z.std(0, correction=1)
+    standardised = (z - z.mean(0)) / z.std(0, correction=correction)
     m = standardised.T @ standardised / (len(z) - 1)
     eigenvalues = torch.linalg.eigvalsh(m)
-    assert ((eigenvalues - eigenvalues.mean()) ** 2).sum().item() == pytest.approx((m**2).sum().item() - 6, rel=1e-9)
+    found = ((eigenvalues - 1) ** 2).sum().item()
+    assert (found == pytest.approx((m**2).sum().item() - 6, rel=1e-9)) == holds

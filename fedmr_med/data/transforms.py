@@ -46,8 +46,9 @@ def build(name: str, *, train: Augment, image_size: int) -> Transform:
 
     Args:
         name: ``isic``: FLamby's for ISIC2019; ``crop_flip``: pad by 4, crop and flip, as usual for CIFAR;
-            ``plain``: normalisation only; ``imagenet``: scaled to the image size, grey as colour, as networks with
-            ImageNet's weights expect it; ``none``: nothing at all, for texts.
+            ``plain``: normalisation only; ``unit``, ``reflect_crop_flip`` and ``crop_flip_rotate``: what the FedMR
+            authors' code does with FMNIST, CIFAR10 and CIFAR100; ``imagenet``: scaled to the image size, grey as
+            colour, as networks with ImageNet's weights expect it; ``none``: nothing at all, for texts.
         train: with random augmentation, or the fixed transform of the test fold; ``fast`` is the same augmentation
             in fewer passes, where there is such a thing (:mod:`fedmr_med.data.fast_isic`).
         image_size: edge of the square that comes out, in pixels.
@@ -69,6 +70,8 @@ def normalisation(name: str, channels: int) -> dict[str, list[float]]:
     transform = build(name, train=False, image_size=1)
     if isinstance(transform, IsicTest | ImageNet):
         return {"mean": list(_IMAGENET_MEAN), "std": list(_IMAGENET_STD)}
+    if isinstance(transform, Unit):
+        return {"mean": [0.0] * channels, "std": [1.0] * channels}
     if isinstance(transform, Plain):
         return {"mean": [0.5] * channels, "std": [0.5] * channels}
     return {}
@@ -121,19 +124,31 @@ class IsicTest:
 
 @dataclass(frozen=True)
 class CropFlip:
-    """Pad by four black pixels, crop a random square, flip it left to right half of the time."""
+    """Pad by four pixels, crop a random square, flip it left to right half of the time.
+
+    Attributes:
+        image_size: edge of the square, in pixels.
+        padding: pixels at each edge.
+        border: what they show: black, or the image mirrored.
+        degrees: then rotate by up to so much either way.
+    """
 
     image_size: int
     padding: int = 4
+    border: Literal["constant", "reflect"] = "constant"
+    degrees: float = 0.0
 
     def __call__(self, image: Image, seed: int, out: Pixels | None = None) -> Pixels:
         """Augment and normalise an image of one or three channels."""
         generator = np.random.default_rng(seed)
-        image = np.pad(image, ((self.padding, self.padding), (self.padding, self.padding), (0, 0)))
+        image = np.pad(image, ((self.padding, self.padding), (self.padding, self.padding), (0, 0)), mode=self.border)
         image = _pad_to(image, self.image_size)
         top, left = (int(generator.integers(0, edge - self.image_size + 1)) for edge in image.shape[:2])
         crop = image[top : top + self.image_size, left : left + self.image_size]
-        return _normalise_half(crop[:, ::-1] if generator.random() < 0.5 else crop, out)
+        crop = crop[:, ::-1] if generator.random() < 0.5 else crop
+        if self.degrees:
+            crop = _rotated(crop, generator.uniform(-self.degrees, self.degrees))
+        return _normalise_half(crop, out)
 
 
 @dataclass(frozen=True)
@@ -147,6 +162,21 @@ class Plain:
         image = _pad_to(image, self.image_size)
         top, left = ((edge - self.image_size) // 2 for edge in image.shape[:2])
         return _normalise_half(image[top : top + self.image_size, left : left + self.image_size], out)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The central square with values from 0 to 1; a smaller image gets a black border."""
+
+    image_size: int
+
+    def __call__(self, image: Image, seed: int, out: Pixels | None = None) -> Pixels:
+        """Crop and scale an image of one or three channels; ``seed`` is not used."""
+        image = _pad_to(image, self.image_size)
+        top, left = ((edge - self.image_size) // 2 for edge in image.shape[:2])
+        channels = image.shape[2]
+        crop = image[top : top + self.image_size, left : left + self.image_size]
+        return _normalise(crop, (0.0,) * channels, (1.0,) * channels, out)
 
 
 @dataclass(frozen=True)
@@ -176,6 +206,14 @@ TRANSFORMS: Registry[Callable[[int, Augment], Transform]] = Registry("transform"
 TRANSFORMS.add("isic", _isic)
 TRANSFORMS.add("crop_flip", lambda image_size, train: CropFlip(image_size) if train else Plain(image_size))
 TRANSFORMS.add("plain", lambda image_size, train: Plain(image_size))
+TRANSFORMS.add("unit", lambda image_size, train: Unit(image_size))
+TRANSFORMS.add(
+    "reflect_crop_flip",
+    lambda image_size, train: CropFlip(image_size, border="reflect") if train else Plain(image_size),
+)
+TRANSFORMS.add(
+    "crop_flip_rotate", lambda image_size, train: CropFlip(image_size, degrees=15.0) if train else Plain(image_size)
+)
 TRANSFORMS.add("imagenet", lambda image_size, train: ImageNet(image_size))
 TRANSFORMS.add("none", lambda image_size, train: unchanged)
 
@@ -271,6 +309,14 @@ def at_least(image: Image, smallest: int, image_size: int) -> Image:
     size = (round(width * edge / shorter), round(height * edge / shorter))
     scaled: Image = opencv().resize(image, size)
     return scaled
+
+
+def _rotated(image: Image, degrees: float) -> Image:
+    """Rotate an image around its centre, with black where nothing was."""
+    height, width, channels = image.shape
+    turn = opencv().getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), degrees, 1.0)
+    rotated: Image = opencv().warpAffine(np.ascontiguousarray(image), turn, (width, height), flags=0)  # nearest
+    return rotated.reshape(height, width, channels)
 
 
 def _pad_to(image: Image, image_size: int) -> Image:

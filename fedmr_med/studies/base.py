@@ -21,6 +21,9 @@ from fedmr_med.studies.paper import PaperRow, PaperStudy, paper_figures
 
 Cells = dict[str, str | int | float]
 
+AUTHORS_TRANSFORMS = {"fmnist": "unit", "cifar10": "reflect_crop_flip", "cifar100": "crop_flip_rotate"}
+"""How the authors' code prepares images, where the dataset's own protocol does otherwise."""
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -163,11 +166,17 @@ class Setting:
         clients: int | None = None,
         options: Mapping[str, JsonValue] | None = None,
         share: float = 1.0,
+        rounds: int | None = None,
         seed: int = 0,
     ) -> Run:
         """Return one run within the budget."""
         root = self.root(dataset)
-        changes: dict[str, JsonValue] = {"fedmr.variant": "paper", **self.budget.changes(dataset)}
+        changes: dict[str, JsonValue] = {"fedmr.variant": "paper"}
+        if dataset in AUTHORS_TRANSFORMS:
+            changes["task.transform"] = AUTHORS_TRANSFORMS[dataset]
+        if rounds is not None:
+            changes["federation.rounds"] = rounds
+        changes |= self.budget.changes(dataset)
         changes |= {f"method.options.{key}": value for key, value in (options or {}).items()}
         job = job_for(
             dataset,
@@ -205,7 +214,9 @@ class Setting:
                 parts.append(f"{100 * self.budget.fractions[dataset]:g} % of the training data")
             if parts:
                 lines.append(f"{dataset}: {'; '.join(parts)}.")
-        if any(DATASETS.get(name).protocol.transform == "crop_flip" for name in datasets):
-            lines.append("CIFAR images are cropped and flipped; the paper does not mention augmentation.")
+        prepared = {name: AUTHORS_TRANSFORMS[name] for name in datasets if name in AUTHORS_TRANSFORMS}
+        if prepared:
+            how = ", ".join(f"{name} by {transform}" for name, transform in prepared.items())
+            lines.append(f"Images are prepared as in the authors' code ({how}); the paper does not mention it.")
         lines.append(f"Seeds {', '.join(map(str, self.seeds))}; the paper does not say how many it used.")
         return lines

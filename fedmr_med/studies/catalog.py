@@ -29,6 +29,8 @@ STUDIES: dict[str, Callable[[Setting], Outcome]] = {
     "dirichlet": accuracy_table,
     "prototype": accuracy_table,
     "morereal": accuracy_table,
+    "one-hot": accuracy_table,
+    "margin-free": accuracy_table,
     "toy": toy,
     "motivation": motivation,
     "intra-curve": intra_curve,

@@ -15,6 +15,7 @@ class PaperRow(Strict):
         dataset, split: where it was measured.
         splits: the splits it is the average of, instead of one.
         clients: number of clients, where the split does not say.
+        rounds: of this row, where the table has other ones than the dataset's usual.
         values: the printed figure of each variant; a text where the paper gives no number.
         seconds: the printed time of each variant.
     """
@@ -23,6 +24,7 @@ class PaperRow(Strict):
     split: str | None = None
     splits: tuple[str, ...] = ()
     clients: int | None = None
+    rounds: int | None = None
     values: dict[str, int | float | str]
     seconds: dict[str, float] = {}
 

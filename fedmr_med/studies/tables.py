@@ -65,6 +65,10 @@ VARIANTS: dict[str, Variants] = {
     | {f"{name} + prototypes": Variant(name, with_prototypes=True) for name in BASELINES if name != "fedproc"}
     | {"fedmr without prototypes": Variant("fedmr", {"terms": "intra"}), "fedmr": Variant("fedmr")},
     "morereal": {name: variant for name, variant in EIGHT.items() if name not in ("fednova", "feddc")},
+    "one-hot": {name: Variant(name) for name in ("fedavg", "fedmr")}
+    | {"one-hot": Variant("fedmr", {"prototypes": "one_hot"})},
+    "margin-free": {name: Variant(name) for name in ("fedavg", "fedmr")}
+    | {f"margin-free, mu2={mu2:g}": Variant("fedmr", {"margin": False, "mu2": mu2}) for mu2 in (0.0001, 0.01, 0.1)},
 }
 
 
@@ -110,6 +114,7 @@ def run_table(setting: Setting) -> dict[Key, list[RunResult]]:
                         clients=row.clients,
                         options=variant.options_for(row.dataset, part),
                         share=variant.share,
+                        rounds=row.rounds,
                         seed=seed,
                     )
                     runs.append(run)

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
 from fedmr_med.data import fast_isic
-from fedmr_med.data.transforms import build, edge_for
+from fedmr_med.data.transforms import build, edge_for, normalisation
 from fedmr_med.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore:Flip is deprecated")
 
-NAMES = ("isic", "crop_flip", "plain")
+NAMES = ("isic", "crop_flip", "plain", "unit", "reflect_crop_flip", "crop_flip_rotate")
 
 
 @pytest.mark.parametrize("shape", [(224, 298), (299, 224), (180, 160)])
@@ -144,7 +144,7 @@ def test_the_result_depends_on_image_and_seed_alone(name: str) -> None:
     np.testing.assert_array_equal(transform(image, 5), first)
     assert random.getstate() == random_state
     assert np.array_equal(np.random.get_state()[1], numpy_state[1])
-    assert len({transform(image, seed).tobytes() for seed in range(12)}) == (1 if name == "plain" else 12)
+    assert len({transform(image, seed).tobytes() for seed in range(12)}) == (1 if name in ("plain", "unit") else 12)
 
 
 def test_the_global_generator_is_restored_after_an_error() -> None:
@@ -226,3 +226,26 @@ def test_the_test_transform_does_not_import_albumentations() -> None:
         "assert 'albumentations' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_authors_transforms() -> None:
+    generator = np.random.default_rng(0)
+    grey = generator.integers(0, 256, (28, 28, 1), dtype=np.uint8)
+    for train in (True, False):
+        unit = build("unit", train=train, image_size=28)(grey, 5)
+        np.testing.assert_allclose(unit[0], grey[..., 0] / 255, atol=1e-6)
+    assert normalisation("unit", 1) == {"mean": [0.0], "std": [1.0]}
+    white = np.full((32, 32, 3), 255, np.uint8)
+    for seed in range(20):
+        assert build("reflect_crop_flip", train=True, image_size=32)(white, seed).min() == 1, "no black border"
+    assert min(build("crop_flip", train=True, image_size=32)(white, seed).min() for seed in range(20)) == -1
+    # A line through the centre turns by at most 15 degrees.
+    line = np.zeros((64, 64, 1), np.uint8)
+    line[31:33] = 255
+    slopes = []
+    for seed in range(40):
+        seen = build("crop_flip_rotate", train=True, image_size=64)(line, seed)[0] > 0
+        rows, columns = np.nonzero(seen)
+        slopes.append(np.degrees(np.arctan(np.polyfit(columns, rows, 1)[0])))
+    assert 8 < max(slopes) < 16
+    assert -16 < min(slopes) < -8

@@ -18,12 +18,13 @@ from fedmr_med.studies.tables import BEST_BASELINE, VARIANTS
 # fmt: off
 NAMES = [
     "acc", "larger", "communication", "burden", "lite", "optout", "ablation", "eigenvalues", "mu1", "dirichlet",
-    "prototype", "morereal", "toy", "motivation", "intra-curve", "heatmap",
+    "prototype", "morereal", "one-hot", "margin-free", "toy", "motivation", "intra-curve", "heatmap",
 ]
 # fmt: on
 # One dataset of each table is enough here; the command runs the first split of all of them.
 ONE_DATASET = {"acc": "fmnist", "larger": "isic2019", "burden": "fmnist", "lite": "fmnist", "ablation": "fmnist"}
 ONE_DATASET |= {"optout": "cifar10", "dirichlet": "shakespeare", "morereal": "odir"}
+ONE_DATASET |= {"one-hot": "fmnist", "margin-free": "fmnist"}
 SLOW = {"communication", "larger", "toy", "prototype", "eigenvalues", "burden", "dirichlet"}
 
 
@@ -89,6 +90,32 @@ def test_the_full_budget_is_the_papers_set_up(tmp_path: Path) -> None:
     assert job.method.options == {"variant": "paper", "mu1": 0.1, "mu2": 0.001}
 
 
+@pytest.mark.parametrize(
+    ("study", "rounds"), [("acc", 200), ("lite", 200), ("larger", 400), ("communication", 400), ("optout", 400)]
+)
+def test_some_tables_have_more_rounds_of_cifar100(study: str, rounds: int, tmp_path: Path) -> None:
+    setting = Setting(study, BUDGETS["full"], tmp_path, data=tmp_path)
+    (row,) = [row for row in setting.rows() if (row.dataset, row.split) == ("cifar100", "P10C10")]
+    run = setting.run("fedavg", row.dataset, "fedavg", split=row.split, rounds=row.rounds)
+    assert run.job.federation.rounds == rounds
+    small = Setting(study, BUDGETS["cpu"], tmp_path, data=tmp_path)
+    assert small.run("fedavg", row.dataset, "fedavg", split=row.split, rounds=row.rounds).job.federation.rounds == 20
+
+
+def test_studies_prepare_images_as_the_authors_code_does(tmp_path: Path) -> None:
+    setting = Setting("acc", BUDGETS["full"], tmp_path, data=tmp_path)
+    used = {
+        name: setting.run("x", name, "fedavg").job.task.transform for name in ("fmnist", "svhn", "cifar10", "cifar100")
+    }
+    assert used == {
+        "fmnist": "unit",
+        "svhn": "plain",
+        "cifar10": "reflect_crop_flip",
+        "cifar100": "crop_flip_rotate",
+    }
+    assert "fmnist by unit" in " ".join(setting.differences(["fmnist"]))
+
+
 def test_variants_change_what_they_say(tmp_path: Path) -> None:
     setting = Setting("prototype", BUDGETS["smoke"], tmp_path)
     assert VARIANTS["prototype"]["moon + prototypes"].options_for("fmnist", "P5C2") == {
@@ -98,6 +125,8 @@ def test_variants_change_what_they_say(tmp_path: Path) -> None:
     assert run.job.method.options == {"mu": 0.001, "reshaping": {"terms": "inter", "mu2": 0.0001}}
     assert {VARIANTS["optout"][f"{p} %"].share for p in (50, 80, 100)} == {0.5, 0.8, 1.0}
     assert VARIANTS["lite"]["n=10"].options == {"lite": 10}
+    assert VARIANTS["one-hot"]["one-hot"].options == {"prototypes": "one_hot"}
+    assert VARIANTS["margin-free"]["margin-free, mu2=0.1"].options == {"margin": False, "mu2": 0.1}
 
 
 def test_real_data_takes_the_place_of_generated_data(tmp_path: Path, shared_data: Path) -> None:
