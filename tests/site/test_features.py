@@ -19,6 +19,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.data.base import ArrayFold, SubsetFold
 from fedmr_med.data.cache import open_images
 from fedmr_med.data.feature_cache import clean, features_folder, fingerprint
+from fedmr_med.data.folds import ImageFold
 from fedmr_med.errors import CheckpointError, WireError
 from fedmr_med.model_file import load_model
 from fedmr_med.network import backbone_of, build_network, feature_network
@@ -122,6 +123,20 @@ def test_the_fingerprint_is_of_the_items_however_they_are_dealt() -> None:
     assert fingerprint(SubsetFold(fold, rows)) == fingerprint(picked)
     assert fingerprint(SubsetFold(SubsetFold(fold, np.array([4, 0, 1, 2])), np.array([0, 2, 3]))) == fingerprint(picked)
     assert fingerprint(SubsetFold(fold, rows[::-1].copy())) != fingerprint(picked)
+
+
+def test_the_fingerprint_of_decoded_images_is_of_their_pixels_not_of_the_list_they_came_in(tmp_path: Path) -> None:
+    write_images(tmp_path / "images", 3)
+
+    def fold(*names: str) -> ImageFold:
+        opened = open_images(tmp_path / "images", names, edge=24)
+        return ImageFold(opened, np.arange(len(names)), np.zeros(len(names), dtype=np.int64))
+
+    both = fold("0.png", "1.png")
+    assert fingerprint(SubsetFold(fold("2.png", "0.png", "1.png"), np.array([1, 2]))) == fingerprint(both)
+    assert fingerprint(fold("1.png", "0.png")) != fingerprint(both)
+    Image.new("RGB", (30, 30), (9, 9, 9)).save(tmp_path / "images" / "1.png")
+    assert fingerprint(fold("0.png", "1.png")) != fingerprint(both)
 
 
 def test_a_damaged_or_foreign_entry_is_made_again(extractions: list[int]) -> None:
