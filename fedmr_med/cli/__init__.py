@@ -13,6 +13,7 @@ from fedmr_med.cli.evaluate import evaluate
 from fedmr_med.cli.paper import paper
 from fedmr_med.cli.perf import perf
 from fedmr_med.cli.predict import predict
+from fedmr_med.cli.report import report
 from fedmr_med.cli.robustness import robustness
 from fedmr_med.errors import FedMRError
 from fedmr_med.version import __version__
@@ -35,6 +36,7 @@ app.command()(evaluate)
 app.command()(paper)
 app.command()(perf)
 app.command()(predict)
+app.command()(report)
 app.command()(robustness)
 
 

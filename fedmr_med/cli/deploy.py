@@ -224,11 +224,17 @@ def download(
     """Fetch the best model, the checkpoint and the results of a chain."""
     from fedmr_med.deploy import chain as chains
     from fedmr_med.deploy.session import Session
+    from fedmr_med.errors import FedMRError
     from fedmr_med.files import check_writable
+    from fedmr_med.report.document import write_report
 
     check_writable(out)
     with Session(kit) as session:
         folder = chains.download(session, chain, out)
+    try:
+        write_report([folder], folder / "report.html")
+    except FedMRError as e:  # the files are there all the same
+        typer.echo(f"no report was written: {e}", err=True)
     files = sorted(path.name for path in folder.iterdir())
     typer.echo(json.dumps({"folder": str(folder), "files": files}) if as_json else f"{folder}: {', '.join(files)}")
     _leave()

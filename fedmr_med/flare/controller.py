@@ -78,7 +78,8 @@ class FedMRController(Controller):
             self._job = context.server_job(fl_ctx)
             initial = context.config_folder(fl_ctx) / INITIAL_MODEL
             folder = context.chain_folder(fl_ctx, self._job)
-            self._chain = Chain(folder, self._job, initial_model=initial if initial.exists() else None)
+            model, demo = initial if initial.exists() else None, context.simulated_demo(fl_ctx)
+            self._chain = Chain(folder, self._job, initial_model=model, demo=demo)
             self._state = self._chain.open(owner=context.submitter(fl_ctx))
         except FedMRError as e:
             self.system_panic(str(e), fl_ctx)
@@ -118,6 +119,20 @@ class FedMRController(Controller):
         if not abort_signal.triggered:
             self.fire_event(AppEventType.TRAINING_FINISHED, fl_ctx)
             print_summary(state, self._job, chain.checkpoint, demo=context.simulated_demo(fl_ctx))
+            if context.server_in_simulator(fl_ctx):
+                self._write_report(chain, fl_ctx)
+
+    def _write_report(self, chain: Chain, fl_ctx: FLContext) -> None:
+        """Write the page about the run into the simulator's workspace; a run does not fail for it."""
+        from fedmr_med.report.document import write_report
+
+        path = context.root_folder(fl_ctx).parent / "report.html"
+        try:
+            write_report([chain.folder], path)
+        except (FedMRError, OSError) as e:
+            self.log_warning(fl_ctx, f"no report was written: {e}", fire_event=False)
+            return
+        self.log_info(fl_ctx, f"report: {path}", fire_event=False)
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Leave a copy of the chain's files where FLARE fetches a job's results from, and let go of the chain."""

@@ -56,4 +56,5 @@ def render(page: Page) -> str:
         pictures=page.pictures,
         errors=page.errors,
         remarks=page.remarks,
+        style=Path(__file__).with_name("style.css").read_text(encoding="utf-8"),
     )

@@ -33,10 +33,12 @@ class Chain:
         folder: where the chain is or will be.
         job: the settings of the job that works on it.
         initial_model: a file with the weights to start from; None takes the seeded or pretrained ones.
+        demo: whether all sites are known to work on generated pictures; the results then say so.
     """
 
-    def __init__(self, folder: Path, job: JobConfig, *, initial_model: Path | None = None):
+    def __init__(self, folder: Path, job: JobConfig, *, initial_model: Path | None = None, demo: bool = False):
         self.folder = folder
+        self._demo = demo
         self._initial_model = initial_model
         self._job = job
         self._lock = ExitStack()
@@ -145,6 +147,7 @@ class Chain:
             seed=job.seed,
             model=job.model.name,
             class_names=job.task.class_names,
+            demo=self._demo,
         )
         run = RunResult.of(setup, state.history, whole=True)
         write_result(self.folder / RESULTS, RunResults(runs=(run,)))

@@ -1,0 +1,30 @@
+"""``fedmr-med report``."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Simulator workspace, downloaded chain, bench, paper or flamby folder, or a hospital's kit."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The HTML file to write.")] = Path("report.html"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+) -> None:
+    """Write one HTML page about runs, several of them side by side; it opens offline in any browser."""
+    from fedmr_med.files import check_writable
+    from fedmr_med.report.document import write_report
+
+    check_writable(out.parent)
+    sources = write_report(runs, out)
+    if as_json:
+        found = [{"kind": type(source).__name__, "place": str(source.place)} for source in sources]
+        typer.echo(json.dumps({"report": str(out), "sources": found}))
+        return
+    typer.echo(f"report: {out}")

@@ -1,0 +1,81 @@
+"""A whole report: one HTML file that needs no other, without scripts."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedmr_med.errors import ResultsError
+from fedmr_med.files import write_text
+from fedmr_med.report.elements import Section
+from fedmr_med.report.pages import CHAIN_PAGES, audit, comparison
+from fedmr_med.report.sources import AuditLog, ChainRun, Comparison, Source, find_sources
+from fedmr_med.version import __version__
+
+DEMO = "DEMO on generated pictures: no figure here is a medical result."
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a report says about one source.
+
+    Attributes:
+        name: what links to its sections begin with.
+        title: its heading.
+        demo: whether generated data stood in for data.
+        sections: its content.
+    """
+
+    name: str
+    title: str
+    demo: bool
+    sections: tuple[Section, ...]
+
+
+def write_report(places: Sequence[Path], out: Path) -> list[Source]:
+    """Write a report about everything that the places hold, and return what that was.
+
+    Raises:
+        ResultsError: there is nothing to report on, or a file is damaged.
+        OSError: it cannot be written.
+    """
+    sources = [source for place in places for source in find_sources(place)]
+    if not sources:
+        raise ResultsError("Name at least one folder to report on.")
+    write_text(out, render(sources))
+    return sources
+
+
+def render(sources: Sequence[Source]) -> str:
+    """Return a report as HTML; all text in it is escaped."""
+    from jinja2 import Environment, StrictUndefined
+
+    runs = [source for source in sources if isinstance(source, ChainRun)]
+    parts = [part(source, f"part{number}") for number, source in enumerate(sources)]
+    if len(runs) > 1:
+        parts.insert(0, Part("all", "Side by side", False, (comparison.side_by_side(runs),)))
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
+    demo = [p.title for p in parts if p.demo]
+    return template.render(
+        title=parts[0].title if len(parts) == 1 else "Report on several runs",
+        parts=parts,
+        demo=DEMO if demo else "",
+        style=Path(__file__).with_name("style.css").read_text(encoding="utf-8"),
+        made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        version=__version__,
+    )
+
+
+def part(source: Source, name: str) -> Part:
+    """Return what is said about one source."""
+    if isinstance(source, ChainRun):
+        pages = (page(source) for page in CHAIN_PAGES)
+        result = source.result
+        return Part(name, result.name or result.dataset, result.demo, tuple(page for page in pages if page is not None))
+    if isinstance(source, Comparison):
+        first = source.runs[0]
+        return Part(name, f"{first.dataset} {first.split or ''}".strip(), first.demo, (comparison.methods(source),))
+    if isinstance(source, AuditLog):
+        return Part(name, f"Audit log of {source.place.name}", False, (audit.page(source),))
+    return Part(name, source.title, source.demo, tuple(comparison.tables(source)))

@@ -1,0 +1,111 @@
+"""The parts of a report: sections, tables and figures as HTML. All text that goes in is escaped."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from fedmr_med.figures import Estimate
+
+NONE = "-"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report with a heading of its own.
+
+    Attributes:
+        name: what links to it end in.
+        title: its heading.
+        body: its content, as HTML.
+    """
+
+    name: str
+    title: str
+    body: Markup
+
+
+def join(parts: Iterable[Markup | None]) -> Markup:
+    """Return HTML parts one after the other, without those that are None."""
+    return Markup("\n").join(part for part in parts if part is not None)
+
+
+def paragraph(text: str, kind: str = "") -> Markup:
+    """Return a paragraph; ``kind`` is its class: ``loud``, ``note`` or none."""
+    return Markup('<p class="{}">{}</p>').format(kind, text) if kind else Markup("<p>{}</p>").format(text)
+
+
+def bullets(lines: Iterable[str]) -> Markup:
+    """Return a list of sentences."""
+    return Markup("<ul>{}</ul>").format(Markup("").join(Markup("<li>{}</li>").format(line) for line in lines))
+
+
+def table(
+    caption: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | Markup]],
+    *,
+    classes: Mapping[tuple[int, int], str] | None = None,
+) -> Markup:
+    """Return a table whose first column names the rows.
+
+    Args:
+        caption: what the table shows, read out with it.
+        columns: headings.
+        rows: cells as text, or as HTML.
+        classes: class of the cell in a row and column, from 0.
+    """
+    chosen = classes or {}
+    head = Markup("").join(Markup('<th scope="col">{}</th>').format(column) for column in columns)
+    body = []
+    for number, row in enumerate(rows):
+        first, *others = row
+        cells = Markup("").join(
+            Markup('<td class="{}">{}</td>').format(chosen.get((number, place), ""), cell)
+            for place, cell in enumerate(others, start=1)
+        )
+        body.append(Markup('<tr><th scope="row">{}</th>{}</tr>').format(first, cells))
+    return Markup(
+        '<div class="scroll" tabindex="0" role="region" aria-label="{}"><table><caption>{}</caption>'
+        "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>"
+    ).format(caption, caption, head, Markup("\n").join(body))
+
+
+def figure(svg: Markup, caption: str, values: Markup | None = None) -> Markup:
+    """Return a picture with a caption and, folded, the table of its values."""
+    folded = Markup("<details><summary>The values</summary>{}</details>").format(values) if values else Markup("")
+    return Markup("<figure>{}<figcaption>{}</figcaption>{}</figure>").format(svg, caption, folded)
+
+
+def legend(names: Sequence[str]) -> Markup:
+    """Return what the colours and dashes of a chart stand for."""
+    items = (
+        Markup('<li><svg class="key" viewBox="0 0 28 8" aria-hidden="true"><line class="l{}" x1="0" y1="4" x2="28" '
+               'y2="4"/></svg>{}</li>').format(number % 8, name)
+        for number, name in enumerate(names)
+    )  # fmt: skip
+    return Markup('<ul class="legend">{}</ul>').format(Markup("").join(items))
+
+
+def figures_side_by_side(parts: Iterable[Markup]) -> Markup:
+    """Return figures beside each other where there is room."""
+    return Markup('<div class="grid">{}</div>').format(join(parts))
+
+
+def with_interval(estimate: Estimate | None, *, percent: bool = False) -> str:
+    """Return a figure and its interval of 95 %."""
+    if estimate is None:
+        return NONE
+    if percent:
+        return f"{100 * estimate.value:.1f} % ({100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
+    return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number, or a dash."""
+    return NONE if value is None else f"{value:.{digits}f}"
+
+
+def text(value: object) -> str:
+    """Return any value as escaped text."""
+    return str(escape(str(value)))

@@ -1,0 +1,44 @@
+"""What several sections ask of a run."""
+
+from fedmr_med.figures import Estimate
+from fedmr_med.report.sources import ChainRun
+from fedmr_med.results import Evaluation, History, Score
+
+
+def history(run: ChainRun) -> History:
+    """Return the rounds and evaluations of a run."""
+    return run.result.history or History()
+
+
+def names(run: ChainRun) -> tuple[str, ...]:
+    """Return the classes; their numbers where the results do not name them."""
+    if run.result.class_names:
+        return run.result.class_names
+    chosen = final(run)
+    count = len(chosen.pooled_figures.classes) if chosen and chosen.pooled_figures else 0
+    return tuple(f"class {label}" for label in range(count))
+
+
+def sites(run: ChainRun) -> tuple[str, ...]:
+    """Return everybody who took part, was refused, or scored a model."""
+    past = history(run)
+    found = {site for record in past.rounds for site in (*record.sites, *record.refused)}
+    found |= {site for e in past.evaluations for site in (*e.sites, *e.held_back)}
+    return tuple(sorted(found))
+
+
+def final(run: ChainRun) -> Evaluation | None:
+    """Return the scores of the model that is kept as the best; of the last one, if none is."""
+    past = history(run)
+    best = past.best
+    if best and best.head and past.head and past.head.evaluation:
+        return past.head.evaluation
+    chosen = [e for e in past.evaluations if best and e.round == best.round]
+    return chosen[-1] if chosen else past.evaluations[-1] if past.evaluations else None
+
+
+def balanced(evaluation: Evaluation, site: str | None) -> tuple[Estimate | None, Score | None]:
+    """Return balanced accuracy with its interval, and the scalars; of all sites together where ``site`` is None."""
+    figures = evaluation.pooled_figures if site is None else evaluation.figures.get(site)
+    score = evaluation.pooled if site is None else evaluation.sites.get(site)
+    return figures.balanced_accuracy if figures else None, score

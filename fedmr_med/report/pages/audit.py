@@ -1,0 +1,41 @@
+"""What has left a hospital, by its own journal."""
+
+from collections import Counter
+
+from fedmr_med.privacy.explain import UPDATE_SPEAKS
+from fedmr_med.report.elements import NONE, Section, bullets, join, paragraph, table
+from fedmr_med.report.lines import megabytes
+from fedmr_med.report.sources import AuditLog
+
+
+def page(log: AuditLog) -> Section:
+    """Return each reply that left, by job, and whether the journal is intact."""
+    jobs = dict.fromkeys(str(entry.get("job")) for entry in log.entries)
+    sums, rows = [], []
+    for job in jobs:
+        mine = [entry for entry in log.entries if str(entry.get("job")) == job]
+        classes = Counter(name for e in mine for name in e.get("parts", {}).get("prototypes", {}).get("classes", ()))
+        empty = sum(entry.get("code") != "OK" for entry in mine)
+        shared = ", ".join(f"{name} ({times}x)" for name, times in classes.items()) or "no class"
+        size = sum(entry.get("bytes", 0) for entry in mine)
+        sums.append((job, str(len(mine)), megabytes(size), shared, str(empty)))
+    for entry in log.entries:
+        parts = entry.get("parts", {})
+        what = ", ".join(parts) or f"nothing: {entry.get('reason') or entry.get('code')}"
+        size = megabytes(entry.get("bytes", 0))
+        told = (entry.get(key, NONE) for key in ("time", "task", "round"))
+        rows.append((*map(str, told), what, size, str(entry.get("metrics", NONE))))
+    changed = bool(log.problems)
+    said = "The journal is NOT INTACT." if changed else "No line of the journal was changed or removed."
+    intact = paragraph(said, "loud" if changed else "")
+    return Section(
+        "audit",
+        "What has left this hospital",
+        join([
+            intact,
+            bullets(log.problems) if log.problems else None,
+            table("By job", ("job", "replies", "sent", "prototypes", "replies without content"), sums),
+            table("Reply by reply", ("time", "task", "round", "content", "size", "metrics"), rows),
+            paragraph(UPDATE_SPEAKS),
+        ]),
+    )  # fmt: skip

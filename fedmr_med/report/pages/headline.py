@@ -1,0 +1,76 @@
+"""First of all: how good the model is, who made it, and who is missing."""
+
+from markupsafe import Markup
+
+from fedmr_med.report.elements import NONE, Section, bullets, join, paragraph, table, with_interval
+from fedmr_med.report.pages._run import final, history, sites
+from fedmr_med.report.sources import ChainRun
+
+
+def page(run: ChainRun) -> Section:
+    """Return the score with its interval, the hospitals with their share, and a loud line for those who dropped out."""
+    result = run.result
+    said = f"{result.method} on {result.model or result.dataset}, {len(history(run).rounds)} rounds"
+    problems = missing(run)
+    parts: list[Markup | None] = [paragraph(said), _score(run)]
+    if problems:
+        parts.append(Markup('<div class="loud" role="alert"><strong>Not everybody took part.</strong>{}</div>').format(
+            bullets(problems)))  # fmt: skip
+    parts.append(_who(run))
+    return Section("headline", result.name or result.dataset, join(parts))
+
+
+def missing(run: ChainRun) -> list[str]:
+    """Return who was absent or refused, in sentences."""
+    past, lines = history(run), []
+    total = len(past.rounds)
+    for site in sites(run):
+        refused = [(record.round, record.refused[site]) for record in past.rounds if site in record.refused]
+        taken = sum(site in record.sites for record in past.rounds)
+        if taken == total:
+            continue
+        last = max((record.round for record in past.rounds if site in record.sites), default=0)
+        gone = f", last in round {last}" if 0 < last < total else ""
+        why = f" In round {refused[-1][0]} it was refused: {refused[-1][1]}." if refused else ""
+        lines.append(f"{site} took part in {taken} of {total} rounds{gone}.{why}")
+    return lines
+
+
+def _score(run: ChainRun) -> Markup:
+    chosen, best = final(run), history(run).best
+    if chosen is None or chosen.pooled is None:
+        return paragraph("No hospital shares its scores, so there is no score of the model.", "note")
+    figures = chosen.pooled_figures
+    balanced = with_interval(figures.balanced_accuracy) if figures else f"{chosen.pooled.balanced_accuracy:.3f}"
+    cards = [("balanced accuracy", balanced)]
+    if figures and figures.auroc:
+        cards.append(("AUROC, mean over the classes", with_interval(figures.auroc)))
+    if figures and figures.calibration_error is not None:
+        cards.append(("calibration error (ECE)", f"{figures.calibration_error:.3f}"))
+    which = "the last model" if best is None else f"the best model, after round {chosen.round}"
+    head = ", with its closed-form head" if best and best.head else ""
+    body = Markup("").join(
+        Markup('<div class="card"><dt>{}</dt><dd>{}</dd></div>').format(name, value) for name, value in cards
+    )
+    where = ", ".join(chosen.pooled_sites) or "no hospital"
+    return join([
+        Markup('<dl class="cards">{}</dl>').format(body),
+        paragraph(f"Of {which}{head}, on {chosen.pooled.samples} test images of {where}; with intervals of 95 %."),
+    ])  # fmt: skip
+
+
+def _who(run: ChainRun) -> Markup | None:
+    past = history(run)
+    if not past.rounds:
+        return None
+    samples = {
+        site: max((record.sites[site].samples for record in past.rounds if site in record.sites), default=0)
+        for site in sites(run)
+    }
+    total = sum(samples.values())
+    rows = []
+    for site, count in samples.items():
+        taken = sum(site in record.sites for record in past.rounds)
+        share = f"{100 * count / total:.0f} %" if total and count else NONE
+        rows.append((site, f"{taken} of {len(past.rounds)}", str(count) if count else NONE, share))
+    return table("Who took part", ("hospital", "rounds", "training images", "share"), rows)

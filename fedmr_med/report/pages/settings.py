@@ -1,0 +1,36 @@
+"""What is needed to do it again: settings, seed, versions."""
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+from markupsafe import Markup
+
+from fedmr_med.report.elements import NONE, Section, join, table
+from fedmr_med.report.sources import ChainRun
+
+_PACKAGES = ("fedmr-med", "nvflare", "torch", "monai", "numpy")
+
+
+def page(run: ChainRun) -> Section:
+    """Return the job's settings, the seed, and the versions this report was written with."""
+    result = run.result
+    rows = [
+        ("job", result.name or NONE),
+        ("dataset", result.dataset),
+        ("method", result.method),
+        ("network", result.model or NONE),
+        ("seed", str(result.seed)),
+        *((f"version of {name}", found) for name in _PACKAGES if (found := _version(name))),
+        ("Python", platform.python_version()),
+    ]
+    job = Markup("<details><summary>All settings of the job</summary><pre>{}</pre></details>").format(run.settings)
+    caption = "Settings of the run; versions are those of the machine that wrote this report"
+    parts = [table(caption, ("", ""), rows), job if run.settings else None]
+    return Section("settings", "Settings, versions, seed", join(parts))
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,148 @@
+"""What a report can be about: finds the results below a folder, and reads them."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedmr_med import journal
+from fedmr_med.errors import FedMRError, ResultsError
+from fedmr_med.model_file import read_tensors
+from fedmr_med.results import RunResult, RunResults, read_result
+
+RESULTS, STUDY, CHECKPOINT, EVENTS = "results.json", "study.json", "checkpoint.pt", "events.jsonl"
+AUDIT = "released.jsonl"
+
+_PLACES = ("", "server/chains/*", "chains/*", "*", "*/*", "*/*/*", "*/*/*/*")
+
+
+@dataclass(frozen=True)
+class ChainRun:
+    """A run and its resumptions, with what the server kept of them.
+
+    Attributes:
+        place: folder of its results.
+        result: with its history.
+        settings: the job, as YAML; "" if there is no checkpoint to read it from.
+        distances: (C, C) between the prototypes, None for a class without one.
+        ages: rounds since somebody shared each prototype; None for a class without one.
+        events: what happened beside the rounds, such as a reply that came too late.
+    """
+
+    place: Path
+    result: RunResult
+    settings: str = ""
+    distances: tuple[tuple[float | None, ...], ...] = ()
+    ages: tuple[int | None, ...] = ()
+    events: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs of a comparison of methods, without their histories."""
+
+    place: Path
+    runs: tuple[RunResult, ...]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Tables of a study of the paper or of a comparison with FLamby: titles with rows, and what is said about them."""
+
+    place: Path
+    title: str
+    tables: tuple[tuple[str, tuple[dict[str, Any], ...]], ...]
+    notes: tuple[str, ...] = ()
+    demo: bool = False
+
+
+@dataclass(frozen=True)
+class AuditLog:
+    """What has left a hospital, by its own journal."""
+
+    place: Path
+    entries: tuple[dict[str, Any], ...]
+    problems: tuple[str, ...] = field(default=())
+
+
+Source = ChainRun | Comparison | Tables | AuditLog
+
+
+def find_sources(place: Path) -> list[Source]:
+    """Return what a folder or file holds: a simulator workspace, a downloaded job, a comparison, a kit, ...
+
+    Raises:
+        ResultsError: nothing of it can be reported on, or a file is damaged.
+    """
+    if place.is_file():
+        return [_read(place)]
+    for pattern in _PLACES:
+        found = sorted(
+            path
+            for name in (STUDY, RESULTS, AUDIT)
+            for path in (place.glob(f"{pattern}/{name}") if pattern else [place / name])
+            if path.is_file()
+        )
+        # A study has a file of results as well, which its tables sum up.
+        studies = {path.parent for path in found if path.name == STUDY}
+        kept = [path for path in found if path.name != RESULTS or path.parent not in studies]
+        if kept:
+            return [_read(path) for path in kept]
+    looked = f"{RESULTS}, {STUDY} or {AUDIT}"
+    raise ResultsError(f"{place} holds nothing to report on: no {looked} is in it or in a folder of it.")
+
+
+def _read(path: Path) -> Source:
+    if path.suffix == ".jsonl":
+        found = journal.read(path)
+        return AuditLog(path.parent, tuple(found.entries), tuple(found.problems))
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        keys = content.keys()
+    except (OSError, ValueError, AttributeError) as e:
+        raise ResultsError(f"{path} cannot be read: {str(e).splitlines()[0]}.") from e
+    if "tables" in keys:
+        tables = tuple((str(table["title"]), tuple(table["rows"])) for table in content["tables"])
+        notes = (*content.get("differs", ()), *content.get("notes", ()))
+        title = f"{content['title']} ({content['budget']} budget)"
+        return Tables(path.parent, title, tables, notes, bool(content.get("stand_ins")))
+    if "rows" in keys:
+        request = content.get("request", {})
+        notes = (*content.get("notes", ()), *(f"failed: {line}" for line in content.get("failed", ())))
+        rows = tuple({key: row.get(key) for key in _FLAMBY_COLUMNS} for row in content["rows"])
+        demo = str(request.get("data")) == "demo"
+        return Tables(path.parent, "Comparison with FLamby", (("Balanced accuracy", rows),), notes, demo)
+    runs = read_result(path, RunResults).runs
+    if len(runs) == 1 and runs[0].history is not None:
+        return _chain(path, runs[0])
+    if not runs:
+        raise ResultsError(f"{path} holds no run.")
+    return Comparison(path.parent, runs)
+
+
+_FLAMBY_COLUMNS = ("method", "source", "bn", "test", "seed", "balanced_accuracy")
+
+
+def _chain(path: Path, result: RunResult) -> ChainRun:
+    """Read what lies beside a chain's results; a checkpoint that cannot be read costs its two sections alone."""
+    folder = path.parent
+    events = journal.read(folder / EVENTS).entries if (folder / EVENTS).exists() else ()
+    try:
+        content = read_tensors(folder / CHECKPOINT) if (folder / CHECKPOINT).exists() else {}
+        distances, ages = _prototypes(content)
+    except (FedMRError, ValueError, TypeError, IndexError):
+        content, distances, ages = {}, (), ()
+    return ChainRun(folder, result, str(content.get("job", "")), distances, ages, tuple(events))
+
+
+def _prototypes(content: dict[str, Any]) -> tuple[tuple[tuple[float | None, ...], ...], tuple[int | None, ...]]:
+    """Return the distances between the prototypes of a checkpoint, and their ages."""
+    if "prototypes" not in content:
+        return (), ()
+    means, available, age = content["prototypes"]
+    known = available.tolist()
+    apart = (means[:, None] - means[None]).norm(dim=-1).tolist()
+    distances = tuple(
+        tuple(value if known[i] and known[j] else None for j, value in enumerate(row)) for i, row in enumerate(apart)
+    )
+    return distances, tuple(int(years) if there else None for years, there in zip(age.tolist(), known, strict=True))

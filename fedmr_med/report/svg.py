@@ -1,0 +1,154 @@
+"""Charts as inline SVG: no script, no font, no file from elsewhere. Points say their value under the mouse."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from markupsafe import Markup
+
+Points = Sequence[tuple[float, float]]
+
+_WIDTH, _HEIGHT = 640, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 12, 42
+_numbers = count()
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The area of a chart and what its edges stand for."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    width: int = _WIDTH
+    height: int = _HEIGHT
+    left: int = _LEFT
+
+    def place(self, x: float, y: float) -> tuple[float, float]:
+        """Return the position of a value in the picture."""
+        (x0, x1), (y0, y1) = self.x, self.y
+        across = (x - x0) / ((x1 - x0) or 1) * (self.width - self.left - _RIGHT)
+        up = (y - y0) / ((y1 - y0) or 1) * (self.height - _TOP - _BOTTOM)
+        return round(self.left + across, 1), round(self.height - _BOTTOM - up, 1)
+
+
+def lines(
+    title: str,
+    series: Mapping[str, Points],
+    *,
+    xlabel: str,
+    ylabel: str,
+    whole_x: bool = True,
+    yrange: tuple[float, float] | None = None,
+    width: int = _WIDTH,
+) -> Markup:
+    """Return a chart of lines by name, in the colours of :func:`fedmr_med.report.elements.legend`."""
+    points = [point for line in series.values() for point in line]
+    xs, ys = [x for x, _ in points] or [0.0], [y for _, y in points] or [0.0]
+    low, high = yrange or _nice_range(ys)
+    first, last = min(xs), max(xs)
+    axes = Axes((first, last if last > first else first + 1), (low, high), width=width)
+    parts = [_frame(axes, xlabel, ylabel, whole_x=whole_x)]
+    for index, (name, line) in enumerate(series.items()):
+        parts.append(_line(axes, line, f"l{index % 8}"))
+        parts += [_dot(axes, x, y, f"d{index % 8}", f"{name}: {y:.4g} at {xlabel} {x:g}") for x, y in line]
+    return _picture(title, axes, parts, f"{len(series)} lines: {', '.join(series)}.")
+
+
+def square(title: str, series: Mapping[str, Points], *, xlabel: str, ylabel: str, dots: bool = False) -> Markup:
+    """Return a chart from 0 to 1 with its diagonal: ROC or reliability curves."""
+    axes = Axes((0, 1), (0, 1), width=360, height=348)
+    parts = [_frame(axes, xlabel, ylabel), _line(axes, [(0, 0), (1, 1)], "diagonal")]
+    for index, (name, line) in enumerate(series.items()):
+        parts.append(_line(axes, line, f"l{index % 8}"))
+        if dots:
+            parts += [_dot(axes, x, y, f"d{index % 8}", f"{name}: {xlabel} {x:.2f}, {ylabel} {y:.2f}") for x, y in line]
+    return _picture(title, axes, parts, f"{len(series)} curves: {', '.join(series)}.")
+
+
+def forest(title: str, rows: Sequence[tuple[str, float, float | None, float | None]], *, xlabel: str) -> Markup:
+    """Return a forest plot: per name a value and its interval; the last row is the total."""
+    height = _TOP + _BOTTOM + 30 * len(rows)
+    axes = Axes((0, 1), (len(rows) - 0.5, -0.5), height=height, left=170)
+    parts = [_frame(axes, xlabel, "", yticks=False)]
+    for index, (name, value, low, high) in enumerate(rows):
+        x, y = axes.place(value, index)
+        hover = f"{name}: {value:.3f}" + ("" if low is None or high is None else f" ({low:.3f} to {high:.3f})")
+        label = name if len(name) <= 22 else f"{name[:21]}…"
+        parts.append(Markup('<text class="name" x="{}" y="{}">{}</text>').format(axes.left - 8, y + 4, label))
+        if low is not None and high is not None:
+            (x0, _), (x1, _) = axes.place(low, index), axes.place(high, index)
+            parts.append(Markup('<line class="whisker" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(x0, y, x1, y))
+        total = index == len(rows) - 1
+        shape = (
+            Markup('<path class="total" d="M{} {}l8 -7 8 7 -8 7z">').format(x - 8, y)
+            if total
+            else Markup('<rect class="value" x="{}" y="{}" width="9" height="9">').format(x - 4.5, y - 4.5)
+        )
+        parts.append(shape + Markup("<title>{}</title>").format(hover) + Markup("</path>" if total else "</rect>"))
+    return _picture(title, axes, parts, "; ".join(f"{name} {value:.3f}" for name, value, *_ in rows) + ".")
+
+
+def _picture(title: str, axes: Axes, parts: Sequence[Markup], description: str) -> Markup:
+    own = f"chart{next(_numbers)}"
+    return Markup(
+        '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-labelledby="{}-t {}-d">'
+        '<title id="{}-t">{}</title><desc id="{}-d">{}</desc>{}</svg>'
+    ).format(axes.width, axes.height, own, own, own, title, own, description, Markup("").join(parts))
+
+
+def _frame(axes: Axes, xlabel: str, ylabel: str, *, whole_x: bool = False, yticks: bool = True) -> Markup:
+    """Draw the grid, the ticks and the labels."""
+    parts = []
+    bottom = axes.height - _BOTTOM
+    for tick in _ticks(*axes.x, whole=whole_x):
+        x, _ = axes.place(tick, axes.y[0])
+        parts.append(Markup('<line class="grid" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(x, _TOP, x, bottom))
+        parts.append(Markup('<text class="tick" x="{}" y="{}">{}</text>').format(x, bottom + 16, f"{tick:g}"))
+    for tick in _ticks(*axes.y) if yticks else ():
+        _, y = axes.place(axes.x[0], tick)
+        right = axes.width - _RIGHT
+        parts.append(Markup('<line class="grid" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(axes.left, y, right, y))
+        parts.append(Markup('<text class="ytick" x="{}" y="{}">{}</text>').format(axes.left - 6, y + 4, f"{tick:g}"))
+    middle = (axes.left + axes.width - _RIGHT) / 2
+    parts.append(Markup('<text class="label" x="{}" y="{}">{}</text>').format(middle, axes.height - 6, xlabel))
+    if ylabel:
+        up = (_TOP + bottom) / 2
+        parts.append(
+            Markup('<text class="label" x="12" y="{}" transform="rotate(-90 12 {})">{}</text>').format(up, up, ylabel)
+        )
+    return Markup("").join(parts)
+
+
+def _line(axes: Axes, points: Points, kind: str) -> Markup:
+    path = " ".join("{},{}".format(*axes.place(x, y)) for x, y in points)
+    return Markup('<polyline class="{}" points="{}"/>').format(kind, path)
+
+
+def _dot(axes: Axes, x: float, y: float, kind: str, hover: str) -> Markup:
+    across, up = axes.place(x, y)
+    return Markup('<circle class="{}" cx="{}" cy="{}" r="3.2"><title>{}</title></circle>').format(
+        kind, across, up, hover
+    )
+
+
+def _nice_range(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    if low >= 0 and high <= 1:
+        return 0.0, 1.0
+    step = _step(high - min(low, 0))
+    return math.floor(min(low, 0) / step) * step, math.ceil(high / step) * step
+
+
+def _ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
+    step = max(_step(high - low), 1.0) if whole else _step(high - low)
+    first = math.ceil(low / step - 1e-9)
+    return [round(i * step, 10) for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _step(span: float) -> float:
+    """Return a round step that divides a span into about five."""
+    if span <= 0:
+        return 1.0
+    power: float = 10.0 ** math.floor(math.log10(span / 5))
+    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if span / (factor * power) <= 6)

@@ -1,0 +1,156 @@
+"""The report: what it finds, what it says, and that it is one file that asks nobody for anything."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmr_med import journal
+from fedmr_med.errors import ResultsError
+from fedmr_med.privacy.explain import UPDATE_SPEAKS
+from fedmr_med.report.document import DEMO, render, write_report
+from fedmr_med.report.sources import AuditLog, ChainRun, Comparison, Tables, find_sources
+from fedmr_med.results import RoundResult, RunResult, RunResults, write_result
+from tests.cli.test_bench import run
+from tests.helpers.browser import CHROMIUM, Page, browser
+from tests.helpers.reports import SITES, write_chain
+
+
+def text_of(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return render(find_sources(write_chain(tmp_path_factory.mktemp("chain"))))
+
+
+def test_the_headline_says_score_who_took_part_and_who_dropped_out(html: str) -> None:
+    text = text_of(html)
+    assert re.search(r"balanced accuracy 0\.\d{3} \(0\.\d{3} to [01]\.\d{3}\)", text)
+    assert re.search(r"AUROC, mean over the classes 0\.\d{3} \(", text)
+    assert "Not everybody took part" in text
+    assert "ouest took part in 2 of 4 rounds, last in round 2. In round 3 it was refused" in text
+    assert "test images of clinica-sur, nord-klinik" in text
+
+
+def test_every_section_is_there(html: str) -> None:
+    names = ("headline", "forest", "curves", "classes", "confusion", "sharing", "prototypes", "losses")
+    for name in (*names, "costs", "images", "privacy", "settings"):
+        assert f'id="part0-{name}"' in html, name
+        assert f'href="#part0-{name}"' in html, name
+    text = text_of(html)
+    sentences = ("opted out", "withheld or none", "Scores held back by: ouest", "2 images could not be read")
+    for said in (*sentences, "3 rounds", "All settings of the job", "seed 7"):
+        assert said in text, said
+    assert UPDATE_SPEAKS in text
+
+
+def test_it_is_small_escaped_and_needs_nothing_from_elsewhere(html: str) -> None:
+    assert len(html) < 3_000_000
+    assert "<b>came late" not in html and "&lt;lesions&gt;" in html
+    assert "<script" not in html
+    addresses = re.findall(r"""(?:src|href)="([^"]*)"|url\(([^)]*)\)""", html)
+    assert [
+        address for pair in addresses for address in pair if address and not address.startswith(("#", "data:"))
+    ] == []
+
+
+def test_generated_pictures_are_marked(tmp_path: Path) -> None:
+    assert DEMO in render(find_sources(write_chain(tmp_path / "demo", demo=True)))
+
+
+def test_what_folders_hold_is_found(tmp_path: Path) -> None:
+    write_chain(tmp_path / "workspace" / "server" / "chains" / "simulate_job")
+    (found,) = find_sources(tmp_path / "workspace")
+    assert isinstance(found, ChainRun) and found.ages == (0, 3, None)
+    only = RoundResult(round=1, accuracy=0.5, balanced_accuracy=0.5, seconds=1, bytes_up=1, bytes_down=1)
+    entry = RunResult(dataset="fmnist", split="P5C2", method="fedavg", seed=0, best_accuracy=0.5, rounds=(only,))
+    failed = RunResult(dataset="fmnist", split="P5C2", method="fedmr", seed=0, error="no disk")
+    write_result(tmp_path / "bench" / "results.json", RunResults(runs=(entry, failed)))
+    study = {
+        "title": "Ablation",
+        "budget": "smoke",
+        "stand_ins": True,
+        "tables": [{"title": "A", "rows": [{"x": 0.5}]}],
+    }
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "paper" / "study.json").write_text(json.dumps(study))
+    (tmp_path / "flamby").mkdir()
+    rows = [
+        {"method": "fedmr", "source": "ours", "bn": "average", "test": "pooled", "seed": 0, "balanced_accuracy": 0.5}
+    ]
+    (tmp_path / "flamby" / "results.json").write_text(json.dumps({"rows": rows, "notes": ["a note"]}))
+    line = {"time": "t", "job": "j", "task": "train", "code": "OK", "bytes": 5, "metrics": "scalar"}
+    (tmp_path / "kit").mkdir()
+    journal.append(tmp_path / "kit" / "released.jsonl", line | {"parts": {"prototypes": {"classes": ["NV"]}}})
+    places = [tmp_path / name for name in ("workspace", "bench", "paper", "flamby", "kit")]
+    sources = write_report(places, tmp_path / "report.html")
+    assert [type(source) for source in sources] == [ChainRun, Comparison, Tables, Tables, AuditLog]
+    text = text_of((tmp_path / "report.html").read_text())
+    for said in ("fedmr, seed 0: no disk", "Ablation (smoke budget)", "a note", "NV (1x)", "No line of the journal"):
+        assert said in text, said
+
+
+def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
+    places = [write_chain(tmp_path / name, name=name) for name in ("one", "two")]
+    text = text_of(render([source for place in places for source in find_sources(place)]))
+    assert "Side by side" in text
+    assert "one (one)" in text and "two (two)" in text
+
+
+def test_a_folder_without_results_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    with pytest.raises(ResultsError, match="holds nothing to report on"):
+        find_sources(tmp_path)
+    (tmp_path / "results.json").write_text("[1]")
+    assert run(monkeypatch, "report", str(tmp_path), "-o", str(tmp_path / "x.html")) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def page(html: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium, to look at the page in a real browser")
+    folder = tmp_path_factory.mktemp("browser")
+    (folder / "report.html").write_text(html)
+    with browser(folder / "profile") as page:
+        page.show(width=1200)
+        page.open(folder / "report.html")
+        yield page
+
+
+def test_in_a_browser_the_console_is_clean_and_nobody_is_asked(page: Page) -> None:
+    assert page.console == []
+    assert [url for url in page.requests if not url.startswith(("file:", "data:"))] == []
+
+
+def test_in_a_browser_the_elements_are_there(page: Page) -> None:
+    assert page.evaluate("document.querySelectorAll('main section').length") == 12
+    assert page.evaluate("document.querySelectorAll('svg.chart').length") >= 6
+    assert page.evaluate("document.querySelectorAll('svg.chart circle title').length") > 20
+    names = page.evaluate("[...document.querySelectorAll('svg .name')].map(e => e.textContent)")
+    assert names == [*SITES[:2], "all together"]
+
+
+def test_a_screen_reader_finds_names_and_tables(page: Page) -> None:
+    labels = "[...document.querySelectorAll('svg.chart')].flatMap(e => e.getAttribute('aria-labelledby').split(' '))"
+    links = "[...document.querySelectorAll('a[href]')].map(a => a.getAttribute('href').slice(1))"
+    for referred in (labels, links):
+        assert page.evaluate(f"{referred}.filter(id => !document.getElementById(id))") == []
+    assert page.evaluate("[...document.querySelectorAll('table')].every(t => t.caption && t.tHead)")
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_dark_narrow_and_printed(page: Page) -> None:
+    background = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(background)
+    page.show(width=1200, dark=True)
+    assert page.evaluate(background) != light
+    page.show(width=360)
+    assert page.evaluate("document.documentElement.scrollWidth <= 360")
+    page.show(width=800, media="print")
+    assert page.evaluate("getComputedStyle(document.querySelector('nav')).display") == "none"
