@@ -6,6 +6,7 @@ is not here but in :mod:`fedmr_med.sites`.
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Literal, Self, cast, get_args
 
 from pydantic import Field, model_validator
 
+from fedmr_med.privacy.mechanisms import Gaussian
 from fedmr_med.privacy.policy import Sharing
 from fedmr_med.results import MAX_IMAGES
 from fedmr_med.schema import NAME_PATTERN, Strict, read_yaml, validated
@@ -190,6 +192,36 @@ class StopConfig(Strict):
         return None if found is None else (cast(Metric, found[1]), found[2], float(found[3]))
 
 
+class PrivateConfig(Strict):
+    """Differentially private prototypes, see docs/security.md. Model update and scores are not part of the guarantee.
+
+    Attributes:
+        clip: largest length of a feature vector in the class sums.
+        noise: standard deviation of the noise relative to what one image can change: on the total with
+            ``federation.secure``, else on what each site sends.
+        every: prototypes are released in every so many rounds, the first among them, and age in between.
+    """
+
+    clip: float = Field(gt=0, le=1e6)
+    noise: float = Field(gt=0, le=1e6)
+    every: int = Field(1, ge=1, le=100_000)
+
+    @property
+    def gaussian(self) -> Gaussian:
+        """The noise on class sums and counts."""
+        return Gaussian(self.noise, self.clip)
+
+    @property
+    def head_gaussian(self) -> Gaussian:
+        """The noise on the statistics of a closed-form head."""
+        return Gaussian(self.noise, self.clip, with_moments=True)
+
+    @property
+    def least_count(self) -> int:
+        """The noisy count from which on a class has a prototype: below it noise outweighs the images."""
+        return math.ceil(4 * self.gaussian.counts_scale)
+
+
 class HeadConfig(Strict):
     """The closed-form head: a classifier solved from the sites' class statistics, see :mod:`fedmr_med.head`.
 
@@ -240,6 +272,7 @@ class FederationConfig(Strict):
         server: the server's optimiser; None takes the method's own, which is the average for all but anchored FedMR.
         secure: what the server sees as a total over the sites only, see docs/security.md: ``none``; ``statistics``:
             prototypes, confusion matrices and the statistics of a closed-form head.
+        private: noise on the prototypes; None adds none.
         stop: when the chain ends before its last round; None runs all rounds.
         resume_from: the checkpoint a follow-up starts from: the ``last``, or the ``previous`` one if that is damaged.
     """
@@ -259,6 +292,7 @@ class FederationConfig(Strict):
     wire: Literal["float32", "float16"] = "float32"
     server: ServerConfig | None = None
     secure: Literal["none", "statistics"] = "none"
+    private: PrivateConfig | None = None
     stop: StopConfig | None = None
     resume_from: Literal["last", "previous"] = "last"
 

@@ -85,4 +85,5 @@ def reply_form(job: JobConfig) -> ReplyForm:
         payload=methods.build(job.method).server().payload_forms(parameters),
         halved=job.federation.halved(names),
         secure=job.federation.sums_statistics,
+        private=job.federation.private is not None,
     )

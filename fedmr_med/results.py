@@ -132,6 +132,7 @@ class SiteReport(Strict):
         seconds: local time.
         terms: mean of each term of the local objective.
         images_total, images_skipped: images found, and those of them that could not be read.
+        epsilon: what its prototypes have cost of its privacy, over all chains; None where they have no noise.
     """
 
     seconds: float | None = Field(None, strict=True, ge=0, le=MAX_SECONDS)
@@ -141,6 +142,7 @@ class SiteReport(Strict):
     ] = Field(default={}, max_length=8)
     images_total: int | None = Field(None, strict=True, ge=0, le=MAX_IMAGES)
     images_skipped: int | None = Field(None, strict=True, ge=0, le=MAX_IMAGES)
+    epsilon: Omitted[Annotated[float, Field(strict=True, ge=0, le=MAX_TERM)]] = None
 
 
 class SiteRound(SiteReport):

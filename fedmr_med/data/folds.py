@@ -61,11 +61,13 @@ class ImageFold:
         images: all decoded images of the site.
         positions: (n,) int64, where in ``images`` each item is.
         labels: (n,) int64.
+        groups: patient or lesion of each item, "" where it is not known; None where no table says.
     """
 
     images: DecodedImages
     positions: npt.NDArray[np.int64]
     labels: npt.NDArray[np.int64]
+    groups: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -141,4 +143,6 @@ def _fold(images: DecodedImages, rows: Sequence[Row], fold: str) -> ImageFold:
     """Return the readable images of one fold."""
     positions = [i for i, row in enumerate(rows) if row.fold == fold and images.errors[i] is None]
     labels = [rows[i].label for i in positions]
-    return ImageFold(images, np.array(positions, dtype=np.int64), np.array(labels, dtype=np.int64))
+    groups = tuple(rows[i].group for i in positions)
+    found = np.array(positions, dtype=np.int64), np.array(labels, dtype=np.int64)
+    return ImageFold(images, *found, groups if any(groups) else None)

@@ -1,6 +1,8 @@
 """What an adapter learns from FLARE's context: the job's settings, the site's settings, the folders."""
 
+import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,19 @@ def server_in_simulator(fl_ctx: FLContext) -> bool:
 def identity(fl_ctx: FLContext) -> Identity:
     """Return what signs for this site: its certificate; a simulated site has none, and needs none."""
     return UNSIGNED if site_in_simulator(fl_ctx) else Certified(root_folder(fl_ctx) / "startup")
+
+
+def witness(fl_ctx: FLContext) -> Path | None:
+    """Return the file outside the kit that remembers how much of the privacy budget was spent; None if simulated.
+
+    It goes by the site's name and the federation's root certificate, so that a renewed kit does not start anew.
+    """
+    root = root_folder(fl_ctx) / "startup" / "rootCA.pem"
+    if site_in_simulator(fl_ctx):
+        return None
+    federation = hashlib.sha256(root.read_bytes() if root.exists() else b"").hexdigest()[:16]
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return state / "fedmr_med" / f"{fl_ctx.get_identity_name()}-{federation}.json"
 
 
 def config_folder(fl_ctx: FLContext) -> Path:

@@ -124,7 +124,8 @@ class FedMRExecutor(Executor):
             site, path = context.site_settings(fl_ctx)
             name = fl_ctx.get_identity_name()
             job = context.client_job(fl_ctx)
-            self.hospital = Hospital(name, job, site, context.root_folder(fl_ctx) / CLIENT_STATE)
+            folder, witness = context.root_folder(fl_ctx) / CLIENT_STATE, context.witness(fl_ctx)
+            self.hospital = Hospital(name, job, site, folder, witness=witness)
             if not (simulated and context.introduced(fl_ctx)):
                 self._introduce(self.hospital, str(path), fl_ctx)
         return self.hospital

@@ -87,7 +87,7 @@ def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -
         classes, size = len(form.class_names), form.feature_size
         content = messages.decode_reply(reply, site="", num_classes=classes, feature_size=size)
         form.check(content)
-        left = permitted(content, policy, form.class_names, secure=form.secure)
+        left = permitted(content, policy, form.class_names, secure=form.secure, private=form.private)
         return messages.encode_reply(left, halved=form.halved)
     if task == AppConstants.TASK_VALIDATION:
         scores = messages.decode_validation(reply, len(form.class_names))
@@ -96,7 +96,8 @@ def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -
         classes, size = len(form.class_names), form.statistics_size
         statistics = messages.decode_statistics(reply, site="", num_classes=classes, feature_size=size)
         none = HeadReply(statistics.site, statistics.round)
-        allowed = none if form.secure else permitted_statistics(statistics, policy, form.class_names)
+        closed = form.secure or form.private or policy.privacy is not None
+        allowed = none if closed else permitted_statistics(statistics, policy, form.class_names)
         return messages.encode_statistics(allowed)
     if task == messages.TASK_SECURE and form.secure:
         return messages.to_shareable(encode_answer(_secure_answer(messages.to_message(reply), form)))

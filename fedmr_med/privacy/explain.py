@@ -35,6 +35,13 @@ def explain(policy: SitePolicy) -> list[str]:
             f"Prototypes: the sum of features and the number of images of {which}, "
             f"{policy.suppression(()).sentence()}{_SCATTER if policy.share_scatter else ''}."
         )
+    if policy.privacy is not None and not (shared is False or shared == ()):
+        lines.append(
+            f"Privacy budget: class sums leave only with noise (federation.private in a job), at least "
+            f"{policy.privacy.min_noise:g} times what one image can change, and only until all releases together have "
+            f"cost epsilon {policy.privacy.epsilon:g} at delta {policy.privacy.delta:g}. Scores and the trained model "
+            "are not part of it."
+        )
     level = "scalar" if policy.share_metrics == "per_class" and shared in (False, ()) else policy.share_metrics
     enough = f"the classes with at least {policy.min_class_count} of them"
     lines.append(

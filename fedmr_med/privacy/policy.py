@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, field_validator
 
+from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.mechanisms import Rounding, Suppression
 from fedmr_med.schema import Strict
@@ -55,11 +56,14 @@ class SitePolicy(Sharing):
             this, and without the images of classes too small to leave (:meth:`released_samples`); 1 sends it as it is.
         allow_regrouping: whether the site helps to open a secure total that fewer than three sites tell apart from one
             that it helped to open before; see docs/security.md.
+        privacy: what its prototypes may tell about one image, over all jobs; None sets no limit. With it, class sums
+            leave in jobs with ``federation.private`` only.
         training: what a job must keep to, or the site does not train for it; None demands nothing.
     """
 
     round_samples: int = Field(10, ge=1, le=1000)
     allow_regrouping: bool = False
+    privacy: PrivacyBudget | None = None
     training: TrainingFloors | None = TrainingFloors()
 
     @field_validator("round_samples")

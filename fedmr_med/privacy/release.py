@@ -22,7 +22,14 @@ from fedmr_med.wire.statistics import HeadReply
 _DIGITS = 3
 
 
-def permitted(reply: SiteReply, policy: SitePolicy, class_names: tuple[str, ...], *, secure: bool = False) -> SiteReply:
+def permitted(
+    reply: SiteReply,
+    policy: SitePolicy,
+    class_names: tuple[str, ...],
+    *,
+    secure: bool = False,
+    private: bool = False,
+) -> SiteReply:
     """Return the reply without what the policy does not allow.
 
     Args:
@@ -30,13 +37,15 @@ def permitted(reply: SiteReply, policy: SitePolicy, class_names: tuple[str, ...]
         policy: the site's policy.
         class_names: the classes of the task.
         secure: whether statistics leave in secure sums only, and so are no part of a reply.
+        private: whether the job has noise on class sums, which a site with a privacy budget demands.
     """
+    closed = secure or (policy.privacy is not None and not private)
     samples = policy.rounding.up(max(1, reply.samples))
     scores = None if secure else permitted_scores(reply.scores, policy, class_names)
     return replace(
         reply,
         samples=samples,
-        prototypes=None if secure else _permitted_sums(reply.prototypes, policy, class_names),
+        prototypes=None if closed else _permitted_sums(reply.prototypes, policy, class_names),
         scores=scores,
         report=_permitted_report(reply.report, policy, samples + (scores.samples if scores else 0)),
     )

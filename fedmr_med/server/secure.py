@@ -5,15 +5,18 @@ the model goes unscored, and training goes on.
 """
 
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from fedmr_med.config import JobConfig
+from fedmr_med.config import JobConfig, PrivateConfig
 from fedmr_med.errors import WireError
 from fedmr_med.head import HeadStatistics
+from fedmr_med.metrics import Scores
+from fedmr_med.prototypes import ClassSums
 from fedmr_med.results import Evaluation, SecureRecord
 from fedmr_med.secure.messages import FEWEST, Keys, Masked, Offer, Release, Roster, Shares, threshold
 from fedmr_med.secure.summing import SecureSum
@@ -38,6 +41,8 @@ from fedmr_med.wire.totals import (
     class_sums,
     head_statistics,
     layout_of,
+    noisy_class_sums,
+    noisy_head_statistics,
     release_name,
     total_scores,
 )
@@ -103,8 +108,16 @@ class SecureTotals:
 
     def statistics(self, task: TrainTask, sites: Sequence[str]) -> SecureStatistics:
         """Add up what sites hold after a training round that ``task`` began."""
-        read = self._read(release_name(TRAIN, task), sites, lambda values: (class_sums(values), total_scores(values)))
-        return SecureStatistics(read[1], *(read[0] or ()))
+        private = self._job.federation.private
+
+        def statistics(values: Values) -> tuple[ClassSums, Scores | None]:
+            sums = (
+                class_sums(values) if private is None else noisy_class_sums(values, self._least_count(private, sites))
+            )
+            return sums, total_scores(values)
+
+        found, record = self._read(release_name(TRAIN, task), sites, statistics)
+        return SecureStatistics(record, *(found or ()))
 
     def evaluation(self, task: TrainTask, sites: Sequence[str]) -> Evaluation:
         """Add up how the sites scored the model of ``task``."""
@@ -115,7 +128,15 @@ class SecureTotals:
         self, task: TrainTask, sites: Sequence[str]
     ) -> tuple[tuple[HeadStatistics, HeadStatistics] | None, SecureRecord]:
         """Add up what sites hold for a closed-form head of the model of ``task``; None where nothing was opened."""
-        return self._read(release_name(HEAD, task), sites, head_statistics)
+        private = self._job.federation.private
+        if private is None:
+            return self._read(release_name(HEAD, task), sites, head_statistics)
+        least = self._least_count(private, sites)
+        return self._read(release_name(HEAD, task), sites, lambda values: noisy_head_statistics(values, least))
+
+    def _least_count(self, private: PrivateConfig, sites: Sequence[str]) -> int:
+        """Return the noisy count from which on a class counts; every site adds noise as if the fewest took part."""
+        return math.ceil(private.least_count * math.sqrt(len(sites) / (self._job.federation.min_sites - 1)))
 
     def _read(self, name: str, sites: Sequence[str], read: Callable[[Values], T]) -> tuple[T | None, SecureRecord]:
         try:

@@ -35,6 +35,7 @@ from fedmr_med.site.features import SiteFeatures
 from fedmr_med.site.floors import SiteFloors
 from fedmr_med.site.own_layers import OwnLayers
 from fedmr_med.site.own_prototypes import OwnPrototypes
+from fedmr_med.site.private import PrivateSums
 from fedmr_med.site.received import check_model, check_task
 from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.statistics import head_statistics, hold_out
@@ -86,6 +87,7 @@ class Hospital:
         network: a network of the job to use; sites that work one after the other can share one. None builds one.
         site_data: the site's data, where it is loaded already; see :func:`open_data`.
         features: the features of a job with a frozen backbone, where they are open already.
+        witness: of the ledger of its privacy budget, see :mod:`fedmr_med.site.ledger`.
 
     Raises:
         DataError: the site has no usable data.
@@ -102,6 +104,7 @@ class Hospital:
         network: models.Network | None = None,
         site_data: SiteData | None = None,
         features: SiteFeatures | None = None,
+        witness: Path | None = None,
     ):
         self.name = name
         self.policy = site.policy.restricted_by(job.policy)
@@ -112,6 +115,8 @@ class Hospital:
         self.floors.check_amount(job, len(self.data.train))
         self.counts = class_counts(self.data.train, job.task.num_classes)
         self.state_folder = state_folder
+        private = job.federation.private
+        self.private = None if private is None else PrivateSums(name, job, self.policy, state_folder, witness)
         # It only holds vectors here; whoever answers the steps of a sum brings the site's certificate.
         self.secure = SecureSite(name, job, self.policy, state_folder, UNSIGNED)
         self._model_file = state_folder / "local_model.pt"
@@ -189,6 +194,8 @@ class Hospital:
             prototypes, withheld = self._class_sums(keep_withheld=own is not None)
             if own is not None and withheld is not None:
                 own.save(task.round, withheld, accepted)
+            if self.private is not None:
+                prototypes = self._private_sums(task)
         self.floors.note_answered(task)
         layers.save(task.round, models.state_arrays(self.network), accepted)
         reply = SiteReply(
@@ -203,11 +210,13 @@ class Hospital:
             bytes_down=task.bytes,
         )
         reply = replace(reply, report=self._report(trained.terms, time.monotonic() - started))
-        reply = permitted(reply, self.policy, self.job.task.class_names)
+        private, names = self.private is not None, self.job.task.class_names
+        reply = permitted(reply, self.policy, names, private=private)
         if not self.job.federation.sums_statistics:
             return reply
-        self._hold(TRAIN, task, train_values(reply.prototypes, reply.scores))
-        return permitted(reply, self.policy, self.job.task.class_names, secure=True)
+        # Noise must stay whole, also where it makes a count look small.
+        self._hold(TRAIN, task, train_values(prototypes if private else reply.prototypes, reply.scores))
+        return permitted(reply, self.policy, names, secure=True)
 
     def validate(self, task: TrainTask) -> Scores | None:
         """Score the received model; None where the policy shares no metrics, or a secure sum takes them.
@@ -225,13 +234,29 @@ class Hospital:
 
     def head_statistics(self, task: TrainTask) -> HeadReply:
         """Make the statistics for a closed-form head that the policy allows, in the reply or for a secure sum."""
-        reply = self._head_statistics(task)
+        none = HeadReply(self.name, task.round)
+        if self.private is not None:
+            release = {"chain": task.chain, "release": release_name(HEAD, task)}
+            if self.job.federation.sums_statistics and not self.secure.opened(**release):
+                self._load(task)
+                values = self.private.head(self.network, self.prototype_batches, self.data.train, **release)
+                self._hold(HEAD, task, values)
+            return none
+        reply = none if self.policy.privacy is not None else self._head_statistics(task)
         if not self.job.federation.sums_statistics:
             return reply
         # The total cannot tell whose scatter is missing, so a site that keeps it has no part in the head.
         parts = (reply.kept, reply.held_out) if self.policy.share_scatter else (None, None)
         self._hold(HEAD, task, head_values(*parts))
-        return HeadReply(self.name, task.round)
+        return none
+
+    def _private_sums(self, task: TrainTask) -> ClassSums | None:
+        """Return the class sums of a round with noise; None in a round without, or where nothing may leave."""
+        assert self.private is not None
+        release = {"chain": task.chain, "release": release_name(TRAIN, task)}
+        if not self.method.uses_prototypes or not self.private.due(task.round) or self.secure.opened(**release):
+            return None
+        return self.private.sums(self.network, self.prototype_batches, self.data.train, **release)
 
     def _hold(self, kind: str, task: TrainTask, values: Values) -> None:
         self.secure.hold(task.chain, release_name(kind, task), values, self.network.feature_size)
@@ -290,6 +315,7 @@ class Hospital:
             "terms": {name: value for name, value in terms.items() if abs(value) <= MAX_TERM},
             "images_total": len(self.data.train) + len(self.data.test) + len(self.data.skipped),
             "images_skipped": len(self.data.skipped),
+            **({} if self.private is None else {"epsilon": self.private.epsilon()}),
         }
         return validated(SiteReport, figures, f"the report of {self.method.name}")
 
@@ -301,7 +327,9 @@ class Hospital:
 
     def shared_classes(self) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
         """Return the mask (C,) of the classes whose prototype this site sends in this job."""
-        return self.policy.shareable_classes(self.counts, self.job.task.class_names) & self.method.uses_prototypes
+        demanded = self.policy.privacy is not None and self.private is None
+        shared = self.policy.shareable_classes(self.counts, self.job.task.class_names)
+        return shared & (self.method.uses_prototypes and not demanded)
 
     def statistics_classes(self) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
         """Return the mask (C,) of the classes whose statistics this site sends for a closed-form head in this job."""
@@ -310,7 +338,7 @@ class Hospital:
 
     def _class_sums(self, *, keep_withheld: bool) -> tuple[ClassSums | None, ClassSums | None]:
         """Make the class sums that may leave and those that stay; nothing is computed where neither is wanted."""
-        shared = torch.from_numpy(self.shared_classes())
+        shared = torch.from_numpy(self.shared_classes() & (self.private is None))
         if not shared.any() and not keep_withheld:
             return None, None
         classes, unit = self.job.task.num_classes, self.method.unit_prototypes

@@ -44,6 +44,10 @@ class SecureSite:
         with private_files():
             write_text(participant.folder / f"{name}.policy", self._policy_digest())
 
+    def opened(self, chain: str, release: str) -> bool:
+        """Whether the site has helped to open a release: it is not opened again, so nothing need be made for it."""
+        return self._participant(chain).opened(release)
+
     def answer(self, question: Question) -> Answer:
         """Answer one step.
 
@@ -67,12 +71,15 @@ class SecureSite:
         return participant.unmask(release, question.roster, question.survivors)
 
     def _participant(self, chain: str) -> Participant:
-        floors = self._policy.training
+        floors, federation = self._policy.training, self._job.federation
+        least = FEWEST if floors is None else floors.min_sites
+        if federation.private is not None:
+            least = max(least, federation.min_sites)  # fewer would not bring all of the noise
         return Participant(
             self._site,
             self._folder / chain / SECURE,
             self._identity,
-            least=FEWEST if floors is None else floors.min_sites,
+            least=least,
             cohorts=None if self._policy.allow_regrouping else self._folder / COHORTS_FILE,
         )
 

@@ -20,6 +20,7 @@ class ReplyForm:
         halved: the parameters of the model that are sent as float16.
         secure: whether statistics leave in secure sums only.
         statistics_size: length of a class sum for a closed-form head.
+        private: whether the job has noise on class sums.
     """
 
     class_names: tuple[str, ...]
@@ -30,6 +31,7 @@ class ReplyForm:
     halved: frozenset[str] = frozenset()
     secure: bool = False
     statistics_size: int = 0
+    private: bool = False
 
     def check(self, reply: SiteReply) -> None:
         """Compare a reply's settings and arrays with the form.

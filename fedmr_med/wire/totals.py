@@ -108,6 +108,26 @@ def head_values(kept: HeadStatistics | None, held_out: HeadStatistics | None) ->
     return values
 
 
+def noisy_head_values(sums: ClassSums, moments: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[Any]]:
+    """Return what a site puts into the sum for a closed-form head where noise protects it: nothing is held out."""
+    return {f"{KEPT}_{name}": array for name, array in {**_sums(sums), MOMENTS: moments}.items()}
+
+
+def noisy_class_sums(values: Values, least: int, prefix: str = "") -> ClassSums:
+    """Return the class sums of a total with noise; a class whose noisy count is below ``least`` has none."""
+    counts = values[prefix + COUNTS]
+    known = torch.from_numpy(counts >= least)
+    return ClassSums(torch.from_numpy(values[prefix + SUMS].copy()), torch.from_numpy(counts.copy())).only(known)
+
+
+def noisy_head_statistics(values: Values, least: int) -> tuple[HeadStatistics, HeadStatistics]:
+    """Return the statistics of a total with noise: nothing held out, and a scatter without negative variances."""
+    sums = noisy_class_sums(values, least, f"{KEPT}_")
+    eigenvalues, vectors = torch.linalg.eigh(_moments(values, f"{KEPT}_", sums.sums.shape[1]) - _between(sums))
+    scatter = (vectors * eigenvalues.clamp(min=0)) @ vectors.T
+    return HeadStatistics(sums, sums, scatter), HeadStatistics.zeros(*sums.sums.shape)
+
+
 def class_sums(values: Values, prefix: str = "") -> ClassSums:
     """Return the class sums of a total.
 
@@ -155,16 +175,22 @@ def head_statistics(values: Values) -> tuple[HeadStatistics, HeadStatistics]:
 def _statistics(values: Values, prefix: str) -> HeadStatistics:
     sums = class_sums(values, prefix)
     size = sums.sums.shape[1]
-    upper = torch.triu_indices(size, size)
-    moments = torch.zeros(size, size, dtype=torch.float64)
-    moments[upper[0], upper[1]] = torch.from_numpy(np.asarray(values[prefix + MOMENTS], dtype=np.float64))
-    scatter = moments + moments.triu(1).T - _between(sums)
+    moments = _moments(values, prefix, size)
+    scatter = moments - _between(sums)
     # Rounding can leave a direction without variance slightly negative.
     diagonal = scatter.diagonal()
     if bool((diagonal < -1e-3 * (1 + moments.diagonal().abs())).any()):
         raise WireError(f"the total has {prefix}moments that no features have")
     diagonal.clamp_(min=0)
     return HeadStatistics(sums, sums, scatter)
+
+
+def _moments(values: Values, prefix: str, size: int) -> torch.Tensor:
+    """Return the whole matrix (d, d) of second moments."""
+    upper = torch.triu_indices(size, size)
+    moments = torch.zeros(size, size, dtype=torch.float64)
+    moments[upper[0], upper[1]] = torch.from_numpy(np.asarray(values[prefix + MOMENTS], dtype=np.float64))
+    return moments + moments.triu(1).T
 
 
 def _sums(sums: ClassSums) -> dict[str, npt.NDArray[Any]]:

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from fedmr_med.privacy.mechanisms.base import Mechanism
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.secure.noise import normals
 
 
 @dataclass(frozen=True)
@@ -22,16 +25,18 @@ class Gaussian(Mechanism):
         multiplier: noise relative to the sensitivity.
         norm: the clip of a feature vector.
         count_weight: weight of a count relative to the clip.
+        with_moments: whether uncentred second moments of the features, over the clip, are released along.
     """
 
     multiplier: float
     norm: float
     count_weight: float = 0.25
+    with_moments: bool = False
 
     @property
     def sensitivity(self) -> float:
         """Joint L2 sensitivity of the sums and the weighted counts."""
-        return self.norm * math.sqrt(1 + self.count_weight**2)
+        return self.norm * math.sqrt(1 + self.count_weight**2 + self.with_moments)
 
     @property
     def sums_scale(self) -> float:
@@ -43,18 +48,28 @@ class Gaussian(Mechanism):
         """Standard deviation of the noise on each count."""
         return self.sums_scale / (self.count_weight * self.norm)
 
-    def noise(
-        self, shape: tuple[int, ...], scale: float, generator: np.random.Generator, *, parts: int = 1
-    ) -> npt.NDArray[np.float64]:
-        """Return one party's noise, of which ``parts`` such add up to a standard deviation of ``scale``.
+    @property
+    def moments_scale(self) -> float:
+        """Standard deviation of the noise on each entry of the second moments."""
+        return self.sums_scale * self.norm
+
+    def add_to_moments(self, moments: npt.NDArray[np.float64], *, parts: int = 1) -> npt.NDArray[np.float64]:
+        """Return second moments, the upper triangle as a vector, with one party's noise."""
+        noisy: npt.NDArray[np.float64] = moments + self.moments_scale / math.sqrt(parts) * normals(moments.shape)
+        return noisy
+
+    def add_to(self, sums: ClassSums, weights: npt.NDArray[np.float64], *, parts: int = 1) -> ClassSums:
+        """Return class sums and counts with one party's noise, of which ``parts`` such make the noise of the total.
 
         Args:
-            shape: of the noise.
-            scale: standard deviation of the total.
-            generator: of the party; seeded from the operating system wherever the noise protects somebody.
-            parts: how many parties add theirs.
+            sums: of clipped features; their own counts do not matter.
+            weights: (C,) how many images, or patients, each class counts.
+            parts: how many parties add noise; 1 adds all of it.
         """
-        return generator.normal(0.0, scale / math.sqrt(parts), shape)
+        share = 1 / math.sqrt(parts)
+        noisy = sums.sums.numpy() + share * self.sums_scale * normals(tuple(sums.sums.shape))
+        counts = np.rint(weights + share * self.counts_scale * normals(weights.shape)).astype(np.int64)
+        return ClassSums(torch.from_numpy(noisy), torch.from_numpy(counts))
 
     def sentence(self) -> str:
         """Say the noise."""

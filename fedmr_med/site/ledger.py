@@ -1,0 +1,106 @@
+"""The ledger of a site's privacy budget: written before anything is sent, and never rolled back.
+
+Lines are only added, each with the hash of the one before, and synced to disk before the release they are for exists. A
+process that is killed afterwards has spent for nothing, never the other way round. A *witness* outside the site's
+folder holds number and hash of the last line: an old copy of the folder that somebody restores lacks that line, and the
+site releases nothing more until a person has looked.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedmr_med import journal
+from fedmr_med.errors import PolicyError
+from fedmr_med.files import locked, private_files, write_text
+from fedmr_med.privacy.accountant import epsilon
+from fedmr_med.privacy.budget import PrivacyBudget
+
+LEDGER_FILE = "privacy_ledger.jsonl"
+
+
+class Ledger:
+    """What one site has released with noise, in all chains.
+
+    Args:
+        path: the ledger.
+        witness: a file outside the site's folder; None where nobody is protected, as in the simulator.
+    """
+
+    def __init__(self, path: Path, witness: Path | None = None):
+        self.path = path
+        self.witness = witness
+
+    def spend(
+        self, budget: PrivacyBudget | None, *, chain: str, release: str, noise: float, classes: Sequence[str]
+    ) -> bool:
+        """Write down a release that is about to be made; False, and nothing written, if the budget does not allow it.
+
+        Args:
+            budget: of the site; None allows everything, and only counts.
+            chain, release: what it is for; asked again, it is spent for again.
+            noise: the release's multiplier.
+            classes: names of the classes that it holds.
+
+        Raises:
+            PolicyError: the ledger was changed, or an older one was put in its place.
+        """
+        with self._turn():
+            entries = self._entries()
+            if budget is not None:
+                multipliers = [*(float(entry["noise"]) for entry in entries), noise]
+                if noise < budget.min_noise or epsilon(multipliers, budget.delta) > budget.epsilon:
+                    return False
+            number = len(entries) + 1
+            entry = {"number": number, "chain": chain, "release": release, "noise": noise, "classes": list(classes)}
+            journal.append(self.path, entry)
+            if self.witness is not None:
+                write_text(self.witness, json.dumps({"number": number, "head": journal.read(self.path).head}))
+        return True
+
+    def spent(self, delta: float) -> dict[str, float]:
+        """Return epsilon by class, of the releases that held it.
+
+        Raises:
+            PolicyError: as :meth:`spend`.
+        """
+        entries = self._entries()
+        names = sorted({name for entry in entries for name in entry["classes"]})
+        return {
+            name: epsilon([float(entry["noise"]) for entry in entries if name in entry["classes"]], delta)
+            for name in names
+        }
+
+    def _entries(self) -> Sequence[dict[str, Any]]:
+        number, head = self._witnessed()
+        found = journal.read(self.path, known_head=head)
+        if [entry.get("number") for entry in found.entries] != list(range(1, len(found.entries) + 1)):
+            raise PolicyError(f"{self.path} does not count its lines one by one: it was changed.")
+        if found.problems or len(found.entries) < number:
+            reason = found.problems[0] if found.problems else "lines are missing"
+            raise PolicyError(
+                f"{self.path} is not the ledger that this site wrote last ({reason}; {self.witness} counts {number} "
+                "releases). Nothing is released with it: put the latest copy back."
+            )
+        if found.entries and self.witness is not None and not self.witness.exists():
+            raise PolicyError(
+                f"{self.witness} is missing, so nobody can tell whether {self.path} is the latest. If it is, write "
+                f'{{"number": {len(found.entries)}, "head": "{found.head}"}} to that file.'
+            )
+        return found.entries
+
+    def _witnessed(self) -> tuple[int, str | None]:
+        if self.witness is None or not self.witness.exists():
+            return 0, None
+        try:
+            content = json.loads(self.witness.read_text(encoding="utf-8"))
+            return int(content["number"]), str(content["head"])
+        except (OSError, ValueError, TypeError, KeyError) as e:
+            raise PolicyError(f"{self.witness} cannot be read, so the privacy budget is not known.") from e
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        with private_files(), locked(self.path.with_suffix(".lock"), patience=60):
+            yield

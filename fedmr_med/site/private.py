@@ -1,0 +1,182 @@
+"""A site's class sums with noise: differentially private, if its budget allows another release.
+
+The set of classes that leave must not depend on the images, so every class that the policy names is in the sums, with
+noise alone where the site has no image of it. What is too small is left out afterwards, by its noisy count.
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedmr_med.config import JobConfig, PrivateConfig
+from fedmr_med.data.base import Fold
+from fedmr_med.data.loading import Batches
+from fedmr_med.models.base import Network
+from fedmr_med.privacy.accountant import DELTA
+from fedmr_med.privacy.mechanisms import Clip
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.site.ledger import LEDGER_FILE, Ledger
+from fedmr_med.site.training import to_device
+from fedmr_med.wire.totals import noisy_head_values
+
+Weights = npt.NDArray[np.float64]
+
+_log = logging.getLogger(__name__)
+
+
+class PrivateSums:
+    """Makes the noisy class sums of one site.
+
+    Args:
+        site: its name.
+        job: the job's settings; its ``federation.private`` is there.
+        policy: the site's policy.
+        state_folder: where the ledger is.
+        witness: of the ledger.
+    """
+
+    def __init__(self, site: str, job: JobConfig, policy: SitePolicy, state_folder: Path, witness: Path | None = None):
+        assert job.federation.private is not None
+        self._site, self._job, self._policy = site, job, policy
+        self._settings: PrivateConfig = job.federation.private
+        self.ledger = Ledger(state_folder / LEDGER_FILE, witness)
+
+    def due(self, round_number: int) -> bool:
+        """Whether class sums are released in a round, from 0."""
+        return round_number % self._settings.every == 0
+
+    def sums(self, network: Network, batches: Batches, fold: Fold, *, chain: str, release: str) -> ClassSums | None:
+        """Return the class sums as they may leave, after the budget was charged for them; None if nothing may.
+
+        For a secure sum there is always something: a site whose budget is used up, or that opted out, puts noise in,
+        so that the total has all of it.
+
+        Raises:
+            PolicyError: the ledger of the budget is not the latest.
+        """
+        found = self._made(network, batches, fold, chain, release)
+        gaussian = self._settings.gaussian
+        if self._job.federation.sums_statistics:
+            return gaussian.add_to(found.sums, found.weights, parts=self._parts)
+        if not found.weights.any():
+            return None
+        noisy = gaussian.add_to(found.sums, found.weights)
+        least = max(self._policy.min_class_count, self._settings.least_count)
+        chosen = torch.from_numpy(self._policy.chosen_classes(self._job.task.class_names))
+        left = noisy.only(chosen & (noisy.counts >= least))
+        return left if bool((left.counts > 0).any()) else None
+
+    def head(
+        self, network: Network, batches: Batches, fold: Fold, *, chain: str, release: str
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Return what the site puts into a secure sum for a closed-form head; without that sum it shares nothing.
+
+        Raises:
+            PolicyError: as :meth:`sums`.
+        """
+        gaussian = self._settings.head_gaussian
+        found = Clipped.zeros(self._job.task.num_classes, network.feature_size)
+        if self._policy.share_scatter:
+            found = self._made(network, batches, fold, chain, release)
+        noisy = gaussian.add_to(found.sums, found.weights, parts=self._parts)
+        return noisy_head_values(noisy, gaussian.add_to_moments(found.moments, parts=self._parts))
+
+    def epsilon(self) -> float:
+        """Return what the releases so far have cost together, in all chains: the most of any class."""
+        return max(self.ledger.spent(self._delta).values(), default=0.0)
+
+    @property
+    def _delta(self) -> float:
+        return DELTA if self._policy.privacy is None else self._policy.privacy.delta
+
+    @property
+    def _parts(self) -> int:
+        """How many sites' noise makes all of it: one of the fewest sites of a total may know its own."""
+        return self._job.federation.min_sites - 1
+
+    def _made(self, network: Network, batches: Batches, fold: Fold, chain: str, release: str) -> "Clipped":
+        names = self._job.task.class_names
+        chosen = self._policy.chosen_classes(names)
+        shared = tuple(name for name, yes in zip(names, chosen, strict=True) if yes)
+        if not shared or not self._charge(chain, release, shared):
+            return Clipped.zeros(len(names), network.feature_size)
+        return clipped(network, batches, fold, Clip(self._settings.clip), chosen)
+
+    def _charge(self, chain: str, release: str, shared: tuple[str, ...]) -> bool:
+        budget, noise = self._policy.privacy, self._settings.noise
+        allowed = self.ledger.spend(budget, chain=chain, release=release, noise=noise, classes=shared)
+        if allowed:
+            spent = self.ledger.spent(self._delta)
+            figures = ", ".join(f"{name} {value:.2f}" for name, value in spent.items())
+            _log.info("%s: epsilon after %s, by class: %s", self._site, release, figures)
+        else:
+            _log.warning("%s: the privacy budget does not allow %s; it goes on without class sums", self._site, release)
+        return allowed
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """Statistics of clipped features.
+
+    Attributes:
+        sums: by class; their counts are of images.
+        weights: (C,) how many images, or patients, each class counts.
+        moments: upper triangle of the uncentred second moments of all of them.
+    """
+
+    sums: ClassSums
+    weights: Weights
+    moments: Weights
+
+    @classmethod
+    def zeros(cls, num_classes: int, size: int) -> "Clipped":
+        """Return the statistics of no image."""
+        return cls(ClassSums.zeros(num_classes, size), np.zeros(num_classes), np.zeros(size * (size + 1) // 2))
+
+
+@torch.no_grad()
+def clipped(network: Network, batches: Batches, fold: Fold, clip: Clip, chosen: npt.NDArray[np.bool_]) -> Clipped:
+    """Make the statistics of clipped features of some classes, in one pass in evaluation mode.
+
+    Where the table names patients or lesions, each of them counts as one: its images have equal shares of it. So one
+    patient more or less moves everything together by no more than one image would.
+
+    Args:
+        network: makes the features.
+        batches: the images, in the order of ``fold``.
+        fold: tells the patients.
+        clip: bounds the features.
+        chosen: (C,) the classes that are shared; images of others leave no trace.
+    """
+    network.eval()
+    device = next(network.parameters()).device
+    size, shares, start = network.feature_size, image_shares(fold), 0
+    made = Clipped.zeros(len(chosen), size)
+    moments = torch.zeros(size, size, dtype=torch.float64)
+    sums, weights = made.sums, made.weights
+    for images, labels in batches.epoch("prototypes", shuffle=False):
+        features = clip.features(network(to_device(images, device))[0].detach().cpu().double())
+        share = torch.from_numpy(shares[start : start + len(labels)] * chosen[labels.numpy()])
+        weighted = features * share[:, None]
+        sums = sums + ClassSums.from_features(weighted, labels, len(chosen))
+        weights = weights + np.bincount(labels.numpy(), weights=share.numpy(), minlength=len(chosen))
+        moments += weighted.T @ features
+        start += len(labels)
+    upper = torch.triu_indices(size, size)
+    return Clipped(sums, weights, moments[upper[0], upper[1]].numpy())
+
+
+def image_shares(fold: Fold) -> Weights:
+    """Return how much each image counts, (n,): one, or its share of the patient or lesion that it shows."""
+    groups = getattr(fold, "groups", None)
+    if groups is None:
+        return np.ones(len(fold))
+    _, which, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    # An image without a name of its own is alone.
+    return np.where(np.asarray(groups) == "", 1.0, 1.0 / sizes[which])

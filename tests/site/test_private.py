@@ -1,0 +1,146 @@
+"""Class sums with noise: bounded by the clip for every image and patient, and none once the budget is used up."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedmr_med.data import transforms
+from fedmr_med.data.base import ArrayFold
+from fedmr_med.data.folds import ImageFold
+from fedmr_med.data.loading import Batches
+from fedmr_med.errors import PolicyError
+from fedmr_med.privacy.budget import PrivacyBudget
+from fedmr_med.privacy.mechanisms import Clip
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.runner import Federation
+from fedmr_med.server.state import GlobalState
+from fedmr_med.site.hospital import Hospital
+from fedmr_med.site.private import Clipped, clipped, image_shares
+from fedmr_med.sites import DemoSource, SiteConfig
+from tests.helpers.small import OPEN, initial_state, lenient, small_hospital, small_job, task_for
+
+PRIVATE = {"clip": 3.0, "noise": 0.6}
+NAMES = ("bcn", "vidir-molemax", "rosendahl", "msk")
+
+
+class Identity(torch.nn.Module):
+    """A network whose features are its input."""
+
+    feature_size = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return inputs * self.scale, inputs
+
+
+class Grouped(ArrayFold):
+    groups: tuple[str, ...] | None = None
+
+
+def statistics(items: np.ndarray, labels: Sequence[int], groups: tuple[str, ...] | None = None) -> Clipped:
+    fold = Grouped(items.astype(np.float32), np.array(labels))
+    object.__setattr__(fold, "groups", groups)
+    batches = Batches(fold, transforms.unchanged, batch_size=4)
+    return clipped(Identity(), batches, fold, Clip(1.0), np.array([True, True]))  # type: ignore[arg-type]
+
+
+def distance(a: Clipped, b: Clipped) -> tuple[float, float, float]:
+    return (
+        float((a.sums.sums - b.sums.sums).norm()),
+        float(np.abs(a.weights - b.weights).sum()),
+        float(np.linalg.norm(a.moments - b.moments)),
+    )
+
+
+def test_one_image_moves_the_statistics_by_no_more_than_the_sensitivity() -> None:
+    items = np.random.default_rng(0).integers(0, 255, (9, 3))
+    labels = [0, 1, 0, 1, 1, 0, 0, 1, 0]
+    with_it, without = statistics(items, labels), statistics(items[1:], labels[1:])
+    assert all(moved <= 1 + 1e-9 for moved in distance(with_it, without))
+
+
+def test_a_patient_with_many_images_counts_as_one_image() -> None:
+    items = np.random.default_rng(1).integers(0, 255, (9, 3))
+    labels = [0, 0, 1, 0, 1, 1, 0, 0, 1]
+    groups = ("p", "p", "p", "p", "q", "", "", "r", "r")
+    assert image_shares(ImageFold(None, items[:, 0], items[:, 0], groups)).tolist() == [  # type: ignore[arg-type]
+        0.25,
+        0.25,
+        0.25,
+        0.25,
+        1,
+        1,
+        1,
+        0.5,
+        0.5,
+    ]
+    with_them = statistics(items, labels, groups)
+    without = statistics(items[4:], labels[4:], groups[4:])
+    assert all(moved <= 1 + 1e-9 for moved in distance(with_them, without))
+    assert with_them.weights.sum() == pytest.approx(5)
+
+
+def federation(
+    folder: Path, policies: Sequence[SitePolicy], secure: str = "statistics", **private: float
+) -> Federation:
+    settings = {"rounds": 3, "min_sites": 3, "secure": secure, "private": PRIVATE | private}
+    job = small_job(federation=settings, head={"exchange": "none"})
+    sites = {
+        name: SiteConfig(data=DemoSource(source="demo", center=center), policy=policy)
+        for center, (name, policy) in enumerate(zip(NAMES, policies, strict=True))
+    }
+    return Federation(job, sites, folder)
+
+
+def test_a_secure_and_private_job_has_prototypes_and_says_what_they_cost(tmp_path: Path) -> None:
+    state = federation(tmp_path, [OPEN] * 4).run()
+    assert state.prototypes.available.any()
+    costs = [record.sites["bcn"].epsilon for record in state.history.rounds]
+    assert costs == sorted(costs)
+    assert costs[0]
+
+
+def test_without_secure_sums_each_site_adds_all_of_the_noise(tmp_path: Path) -> None:
+    state = federation(tmp_path, [OPEN] * 4, secure="none").run()
+    assert state.prototypes.available.any()
+    assert [len(record.sites) for record in state.history.rounds] == [4] * 3
+
+
+def test_sites_whose_budget_is_used_up_go_on_without_prototypes(tmp_path: Path) -> None:
+    poor = lenient(share_prototypes=True, share_metrics="per_class", privacy=PrivacyBudget(epsilon=12))
+    state = federation(tmp_path, [poor] * 4).run()
+    ages = state.prototypes.age[state.prototypes.available]
+    assert ages.tolist() == [2] * len(ages), "one of three releases fits into the budget"
+    assert len(ages)
+    assert [len(record.sites) for record in state.history.rounds] == [4] * 3
+
+
+def test_prototypes_age_between_releases(tmp_path: Path) -> None:
+    state: GlobalState = federation(tmp_path, [OPEN] * 4, every=2).run()
+    assert set(state.prototypes.age[state.prototypes.available].tolist()) == {0}
+    assert len((tmp_path / "client_state" / "bcn" / "privacy_ledger.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_site_with_a_budget_shares_nothing_with_a_job_without_noise(tmp_path: Path) -> None:
+    job = small_job()
+    policy = lenient(share_prototypes=True, min_class_count=1, privacy=PrivacyBudget(epsilon=4))
+    hospital = small_hospital("bcn", job, tmp_path, policy)
+    task = task_for(initial_state(job), job)
+    assert hospital.train(task).prototypes is None
+    assert hospital.head_statistics(task).kept is None
+
+
+def test_a_restored_ledger_stops_the_site(tmp_path: Path) -> None:
+    job = small_job(federation={"rounds": 2, "min_sites": 1, "private": PRIVATE})
+    task = task_for(initial_state(job), job)
+    site = SiteConfig(data=DemoSource(source="demo", center=0), policy=OPEN)
+    Hospital("bcn", job, site, tmp_path / "state", witness=tmp_path / "witness.json").train(task)
+    (tmp_path / "state" / "privacy_ledger.jsonl").unlink()
+    with pytest.raises(PolicyError, match="put the latest copy back"):
+        Hospital("bcn", job, site, tmp_path / "state", witness=tmp_path / "witness.json").train(task)
