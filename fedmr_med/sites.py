@@ -99,8 +99,15 @@ class DatasetSource(Strict):
     allow_shared_groups: bool = False
 
 
+class ScriptSource(Strict):
+    """Data that a training script of the site's own reads, see :mod:`fedmr_med.client`."""
+
+    source: Literal["script"]
+
+
 DataSource = Annotated[
-    DemoSource | FlambyIsicSource | ManifestSource | BenchmarkSource | DatasetSource, Field(discriminator="source")
+    DemoSource | FlambyIsicSource | ManifestSource | BenchmarkSource | DatasetSource | ScriptSource,
+    Field(discriminator="source"),
 ]
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from tests.helpers import REPOSITORY
 from tests.helpers.imports import PACKAGE, imports, room, sources, third_party
 
-FLARE_ROOMS = {"flare", "deploy", "recipes"}
+FLARE_ROOMS = {"flare", "deploy", "recipes", "client"}
 FLARE_EXCEPTIONS = {"fedmr_med.perf.stock"}  # what FLARE's own aggregation costs, to compare with
 QUIET_ROOMS = {"data", "server", "site", "wire", "methods", "models"}
 PRESENTATION = {"rich", "matplotlib", "typer", "jinja2", "tqdm"}

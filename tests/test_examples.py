@@ -11,14 +11,22 @@ import pytest
 from tests.helpers import REPOSITORY
 
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+SCRIPTS = ["round 2: site-1 shared a b", "round 2: site-2 shared no class"]
 PRINTS = {
+    "client_script": SCRIPTS,
+    "lightning_script": SCRIPTS,
     "federation": ["3 rounds done", "msk            sent 0.5 MB, prototypes of no class", "after 3 rounds:"],
     "new_method": ["fedavg ", "fedavgm "],
     "own_training_loop": ["with FedMR's two losses    0.0%"],
 }
 
 
-@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+SLOW = dict.fromkeys(("client_script", "lightning_script"), pytest.mark.slow)  # in FLARE's simulator
+
+
+@pytest.mark.parametrize(
+    "script", [pytest.param(path, marks=SLOW.get(path.stem, ()), id=path.stem) for path in EXAMPLES]
+)
 def test_an_example_runs(script: Path, tmp_path: Path) -> None:
     """From another folder, as a user would start it."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}

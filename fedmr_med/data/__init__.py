@@ -6,7 +6,8 @@ from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import SiteData
 from fedmr_med.data.held_out import set_aside
 from fedmr_med.data.labels import check_classes
-from fedmr_med.sites import BenchmarkSource, DatasetSource, DemoSource, FlambyIsicSource, SiteConfig
+from fedmr_med.errors import DataError
+from fedmr_med.sites import BenchmarkSource, DatasetSource, DemoSource, FlambyIsicSource, ScriptSource, SiteConfig
 
 __all__ = ["load"]
 
@@ -53,6 +54,8 @@ def _load(site: SiteConfig, task: TaskConfig, seed: int) -> SiteData:
         from fedmr_med.data.own import load_own
 
         return load_own(source, task, site)
+    if isinstance(source, ScriptSource):
+        raise DataError("data.source: script is for jobs with a training script, which reads its own data.")
     from fedmr_med.data.manifest import load_manifest
 
     return load_manifest(source, task, site)

@@ -17,6 +17,7 @@ from fedmr_med.files import write_text
 from fedmr_med.flare.controller import FedMRController
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.flare.locator import GlobalModelLocator
+from fedmr_med.flare.script import ScriptExecutor
 from fedmr_med.jobs.folder import TASKS, write_job
 
 LOCATOR = "global_model_locator"
@@ -40,6 +41,8 @@ class FedMRJob(FedJob):
         *,
         initial_model: Path | None = None,
         best_model_filename: str | None = None,
+        script: Path | None = None,
+        script_args: str = "",
     ):
         super().__init__(name=settings.name, min_clients=settings.federation.min_sites)
         self.settings = settings
@@ -50,7 +53,11 @@ class FedMRJob(FedJob):
         self.job = _Folder(self)
         self.set_app_packages(["fedmr_med"])
         self.to_server(FedMRController(best_model_filename=best_model_filename or ""))
-        self.to_clients(FedMRExecutor(), tasks=list(TASKS))
+        if script is None:
+            self.to_clients(FedMRExecutor(), tasks=list(TASKS))
+        else:
+            self.to_clients(ScriptExecutor(script.name, script_args), tasks=list(TASKS))
+            self.add_file_to_clients(str(script))
 
     def to(self, obj: Any, target: str, id: str | None = None, **kwargs: Any) -> Any:
         """Add a part; a cross-site evaluation gets the locator that finds our models."""

@@ -32,6 +32,9 @@ class MethodRecipe(Recipe):
         num_rounds: rounds of the chain.
         initial_ckpt: a file with the weights to start from: a model file of this toolkit, or a state dict. The job
             carries it.
+        train_script, train_args: a training script of your own (:mod:`fedmr_med.client`), and its arguments; it travels
+            with the job. ``model`` must have the same weights by name as the script's, and the sites have
+            ``data: {source: script}``.
         method_options, loss, train: those sections of the job: ``{"mu1": 0.5}``, ``"focal"``, ``{"epochs": 1}``.
         sites: a folder with one folder per site, or ``{site: {"data": ..., "policy": ...}}`` as in ``site.yaml``, or
             names alone where the sites have settings of their own. A simulated site takes what is given here, and so
@@ -60,6 +63,8 @@ class MethodRecipe(Recipe):
         min_clients: int,
         num_rounds: int = 2,
         initial_ckpt: str | Path | None = None,
+        train_script: str | Path | None = None,
+        train_args: str = "",
         method_options: Mapping[str, Any] | None = None,
         loss: str | Mapping[str, Any] | None = None,
         train: Mapping[str, Any] | None = None,
@@ -98,7 +103,17 @@ class MethodRecipe(Recipe):
         if initial is not None and not initial.is_file():
             raise ConfigError(f"initial_ckpt: {initial} is not a file; the job carries it, so it must be here.")
         self.framework = FrameworkType.PYTORCH
-        self._own = FedMRJob(job, files, initial_model=initial, best_model_filename=best_model_filename)
+        script = None if train_script is None else Path(train_script)
+        if script is not None and not script.is_file():
+            raise ConfigError(f"train_script: {script} is not a file; the job carries it, so it must be here.")
+        self._own = FedMRJob(
+            job,
+            files,
+            initial_model=initial,
+            best_model_filename=best_model_filename,
+            script=script,
+            script_args=train_args,
+        )
         super().__init__(self._own)
         if asked.script is not None:
             self.add_client_file(str(asked.script))

@@ -1,0 +1,153 @@
+"""An executor for training scripts of one's own, which talk by FLARE's Client API: see :mod:`fedmr_med.client`.
+
+The script gets model and prototypes as parameters. What it sends is read strictly and made into a reply of ours under
+the site's policy, so the server treats it like any other. A locked site does not list this class: the code is foreign.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.executors.client_api_executor import ClientAPIExecutor
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+
+from fedmr_med import client, methods
+from fedmr_med.config import JobConfig
+from fedmr_med.errors import ConfigError, FedMRError, WireError
+from fedmr_med.flare import context, messages
+from fedmr_med.flare.approval import require_approval
+from fedmr_med.metrics import scores
+from fedmr_med.network import build_network, reply_form
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.privacy.release import permitted
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.refusals import code_of
+from fedmr_med.site.floors import SiteFloors
+from fedmr_med.wire.agreement import check_settings
+from fedmr_med.wire.messages import SiteReply, TrainTask
+from fedmr_med.wire.statistics import HeadReply
+
+
+class ScriptExecutor(ClientAPIExecutor):
+    """Lets a script answer ``train``; ``validate`` and ``head`` are answered without figures, as it has the data.
+
+    Args:
+        task_script_path: the script, in the job's ``custom`` folder.
+        task_script_args: its arguments.
+    """
+
+    def __init__(self, task_script_path: str, task_script_args: str = ""):
+        super().__init__(
+            execution_mode="in_process", task_script_path=task_script_path, task_script_args=task_script_args
+        )
+        self.task_script_path = task_script_path
+        self.task_script_args = task_script_args
+
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        """Answer a task. An error that the site can fix is logged and reported by return code alone."""
+        if task_name not in (AppConstants.TASK_TRAIN, AppConstants.TASK_VALIDATION, messages.TASK_HEAD):
+            return make_reply(ReturnCode.TASK_UNKNOWN)
+        try:
+            require_approval(fl_ctx, abort_signal)
+            job, task = context.client_job(fl_ctx), messages.decode_task(shareable)
+            check_settings(task.settings, job.digest())
+            if task_name == AppConstants.TASK_VALIDATION:
+                return messages.encode_validation(None)
+            if task_name == messages.TASK_HEAD:
+                return messages.encode_statistics(HeadReply(fl_ctx.get_identity_name(), task.round))
+            return self._train(job, task, fl_ctx, abort_signal)
+        except FedMRError as e:
+            # The message may name files of this site, so it stays in the site's own log and journal.
+            self.log_error(fl_ctx, str(e), fire_event=False)
+            context.note_reason(fl_ctx, str(e))
+            return make_reply(code_of(e))
+
+    def _train(self, job: JobConfig, task: TrainTask, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        policy = context.site_settings(fl_ctx)[0].policy.restricted_by(job.policy)
+        floors = SiteFloors(policy.training, context.root_folder(fl_ctx) / "client_state")
+        _check_job(job)
+        floors.check_job(job)
+        floors.check_model(task, build_network(job))
+        floors.check_repeat(task)
+        model = {name: torch.from_numpy(array) for name, array in task.model.items()}
+        sent = client.task_message(client.Task(model, task.prototypes, job, task.round), task.rounds)
+        answer = super().execute(AppConstants.TASK_TRAIN, FLModelUtils.to_shareable(sent), fl_ctx, abort_signal)
+        if answer.get_return_code() != ReturnCode.OK:
+            return make_reply(answer.get_return_code())
+        reply = read_reply(FLModelUtils.from_shareable(answer), fl_ctx.get_identity_name(), task, job, policy)
+        floors.check_amount(job, reply.samples)
+        floors.note_answered(task)
+        form = reply_form(job)
+        form.check(reply)
+        return messages.encode_reply(reply, halved=form.halved)
+
+
+def read_reply(answer: FLModel, site: str, task: TrainTask, job: JobConfig, policy: SitePolicy) -> SiteReply:
+    """Return the reply that the policy allows of what a script sent.
+
+    Raises:
+        WireError: it is not what :func:`fedmr_med.client.send` makes.
+    """
+    names, size = job.task.class_names, int(task.prototypes.means.shape[1])
+    arrays = {name: np.asarray(value) for name, value in dict(answer.params or {}).items()}
+    model = {
+        name.removeprefix(client.MODEL): array.astype(task.model[name.removeprefix(client.MODEL)].dtype)
+        for name, array in arrays.items()
+        if name.startswith(client.MODEL) and name.removeprefix(client.MODEL) in task.model
+    }
+    sums = _class_sums(arrays, len(names), size)
+    if sums is not None:
+        counts = sums.counts.numpy()
+        samples = policy.released_samples(counts, names)
+        shared = policy.shareable_classes(counts, names) & methods.build(job.method).uses_prototypes
+        sums = sums.only(torch.from_numpy(shared)) if shared.any() else None
+    else:
+        told = (answer.meta or {}).get(client.SAMPLES)
+        if type(told) is not int or told < 1:
+            raise WireError("the script's answer says neither class sums nor samples")
+        samples = told
+    confusion = arrays.get(client.CONFUSION)
+    if confusion is not None and (confusion.shape != (len(names),) * 2 or confusion.dtype.kind not in "iu"):
+        raise WireError(f"the script's confusion is not {len(names)} x {len(names)} counts")
+    reply = SiteReply(
+        site=site,
+        round=task.round,
+        samples=samples,
+        settings=job.digest(),
+        model=model,
+        prototypes=sums,
+        scores=None if confusion is None else scores(confusion.astype(np.int64)),
+        bytes_down=task.bytes,
+    )
+    return permitted(reply, policy, names)
+
+
+def _class_sums(arrays: dict[str, npt.NDArray[Any]], classes: int, size: int) -> ClassSums | None:
+    sums, counts = (arrays.get(client.SUMS + part) for part in ("sums", "counts"))
+    if sums is None or counts is None:
+        return None
+    if sums.shape != (classes, size) or counts.shape != (classes,) or counts.dtype.kind not in "iu":
+        raise WireError(f"the script's class sums are not of {classes} classes and features of length {size}")
+    return ClassSums(torch.from_numpy(sums.astype(np.float32)), torch.from_numpy(counts.astype(np.int64)))
+
+
+def _check_job(job: JobConfig) -> None:
+    """Refuse a job whose method wants more of a site than a script gives.
+
+    Raises:
+        ConfigError: with the key.
+    """
+    method = methods.build(job.method)
+    network = build_network(job)
+    parameters = {name: tensor.detach().numpy() for name, tensor in network.named_parameters()}
+    if method.keeps_state or method.server().payload_forms(parameters):
+        raise ConfigError(f"method.name: {method.name} needs more of a site than a training script sends.")
+    if job.federation.secure != "none":
+        raise ConfigError("federation.secure: a training script takes no part in secure sums.")
