@@ -84,6 +84,23 @@ class BenchmarkSource(Strict):
     holds_test: bool = True
 
 
+class FlambySource(Strict):
+    """One centre of a classification dataset of FLamby's, read by FLamby's own class.
+
+    Attributes:
+        dataset: ``fed_isic2019``, ``fed_heart_disease``, ``fed_camelyon16``.
+        center: number of the centre.
+        root: folder of the data; None takes what FLamby's own configuration says.
+        flamby: a FLamby checkout; None takes ``FEDMR_MED_FLAMBY``, or the installed package.
+    """
+
+    source: Literal["flamby"]
+    dataset: str = Field(min_length=1, max_length=100)
+    center: int = Field(ge=0)
+    root: Path | None = None
+    flamby: Path | None = None
+
+
 class DatasetSource(Strict):
     """Torch datasets that a factory of the site's own makes, see :mod:`fedmr_med.data.own`.
 
@@ -106,7 +123,7 @@ class ScriptSource(Strict):
 
 
 DataSource = Annotated[
-    DemoSource | FlambyIsicSource | ManifestSource | BenchmarkSource | DatasetSource | ScriptSource,
+    DemoSource | FlambyIsicSource | FlambySource | ManifestSource | BenchmarkSource | DatasetSource | ScriptSource,
     Field(discriminator="source"),
 ]
 

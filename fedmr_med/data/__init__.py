@@ -7,7 +7,15 @@ from fedmr_med.data.base import SiteData
 from fedmr_med.data.held_out import set_aside
 from fedmr_med.data.labels import check_classes
 from fedmr_med.errors import DataError
-from fedmr_med.sites import BenchmarkSource, DatasetSource, DemoSource, FlambyIsicSource, ScriptSource, SiteConfig
+from fedmr_med.sites import (
+    BenchmarkSource,
+    DatasetSource,
+    DemoSource,
+    FlambyIsicSource,
+    FlambySource,
+    ScriptSource,
+    SiteConfig,
+)
 
 __all__ = ["load"]
 
@@ -50,6 +58,10 @@ def _load(site: SiteConfig, task: TaskConfig, seed: int) -> SiteData:
         from fedmr_med.data.flamby_isic import load_flamby_isic
 
         return load_flamby_isic(source, task, site)
+    if isinstance(source, FlambySource):
+        from fedmr_med.data.flamby_sets import load_flamby
+
+        return load_flamby(source, task, site)
     if isinstance(source, DatasetSource):
         from fedmr_med.data.own import load_own
 

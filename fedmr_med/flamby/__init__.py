@@ -3,6 +3,7 @@
 Nothing here needs FLamby to be imported; its own strategies join the comparison where it is there.
 """
 
+from fedmr_med.flamby.register import register
 from fedmr_med.flamby.strategy import FedMR
 
-__all__ = ["FedMR"]
+__all__ = ["FedMR", "register"]

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from fedmr_med.comparison import engine
 from fedmr_med.comparison.local import Local
-from fedmr_med.flamby.checkout import HOW_TO_GET, find_strategies
 from fedmr_med.flamby.data import load_data
 from fedmr_med.flamby.request import CompareRequest
 from fedmr_med.flamby.results import FlambyResults
 from fedmr_med.flamby.runs import runs_of
 from fedmr_med.flamby.tables import notes, published_rows, write_outputs
+from fedmr_med.flamby_checkout import HOW_TO_GET, find_strategies
 from fedmr_med.process import available_cores, set_threads
 
 

@@ -147,8 +147,9 @@ class FedMR:
         for step in range(self.num_updates):
             images, labels = (tensor.to(self.device) for tensor in next(self._batches[client]))
             features, output = network(images)
+            self._check_feature(features, images, network)
             classification = self._loss[client](output, labels)
-            classes = class_numbers(labels)
+            classes = class_numbers(labels, self.num_classes)
             terms = {"classification": classification}
             terms |= terms_of(Batch(images, classes, features, output, classification))
             torch.stack([*terms.values()]).sum().backward()  # type: ignore[no-untyped-call]
@@ -158,6 +159,19 @@ class FedMR:
                 at = self._round * self.num_updates + step
                 for name, term in terms.items():
                     self._writer.add_scalar(f"client{client}/train/{name}", term.item(), at)
+
+    def _check_feature(self, features: Tensor, images: Tensor, network: nn.Module) -> None:
+        """Refuse a model whose feature is its raw input: its prototypes would be means of patients' attributes.
+
+        Raises:
+            ConfigError: so, unless the losses count for nothing and nobody shares.
+        """
+        raw = features.data_ptr() == images.data_ptr() and features.numel() == images.numel()
+        if raw and (self.options.mu1 or self.options.mu2):
+            raise ConfigError(
+                f"{type(network.model).__name__} is one linear layer: its feature is the raw input, so a prototype is "
+                "the mean of patients' attributes and FedMR's losses have no gradient. Give it a hidden layer."
+            )
 
     def _local_round(self, client: int) -> LocalRound:
         """Return what the losses may use in this round."""
@@ -186,7 +200,9 @@ class FedMR:
         with _generators_kept():
             for images, labels in self._prototype_loaders[client]:
                 features = network(images.to(self.device))[0]
-                sums = sums + ClassSums.from_features(features, class_numbers(labels), self.num_classes)
+                sums = sums + ClassSums.from_features(
+                    features, class_numbers(labels, self.num_classes), self.num_classes
+                )
         return sums
 
     def _held_classes(self, loader: Iterable[Any]) -> Tensor:
@@ -194,7 +210,7 @@ class FedMR:
         held = torch.zeros(self.num_classes, dtype=torch.bool)
         with _generators_kept():
             for _, labels in loader:
-                held[class_numbers(labels)] = True
+                held[class_numbers(labels, self.num_classes)] = True
         return held
 
     @torch.no_grad()
@@ -213,15 +229,21 @@ class FedMR:
         self.bits_counting_function(sent)
 
 
-def class_numbers(labels: Tensor) -> Tensor:
-    """Return labels (B,) or (B, 1) of any type as (B,) int64.
+def class_numbers(labels: Tensor, num_classes: int) -> Tensor:
+    """Return labels (B,) or (B, 1), whole numbers of any type, as (B,) int64.
 
     Raises:
-        ConfigError: there is more than one label per sample.
+        ConfigError: there is more than one label per sample, or one that is no class.
     """
     if labels.numel() != len(labels):
         raise ConfigError(f"FedMR needs one class per sample; the labels have shape {tuple(labels.shape)}.")
-    return labels.reshape(-1).long()
+    numbers = labels.reshape(-1).long()
+    wrong = (numbers != labels.reshape(-1)) | (numbers < 0) | (numbers >= num_classes)
+    if wrong.any():
+        raise ConfigError(
+            f"The label {labels.reshape(-1)[wrong][0].item():g} is not a class from 0 to {num_classes - 1}."
+        )
+    return numbers
 
 
 def _weighted_mean(changes: list[list[Tensor]], sizes: list[int]) -> list[Tensor]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 
+import torch
 from rich.table import Table
 
 from fedmr_med.comparison.spread import Spread
@@ -20,10 +21,13 @@ from fedmr_med.results import write_result
 
 RESULTS, TABLE = "results.json", "results.csv"
 CYCLIC = "FLamby's Cyclic never passes weights on: its row is the first centre, trained alone with its turns."
+# FLamby has one row per method, test and seed, and its own models carry the statistics of the first centre.
+_AVERAGED = "-bn-average-"
 LABELS = {"Cyclic": "Cyclic (no exchange)"}
 COLUMNS = (
     "Test", "Method", "Metric", "seed",
-    "learning_rate", "optimizer_class", "mu", "server_learning_rate", "deterministic_cycle", "source", "bn",
+    "learning_rate", "optimizer_class", "mu", "mu1", "mu2", "server_learning_rate", "deterministic_cycle",
+    "source", "bn",
 )  # fmt: skip
 
 
@@ -101,10 +105,10 @@ def _csv_row(row: Row, updates: int) -> dict[str, object]:
     settings = {key: value for key, value in (row.settings or {}).items() if key in COLUMNS}
     return {
         "Test": "Pooled Test" if row.test == POOLED_TEST else f"client_test_{center}",
-        "Method": row.method if row.bn == "own" else f"{row.method}{updates}",
+        "Method": row.method if row.bn == "own" else f"{row.method}{_AVERAGED if row.bn == 'average' else ''}{updates}",
         "Metric": row.balanced_accuracy,
         "seed": row.seed,
-        "optimizer_class": "torch.optim.SGD",
+        "optimizer_class": str(torch.optim.SGD),
         "source": row.source,
         "bn": row.bn,
     } | settings

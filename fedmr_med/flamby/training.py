@@ -14,11 +14,11 @@ from fedmr_med.comparison.files import Progress
 from fedmr_med.comparison.run import OnProgress
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold, class_counts
-from fedmr_med.flamby.checkout import find_strategies
 from fedmr_med.flamby.data import ComparisonData
 from fedmr_med.flamby.loaders import ExecutorBatches
 from fedmr_med.flamby.published import published
 from fedmr_med.flamby.request import POOLED, Buffers, CompareRequest, site_name
+from fedmr_med.flamby_checkout import find_strategies
 from fedmr_med.models.base import Network
 from fedmr_med.network import build_network
 from fedmr_med.runner import Federation

@@ -7,5 +7,5 @@ ISIC = "isic2019"
 
 
 def isic_job(method: str) -> JobConfig:
-    """Return the Fed-ISIC2019 job of a method, with FLamby's protocol and, on the demo, a budget for two CPU cores."""
+    """Return the Fed-ISIC2019 job of a method, with FLamby's split, loss and budget; the demo has its own."""
     return job_for(ISIC, method)

@@ -12,6 +12,7 @@ from fedmr_med.models.base import Network, load_arrays, parameter_names, state_a
 from fedmr_med.models.char_lstm import CharLSTM
 from fedmr_med.models.efficientnet import EfficientNetB0
 from fedmr_med.models.efficientnet_lite import EfficientNetLite0
+from fedmr_med.models.flamby_baseline import flamby_baseline
 from fedmr_med.models.norm import batch_norm_names, with_group_norm
 from fedmr_med.models.resnet import narrow_resnet, resnet18
 from fedmr_med.models.small_cnn import SmallCNN
@@ -51,6 +52,7 @@ MODELS: Registry[Builder] = Registry(
 MODELS.add("char_lstm", CharLSTM)
 MODELS.add("efficientnet_b0", EfficientNetB0)
 MODELS.add("efficientnet_lite0", EfficientNetLite0)
+MODELS.add("flamby_baseline", flamby_baseline)
 MODELS.add("narrow_resnet", narrow_resnet)
 MODELS.add("resnet18", resnet18)
 MODELS.add("small_cnn", SmallCNN)

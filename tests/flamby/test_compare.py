@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from fedmr_med import flamby_checkout as checkout
 from fedmr_med.cli import app
 from fedmr_med.comparison.files import Progress
 from fedmr_med.data.base import SubsetFold
@@ -17,14 +18,14 @@ from fedmr_med.data.cache import CACHE_VARIABLE
 from fedmr_med.data.demo import DEMO
 from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER
 from fedmr_med.errors import ConfigError, DataError, FedMRError
-from fedmr_med.flamby import checkout
 from fedmr_med.flamby.compare import compare
 from fedmr_med.flamby.data import load_data, present_centers
 from fedmr_med.flamby.loaders import ConcatFold
 from fedmr_med.flamby.published import published
 from fedmr_med.flamby.request import CompareRequest
-from fedmr_med.flamby.results import FlambyResults
+from fedmr_med.flamby.results import FlambyResults, Row
 from fedmr_med.flamby.runs import FlambyRun
+from fedmr_med.flamby.tables import COLUMNS, _csv_row
 from fedmr_med.flamby.training import average_buffers
 from fedmr_med.results import read_result
 from fedmr_med.schema import validated
@@ -228,3 +229,24 @@ def test_buffers_are_averaged_by_size_and_counters_take_the_largest() -> None:
     assert averaged["mean"].tolist() == [2.0]
     assert averaged["seen"] == 5
     assert averaged.keys() == {"mean", "seen"}
+
+
+def test_the_csv_has_flambys_spelling_and_one_row_per_method_test_and_seed() -> None:
+    """So that FLamby's plots and its resumption can read it."""
+    rows = [
+        Row(
+            method="fedmr",
+            source="ours",
+            bn=bn,
+            test="pooled",
+            balanced_accuracy=0.5,
+            seed=0,
+            settings={"mu1": 0.1, "mu2": 0.2},
+        )
+        for bn in ("first", "average")
+    ]
+    first, averaged = (_csv_row(row, 100) for row in rows)
+    assert (first["Method"], averaged["Method"]) == ("fedmr100", "fedmr-bn-average-100")
+    assert first["optimizer_class"] == "<class 'torch.optim.sgd.SGD'>"
+    assert (first["mu1"], first["mu2"]) == (0.1, 0.2)
+    assert first.keys() <= set(COLUMNS)

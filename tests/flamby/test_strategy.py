@@ -105,7 +105,7 @@ def test_what_is_sent_is_counted_with_the_prototypes() -> None:
 
 
 def test_heart_disease_works_through_the_same_class(flamby_strategies: ModuleType) -> None:
-    """FLamby's tabular model is one linear layer and a sigmoid; labels are (B, 1) floats."""
+    """Labels are (B, 1) floats. FLamby's tabular model is one linear layer, so FedMR's losses need a hidden one."""
     pytest.importorskip("pandas")
     from flamby.datasets.fed_heart_disease.loss import BaselineLoss
     from flamby.datasets.fed_heart_disease.model import Baseline
@@ -120,12 +120,15 @@ def test_heart_disease_works_through_the_same_class(flamby_strategies: ModuleTyp
 
     torch.manual_seed(0)
     options = {"model": Baseline(), "loss": BaselineLoss()}
-    strategy, ours = run(FedMR, training_dataloaders=heart(), mu1=0.1, mu2=0.1, **options)
+    _, ours = run(FedMR, training_dataloaders=heart(), mu1=0.0, mu2=0.0, **options)
     _, theirs = run(flamby_strategies.FedAvg, training_dataloaders=heart(), **options)
+    assert torch.equal(ours[0].linear.weight, theirs[0].linear.weight)
+    with pytest.raises(ConfigError, match="raw input"):
+        run(FedMR, training_dataloaders=heart(), mu1=0.1, mu2=0.1, **options)
+    hidden = nn.Sequential(nn.Linear(13, 8), nn.ReLU(), Baseline(8))
+    strategy, _ = run(FedMR, training_dataloaders=heart(), mu1=0.1, mu2=0.1, model=hidden, loss=BaselineLoss())
     assert strategy.num_classes == 2
     assert strategy.prototypes.available.all()
-    # The features of a single linear layer are its inputs, on which nothing can be reshaped.
-    assert torch.equal(ours[0].linear.weight, theirs[0].linear.weight)
 
 
 def test_a_model_without_a_linear_layer_is_refused() -> None:

@@ -1,16 +1,22 @@
 """Finding FLamby, which is not on PyPI."""
 
 import importlib
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
+
 from fedmr_med.errors import ConfigError
 
+VARIABLE = "FEDMR_MED_FLAMBY"
 ADDRESS = "https://github.com/owkin/FLamby"
 HOW_TO_GET = (
-    f"git clone {ADDRESS} (tested with commit edacf54 of June 2024), pip install 'fedmr-med[flamby]' for what it "
-    "imports (pandas below 3), then --flamby FLamby."
+    f"git clone {ADDRESS} (tested with commit edacf54 of June 2024), in the clone of this toolkit "
+    "pip install -e '.[flamby]' for what it imports (pandas below 3), then --flamby FLamby."
 )
 
 
@@ -26,15 +32,38 @@ def find_strategies(checkout: Path | None) -> tuple[ModuleType | None, str]:
     return _find("flamby.strategies", checkout)
 
 
-def find_dataset(checkout: Path, name: str) -> ModuleType:
+def find_dataset(checkout: Path | None, name: str) -> ModuleType:
     """Return the module of one of FLamby's datasets, such as ``fed_isic2019``.
 
+    Args:
+        checkout: a clone of FLamby's repository; None takes the one that ``FEDMR_MED_FLAMBY`` names, or what is
+            installed.
+        name: of the dataset.
+
     Raises:
-        ConfigError: ``checkout`` is not one, or cannot be imported.
+        ConfigError: FLamby is not there, ``checkout`` is not one, or it cannot be imported.
     """
-    module, _ = _find(f"flamby.datasets.{name}", checkout)
-    assert module is not None
+    named = os.environ.get(VARIABLE)
+    os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
+    # FLamby's progress bars would write over ours.
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    module, reason = _find(f"flamby.datasets.{name}", checkout or (Path(named) if named else None))
+    if module is None:
+        raise ConfigError(f"{reason}. {HOW_TO_GET} A site names it in data.flamby, or {VARIABLE}.")
     return module
+
+
+@contextmanager
+def older_numpy() -> Iterator[None]:
+    """Give numpy the name ``NaN`` back, which FLamby's readers use, while the body runs."""
+    missing = not hasattr(np, "NaN")
+    if missing:
+        np.NaN = np.nan  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        if missing:
+            del np.NaN  # type: ignore[attr-defined]
 
 
 def _find(name: str, checkout: Path | None) -> tuple[ModuleType | None, str]:

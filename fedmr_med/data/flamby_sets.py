@@ -1,0 +1,101 @@
+"""FLamby's classification datasets by FLamby's own classes, one centre each."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from fedmr_med.config import TaskConfig
+from fedmr_med.data.base import SiteData
+from fedmr_med.data.datasets.isic2019 import ISIC2019
+from fedmr_med.data.labels import labels_of
+from fedmr_med.data.own import MapStyle, OwnData, from_torch
+from fedmr_med.errors import ConfigError, DataError
+from fedmr_med.flamby_checkout import find_dataset, older_numpy
+from fedmr_med.schema import brief
+from fedmr_med.sites import FlambySource, SiteConfig
+
+CLASSES: dict[str, tuple[str, ...]] = {
+    "fed_isic2019": ISIC2019.class_names,
+    "fed_heart_disease": ("healthy", "disease"),
+    "fed_camelyon16": ("normal", "tumour"),
+}
+"""FLamby's classification datasets, and what their labels 0, 1, ... mean."""
+
+_OTHER = {
+    "fed_tcga_brca": "predicts survival",
+    "fed_ixi": "is segmentation",
+    "fed_kits19": "is segmentation",
+    "fed_lidc_idri": "is segmentation",
+    "fed_synthetic": "has several labels per sample",
+}
+
+
+def class_names(dataset: str) -> tuple[str, ...]:
+    """Return the classes of one of FLamby's datasets.
+
+    Raises:
+        ConfigError: there is no such dataset, or it is not about classes.
+    """
+    if dataset in _OTHER:
+        raise ConfigError(f"{dataset} {_OTHER[dataset]}; this toolkit is for classification: {', '.join(CLASSES)}.")
+    if dataset not in CLASSES:
+        raise ConfigError(f"dataset: {dataset!r} is not one of FLamby's {', '.join(CLASSES)}.")
+    return CLASSES[dataset]
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """A dataset of FLamby's with whole numbers for labels, which are float vectors of length one in some of them."""
+
+    dataset: MapStyle
+    targets: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        return self.dataset[index][0], self.targets[index]
+
+
+def load_flamby(source: FlambySource, task: TaskConfig, site: SiteConfig) -> SiteData:
+    """Return the two folds of one centre, as FLamby makes them; prototypes are made without augmentation.
+
+    Raises:
+        ConfigError: FLamby is not there, or the dataset is not about classes.
+        DataError: FLamby cannot read it, or a label is no class.
+    """
+    names = class_names(source.dataset)
+    module = find_dataset(source.flamby, source.dataset)
+    path = None if source.root is None else str(source.root)
+    try:
+        with older_numpy():
+            train, test = (module.FedClass(center=source.center, train=fold, data_path=path) for fold in (True, False))
+    except Exception as e:  # whatever FLamby raises where data is missing
+        raise DataError(f"FLamby cannot read centre {source.center} of {source.dataset}: {brief(repr(e))}.") from e
+    plain = None
+    if hasattr(train, "augmentations") and hasattr(test, "augmentations"):
+        plain = copy.copy(train)
+        plain.augmentations = test.augmentations
+    labels = _whole(train, "train"), _whole(test, "test")
+    own = OwnData(
+        train=_Labelled(train, labels[0]),
+        test=_Labelled(test, labels[1]),
+        class_names=names,
+        plain=None if plain is None else _Labelled(plain, labels[0]),
+    )
+    return from_torch(own, task, labels_of(site, task.class_names))
+
+
+def _whole(dataset: Any, fold: str) -> tuple[int, ...]:
+    """Return the labels of a fold as whole numbers, from the list of them where there is one."""
+    listed = next((getattr(dataset, name) for name in ("targets", "labels") if hasattr(dataset, name)), None)
+    raw = list(listed) if listed is not None and len(listed) == len(dataset) else [item[1] for item in _items(dataset)]
+    numbers = [float(label) for label in raw]
+    for index, number in enumerate(numbers):
+        if not number.is_integer():
+            raise DataError(f"item {index} of the {fold} fold: label {number} is no class.")
+    return tuple(map(int, numbers))
+
+
+def _items(dataset: Any) -> Any:
+    return (dataset[index] for index in range(len(dataset)))
