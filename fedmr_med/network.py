@@ -31,26 +31,20 @@ def build_network(job: JobConfig, *, pretrained: bool = False) -> models.Network
         network = feature_network(job, pretrained=pretrained)
         if job.model.freeze_backbone:
             network = ClassifierOnly(network)
-        network = method.adapt(network)
+        adapted = method.adapt(network)
+    if job.model.freeze_backbone and adapted is not network:
+        raise ConfigError(f"model.freeze_backbone: {job.method.name} with these options trains more than a classifier.")
     if job.train.compile:
-        network.compile()
-    return network
+        adapted.compile()
+    return adapted
 
 
 def whole_network(job: JobConfig) -> models.Network:
-    """Build the network from images to logits, the frozen part included.
-
-    Raises:
-        ConfigError: the method changes the network in a way that needs a backbone that is trained.
-    """
+    """Build the network from images to logits, the frozen part included."""
     if not job.model.freeze_backbone:
         return build_network(job)
     with torch_stream(job.seed, "initial model"):
-        whole = methods.build(job.method).adapt(feature_network(job))
-    trained = {*models.state_arrays(build_network(job)), *models.state_arrays(feature_network(job))}
-    if models.state_arrays(whole).keys() != trained:
-        raise ConfigError(f"model.freeze_backbone: {job.method.name} with these options trains more than a classifier.")
-    return whole
+        return feature_network(job)
 
 
 def feature_network(job: JobConfig, *, pretrained: bool = False) -> models.Network:

@@ -20,7 +20,7 @@ from fedmr_med.data.base import ArrayFold, SubsetFold
 from fedmr_med.data.cache import open_images
 from fedmr_med.data.feature_cache import clean, features_folder, fingerprint
 from fedmr_med.data.folds import ImageFold
-from fedmr_med.errors import CheckpointError, WireError
+from fedmr_med.errors import CheckpointError, ConfigError, WireError
 from fedmr_med.model_file import load_model
 from fedmr_med.network import backbone_of, build_network, feature_network
 from fedmr_med.refusals import FEATURES, NoFeaturesError, code_of
@@ -37,7 +37,7 @@ torch.set_num_threads(1)
 METHODS = ("fedavg", "fedprox", "fedproc", "fednova", "moon", "feddyn", "feddc", "fedmr")
 
 
-def frozen_job(method: str = "fedavg", **changes: object) -> JobConfig:
+def frozen_job(method: str = "fedavg", /, **changes: object) -> JobConfig:
     return small_job(method, model={"freeze_backbone": True}, **changes)
 
 
@@ -283,3 +283,9 @@ def test_a_trained_classifier_is_a_warm_start_for_training_all_of_the_network(tm
     again = initial_state(job, tmp_path / BEST_MODEL)
     assert again.backbone.digest == trained.backbone.digest
     assert np.array_equal(again.model["classifier.weight"], best.model["classifier.weight"])
+
+
+@pytest.mark.parametrize(("method", "options"), [("moon", {"projection": 16}), ("fedavg", {"classifier": "etf"})])
+def test_methods_that_change_the_network_are_refused(method: str, options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=r"model\.freeze_backbone: .* trains more than a classifier"):
+        initial_state(frozen_job(method, method={"options": options}))
