@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.cli import data, deploy, flamby, jobs, site
+from fedmr_med.cli import data, deploy, flamby, jobs, privacy, site
 from fedmr_med.cli.bench import bench
 from fedmr_med.cli.evaluate import evaluate
 from fedmr_med.cli.paper import paper
@@ -30,6 +30,7 @@ app.add_typer(data.app, name="data", help="Download, prepare, partition and desc
 app.add_typer(jobs.app, name="jobs", help="Write FLARE job folders.")
 app.add_typer(site.app, name="site", help="A hospital's commands: check, policy, audit.")
 app.add_typer(deploy.app, name="deploy", help="The coordinator's commands: provision, submit, watch, download.")
+app.add_typer(privacy.app, name="privacy", help="Attack what a site would release; what its protection costs.")
 app.add_typer(flamby.app, name="flamby", help="The comparison with FLamby.")
 app.command()(bench)
 app.command()(evaluate)

@@ -1,0 +1,85 @@
+"""``fedmr-med privacy``: attack what a site would release, and measure what its protection costs."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedmr_med.errors import ConfigError
+
+app = typer.Typer(no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+
+@app.command()
+def audit(
+    site_file: Annotated[Path, typer.Argument(help="A site.yaml: data and policy.")],
+    job: Annotated[Path | None, typer.Option(help="Job folder; default: Fed-ISIC2019 with FedMR.")] = None,
+    noise: Annotated[float, typer.Option(min=0.01, help="Noise multiplier of the defence `noise`.")] = 2.0,
+    out: Annotated[Path | None, typer.Option(help="Write the findings to this JSON file.")] = None,
+    fail_above: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Exit code 1 if an attack on --defence gets further than this.")
+    ] = None,
+    defence: Annotated[str, typer.Option(help="What --fail-above looks at.")] = "policy",
+    as_json: Json = False,
+) -> None:
+    """Attack what a site would release, under no defence, its own policy, small cells, noise, and secure sums.
+
+    It reads the site's images and trains one round here. Nothing leaves this machine.
+    """
+    from fedmr_med.audit.run import audit as run_audit
+    from fedmr_med.config import JOB_FILE, load_job
+    from fedmr_med.files import write_text
+    from fedmr_med.jobs.isic import isic_job
+    from fedmr_med.sites import load_site
+
+    settings = isic_job("fedmr") if job is None else load_job(job / "app" / "config" / JOB_FILE)
+    found = run_audit(site_file.resolve().parent.name, settings, load_site(site_file), noise=noise)
+    defences = list(dict.fromkeys(finding.defence for finding in found.findings))
+    if defence not in defences:
+        raise ConfigError(f"--defence is {defence!r}, not one of {', '.join(defences)}.")
+    text = json.dumps(found.model_dump(mode="json"), indent=1)
+    if out is not None:
+        write_text(out, text + "\n")
+    if as_json:
+        typer.echo(text)
+    elif found.demo:
+        typer.echo("DEMO: generated pictures stand in for images.", err=True)
+    attacks = list(dict.fromkeys(finding.attack for finding in found.findings))
+    values = {(finding.attack, finding.defence): finding.success for finding in found.findings}
+    typer.echo(f"{'success of an attack, 0 to 1':<40}" + "".join(f"{name:>9}" for name in defences), err=as_json)
+    for attack in attacks:
+        typer.echo(f"{attack:<40}" + "".join(f"{values[attack, name]:>9.2f}" for name in defences), err=as_json)
+    worst = found.worst(defence)
+    if fail_above is not None and worst.success > fail_above:
+        typer.echo(f"{worst.attack}: {worst.success:.2f} against {defence}, above {fail_above:g}.", err=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def sums(
+    sites: Annotated[str, typer.Option(help="Numbers of sites, comma-separated.")] = "3,6,20",
+    dropped: Annotated[str, typer.Option(help="Shares of them that are lost before masking.")] = "0,0.1,0.3",
+    numbers: Annotated[int, typer.Option(min=1, help="Length of the vectors: C (d + 1) for prototypes.")] = 5128,
+    as_json: Json = False,
+) -> None:
+    """Measure bytes and seconds of a secure sum in this process."""
+    from fedmr_med.audit.cost import sum_cost
+
+    pairs = {(int(n), round(float(share) * int(n))) for n in sites.split(",") for share in dropped.split(",")}
+    costs = []
+    for count, lost in sorted(pairs):
+        try:
+            costs.append(sum_cost(count, lost, numbers))
+        except ConfigError as e:
+            typer.echo(str(e), err=True)
+    if as_json:
+        typer.echo(json.dumps([cost.model_dump() for cost in costs]))
+        return
+    typer.echo(f"{'sites':>6}{'lost':>6}{'KB up':>10}{'KB down':>10}{'ms a site':>12}{'ms server':>12}")
+    for cost in costs:
+        size = f"{cost.bytes_up / 1e3:>10.0f}{cost.bytes_down / 1e3:>10.0f}"
+        work = f"{1e3 * cost.site_seconds:>12.0f}{1e3 * cost.server_seconds:>12.0f}"
+        typer.echo(f"{cost.sites:>6}{cost.dropped:>6}{size}{work}")
