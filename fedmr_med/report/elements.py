@@ -92,13 +92,12 @@ def figures_side_by_side(parts: Iterable[Markup]) -> Markup:
     return Markup('<div class="grid">{}</div>').format(join(parts))
 
 
-def with_interval(estimate: Estimate | None, *, percent: bool = False) -> str:
+def with_interval(estimate: Estimate | None, digits: int = 3) -> str:
     """Return a figure and its interval of 95 %."""
     if estimate is None:
         return NONE
-    if percent:
-        return f"{100 * estimate.value:.1f} % ({100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
-    return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
+    value, low, high = (f"{number:.{digits}f}" for number in (estimate.value, estimate.low, estimate.high))
+    return f"{value} ({low} to {high})"
 
 
 def number(value: float | None, digits: int = 3) -> str:

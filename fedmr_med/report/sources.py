@@ -75,7 +75,7 @@ def find_sources(place: Path) -> list[Source]:
         ResultsError: nothing of it can be reported on, or a file is damaged.
     """
     if place.is_file():
-        return [_read(place)]
+        return _read(place)
     for pattern in _PLACES:
         found = sorted(
             path
@@ -87,15 +87,15 @@ def find_sources(place: Path) -> list[Source]:
         studies = {path.parent for path in found if path.name == STUDY}
         kept = [path for path in found if path.name != RESULTS or path.parent not in studies]
         if kept:
-            return [_read(path) for path in kept]
+            return [source for path in kept for source in _read(path)]
     looked = f"{RESULTS}, {STUDY} or {AUDIT}"
     raise ResultsError(f"{place} holds nothing to report on: no {looked} is in it or in a folder of it.")
 
 
-def _read(path: Path) -> Source:
+def _read(path: Path) -> list[Source]:
     if path.suffix == ".jsonl":
         found = journal.read(path)
-        return AuditLog(path.parent, tuple(found.entries), tuple(found.problems))
+        return [AuditLog(path.parent, tuple(found.entries), tuple(found.problems))]
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         keys = content.keys()
@@ -105,19 +105,19 @@ def _read(path: Path) -> Source:
         tables = tuple((str(table["title"]), tuple(table["rows"])) for table in content["tables"])
         notes = (*content.get("differs", ()), *content.get("notes", ()))
         title = f"{content['title']} ({content['budget']} budget)"
-        return Tables(path.parent, title, tables, notes, bool(content.get("stand_ins")))
+        return [Tables(path.parent, title, tables, notes, bool(content.get("stand_ins")))]
     if "rows" in keys:
         request = content.get("request", {})
         notes = (*content.get("notes", ()), *(f"failed: {line}" for line in content.get("failed", ())))
         rows = tuple({key: row.get(key) for key in _FLAMBY_COLUMNS} for row in content["rows"])
         demo = str(request.get("data")) == "demo"
-        return Tables(path.parent, "Comparison with FLamby", (("Balanced accuracy", rows),), notes, demo)
+        return [Tables(path.parent, "Comparison with FLamby", (("Balanced accuracy", rows),), notes, demo)]
     runs = read_result(path, RunResults).runs
-    if len(runs) == 1 and runs[0].history is not None:
-        return _chain(path, runs[0])
     if not runs:
         raise ResultsError(f"{path} holds no run.")
-    return Comparison(path.parent, runs)
+    if all(run.history is not None for run in runs):
+        return [_chain(path, run) for run in runs]  # a chain, or a model that was scored beside a baseline
+    return [Comparison(path.parent, runs)]
 
 
 _FLAMBY_COLUMNS = ("method", "source", "bn", "test", "seed", "balanced_accuracy")

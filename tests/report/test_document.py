@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from fedmr_med.errors import ResultsError
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.document import DEMO, render, write_report
 from fedmr_med.report.sources import AuditLog, ChainRun, Comparison, Tables, find_sources
-from fedmr_med.results import RoundResult, RunResult, RunResults, write_result
+from fedmr_med.results import Evaluation, History, RoundResult, RunResult, RunResults, RunSetup, write_result
 from tests.cli.test_bench import run
 from tests.helpers.browser import CHROMIUM, Page, browser
-from tests.helpers.reports import SITES, write_chain
+from tests.helpers.reports import SITES, made_up_history, scores, write_chain
 
 
 def text_of(html: str) -> str:
@@ -100,6 +101,29 @@ def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
     text = text_of(render([source for place in places for source in find_sources(place)]))
     assert "Side by side" in text
     assert "one (one)" in text and "two (two)" in text
+
+
+def test_a_model_scored_beside_a_baseline_is_two_runs(tmp_path: Path) -> None:
+    history = made_up_history().model_copy(update={"rounds": ()})
+    runs = [
+        RunResult.of(RunSetup(dataset="own", split=None, method="fedmr", seed=0, label=label), history, whole=True)
+        for label in ("the model", "trained here alone")
+    ]
+    write_result(tmp_path / "results.json", RunResults(runs=tuple(runs)))
+    text = text_of(render(find_sources(tmp_path)))
+    assert "scored without training" in text
+    assert f"trained here alone ({tmp_path.name})" in text
+
+
+def test_curves_from_few_joined_cells_are_called_rough(tmp_path: Path) -> None:
+    few = scores(1, 1.0)
+    assert few.histograms is not None
+    joined = replace(few, histograms=few.histograms.coarsened(11))
+    history = History().with_evaluation(Evaluation.of(1, {"here": joined}))
+    setup = RunSetup(dataset="own", split=None, method="fedmr", seed=0, class_names=("a", "b", "c"))
+    write_result(tmp_path / "results.json", RunResults(runs=(RunResult.of(setup, history, whole=True),)))
+    text = text_of(render(find_sources(tmp_path)))
+    assert "(rough) about" in text and "Rough: hospitals join" in text
 
 
 def test_a_folder_without_results_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -1,8 +1,10 @@
 """The model class by class: how well it ranks, where it decides, whether its probabilities can be believed."""
 
+from collections.abc import Sequence
+
 from markupsafe import Markup
 
-from fedmr_med.figures import ClassFigures
+from fedmr_med.figures import ClassFigures, Figures, ReliabilityPoint
 from fedmr_med.report.elements import (
     NONE,
     Section,
@@ -19,7 +21,16 @@ from fedmr_med.report.pages._run import final, names
 from fedmr_med.report.sources import ChainRun
 from fedmr_med.report.svg import square
 
+ANSWER = "the answer"
+
 _STATUS = {"held_back": "held back", "none": "no test image"}
+# A curve of so few points comes from histograms whose cells were joined, because each held few images.
+_ROUGH_POINTS = 12
+_ROUGH = (
+    "Rough: hospitals join neighbouring cells of a histogram until each holds enough images to leave (the policy's "
+    "min_class_count). With few test images of a class its curve has few steps, and its area can come out far too good "
+    "or too bad, whatever an interval says. Trust sensitivity and specificity instead: they come from exact counts."
+)
 _RANKING = ("class", "test images", "AUROC", "AUPRC", "calibration error")
 _DECISIONS = ("class", "sensitivity", "specificity", "threshold", "sensitivity there", "specificity there")
 
@@ -36,7 +47,8 @@ def page(run: ChainRun) -> Section | None:
     parts: list[Markup | None] = [
         table("Each class against all others, all hospitals together: how well it is ranked", _RANKING, ranking),
         table("What is decided: by the model's own answer, and from a threshold on", _DECISIONS, decisions),
-        _curves(classes),
+        paragraph(_ROUGH, "note") if any(map(is_rough, found.classes)) else None,
+        _curves(classes, found),
     ]
     where = "The threshold has the largest sum of sensitivity and specificity on these images, so both are optimistic."
     parts.append(paragraph(f"Sensitivity and specificity are of the model's own answer, the likeliest class. {where}"))
@@ -47,36 +59,49 @@ def page(run: ChainRun) -> Section | None:
     return Section("classes", "Class by class", join(parts))
 
 
+def is_rough(found: ClassFigures) -> bool:
+    """Whether a class's curves come from a few joined cells of its histograms."""
+    return 0 < len(found.roc) < _ROUGH_POINTS
+
+
 def _ranking(name: str, found: ClassFigures) -> tuple[str, ...]:
     if found.status != "scored":
         return name, _STATUS[found.status], NONE, NONE, NONE
-    areas = (with_interval(found.auroc), with_interval(found.auprc))
+    if is_rough(found):
+        areas = [NONE if area is None else f"rough, {area.value:.2f}" for area in (found.auroc, found.auprc)]
+        return name, str(found.positives), *areas, NONE
+    areas = [with_interval(area) for area in (found.auroc, found.auprc)]
     return name, str(found.positives), *areas, number(found.calibration_error)
 
 
 def _decisions(name: str, found: ClassFigures) -> tuple[str, ...]:
     there = (found.threshold_sensitivity, found.threshold_specificity)
-    own = (with_interval(e) for e in (found.sensitivity, found.specificity))
-    return name, *own, number(found.threshold), *(with_interval(e) for e in there)
+    own = (with_interval(e, 2) for e in (found.sensitivity, found.specificity))
+    if is_rough(found):
+        return name, *own, NONE, NONE, NONE
+    return name, *own, number(found.threshold), *(with_interval(e, 2) for e in there)
 
 
-def _curves(classes: dict[str, ClassFigures]) -> Markup | None:
-    roc = {name: found.roc for name, found in classes.items() if found.roc}
+def _curves(classes: dict[str, ClassFigures], together: Figures) -> Markup | None:
+    roc = {name: found.roc for name, found in classes.items() if found.roc and not is_rough(found)}
+    pictures = []
+    if roc:
+        chart = square("ROC curves", roc, xlabel="1 - specificity", ylabel="sensitivity")
+        pictures.append(figure(chart, "ROC curves, from score histograms. The dashed line is chance."))
     reliable = {
-        name: [(point.predicted, point.observed) for point in found.reliability]
-        for name, found in classes.items()
-        if name in roc and found.reliability
+        name: _points(found.reliability) for name, found in classes.items() if name in roc and found.reliability
     }
-    if not roc:
+    if not reliable and together.reliability:
+        reliable = {ANSWER: _points(together.reliability)}
+    if reliable:
+        axes = {"xlabel": "predicted probability", "ylabel": "observed frequency"}
+        chart = square("Reliability", reliable, **axes, dots=True)
+        of = " of the model's answer, whatever its class" if ANSWER in reliable else ""
+        pictures.append(figure(chart, f"Reliability{of}. On the dashed line a probability is as good as its word."))
+    if not pictures:
         return None
-    pictures = [
-        figure(
-            square("ROC curves", roc, xlabel="1 - specificity", ylabel="sensitivity"),
-            "ROC curves, from score histograms. The dashed line is chance.",
-        ),
-        figure(
-            square("Reliability", reliable, xlabel="predicted probability", ylabel="observed frequency", dots=True),
-            "Reliability. On the dashed line a probability is as good as its word.",
-        ),
-    ]
-    return join([legend(list(roc)), figures_side_by_side(pictures)])
+    return join([legend(list(roc)) if roc else None, figures_side_by_side(pictures)])
+
+
+def _points(points: Sequence[ReliabilityPoint]) -> list[tuple[float, float]]:
+    return [(point.predicted, point.observed) for point in points]

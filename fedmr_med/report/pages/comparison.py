@@ -82,7 +82,8 @@ def side_by_side(runs: Sequence[ChainRun]) -> Section:
 
 
 def _name(run: ChainRun) -> str:
-    return f"{run.result.name or run.result.method} ({run.place.name})"
+    result = run.result
+    return f"{result.label or result.name or result.method} ({run.place.name})"
 
 
 def _row(label: str, runs: Sequence[RunResult]) -> tuple[str, ...]:

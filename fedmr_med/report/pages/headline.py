@@ -4,13 +4,16 @@ from markupsafe import Markup
 
 from fedmr_med.report.elements import NONE, Section, bullets, join, paragraph, table, with_interval
 from fedmr_med.report.pages._run import final, history, sites
+from fedmr_med.report.pages.classes import is_rough
 from fedmr_med.report.sources import ChainRun
 
 
 def page(run: ChainRun) -> Section:
     """Return the score with its interval, the hospitals with their share, and a loud line for those who dropped out."""
     result = run.result
-    said = f"{result.method} on {result.model or result.dataset}, {len(history(run).rounds)} rounds"
+    rounds = len(history(run).rounds)
+    done = f"{rounds} rounds" if rounds else "scored without training"
+    said = f"{result.label or result.method}, {result.model or result.dataset}: {done}."
     problems = missing(run)
     parts: list[Markup | None] = [paragraph(said), _score(run)]
     if problems:
@@ -44,7 +47,9 @@ def _score(run: ChainRun) -> Markup:
     balanced = with_interval(figures.balanced_accuracy) if figures else f"{chosen.pooled.balanced_accuracy:.3f}"
     cards = [("balanced accuracy", balanced)]
     if figures and figures.auroc:
-        cards.append(("AUROC, mean over the classes", with_interval(figures.auroc)))
+        rough = any(map(is_rough, figures.classes))
+        shown = f"about {figures.auroc.value:.2f}" if rough else with_interval(figures.auroc)
+        cards.append((f"AUROC, mean over the classes{' (rough)' if rough else ''}", shown))
     if figures and figures.calibration_error is not None:
         cards.append(("calibration error (ECE)", f"{figures.calibration_error:.3f}"))
     which = "the last model" if best is None else f"the best model, after round {chosen.round}"
