@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from fedmr_med.figures import ClassFigures, Figures, ReliabilityPoint
+from fedmr_med.figures import ClassFigures, ReliabilityPoint
 from fedmr_med.report.elements import (
     NONE,
     Section,
@@ -21,11 +21,9 @@ from fedmr_med.report.pages._run import final, names
 from fedmr_med.report.sources import ChainRun
 from fedmr_med.report.svg import square
 
-ANSWER = "the answer"
-
 _STATUS = {"held_back": "held back", "none": "no test image"}
-# A curve of so few points comes from histograms whose cells were joined, because each held few images.
-_ROUGH_POINTS = 12
+# A curve that rises in so few steps comes from cells that were joined, because each held few images of the class.
+_ROUGH_STEPS = 8
 _ROUGH = (
     "Rough: hospitals join neighbouring cells of a histogram until each holds enough images to leave (the policy's "
     "min_class_count). With few test images of a class its curve has few steps, and its area can come out far too good "
@@ -44,14 +42,21 @@ def page(run: ChainRun) -> Section | None:
     classes = dict(zip(names(run), found.classes, strict=False))
     ranking = [_ranking(name, figures) for name, figures in classes.items()]
     decisions = [_decisions(name, figures) for name, figures in classes.items()]
+    if all(map(is_rough, found.classes)):
+        decisions = [row[:3] for row in decisions]
     parts: list[Markup | None] = [
         table("Each class against all others, all hospitals together: how well it is ranked", _RANKING, ranking),
-        table("What is decided: by the model's own answer, and from a threshold on", _DECISIONS, decisions),
+        table(
+            "What is decided: by the model's own answer, and from a threshold on",
+            _DECISIONS[: len(decisions[0])],
+            decisions,
+        ),
         paragraph(_ROUGH, "note") if any(map(is_rough, found.classes)) else None,
-        _curves(classes, found),
+        _curves(classes),
     ]
-    where = "The threshold has the largest sum of sensitivity and specificity on these images, so both are optimistic."
-    parts.append(paragraph(f"Sensitivity and specificity are of the model's own answer, the likeliest class. {where}"))
+    own = "Sensitivity and specificity are of the model's own answer, the likeliest class."
+    where = " The threshold has the largest sum of both on these images, so the figures there are optimistic."
+    parts.append(paragraph(own if all(map(is_rough, found.classes)) else own + where))
     if found.temperature is not None:
         scaled = f"Divided by a temperature of {found.temperature:.2f}, the logits fit best"
         loss = f" (log loss {number(found.nll)}, then {number(found.calibrated_nll)})"
@@ -61,7 +66,7 @@ def page(run: ChainRun) -> Section | None:
 
 def is_rough(found: ClassFigures) -> bool:
     """Whether a class's curves come from a few joined cells of its histograms."""
-    return 0 < len(found.roc) < _ROUGH_POINTS
+    return bool(found.roc) and len({sensitivity for _, sensitivity in found.roc}) <= _ROUGH_STEPS
 
 
 def _ranking(name: str, found: ClassFigures) -> tuple[str, ...]:
@@ -82,7 +87,7 @@ def _decisions(name: str, found: ClassFigures) -> tuple[str, ...]:
     return name, *own, number(found.threshold), *(with_interval(e, 2) for e in there)
 
 
-def _curves(classes: dict[str, ClassFigures], together: Figures) -> Markup | None:
+def _curves(classes: dict[str, ClassFigures]) -> Markup | None:
     roc = {name: found.roc for name, found in classes.items() if found.roc and not is_rough(found)}
     pictures = []
     if roc:
@@ -91,13 +96,10 @@ def _curves(classes: dict[str, ClassFigures], together: Figures) -> Markup | Non
     reliable = {
         name: _points(found.reliability) for name, found in classes.items() if name in roc and found.reliability
     }
-    if not reliable and together.reliability:
-        reliable = {ANSWER: _points(together.reliability)}
     if reliable:
         axes = {"xlabel": "predicted probability", "ylabel": "observed frequency"}
         chart = square("Reliability", reliable, **axes, dots=True)
-        of = " of the model's answer, whatever its class" if ANSWER in reliable else ""
-        pictures.append(figure(chart, f"Reliability{of}. On the dashed line a probability is as good as its word."))
+        pictures.append(figure(chart, "Reliability. On the dashed line a probability is as good as its word."))
     if not pictures:
         return None
     return join([legend(list(roc)) if roc else None, figures_side_by_side(pictures)])

@@ -46,11 +46,11 @@ def _score(run: ChainRun) -> Markup:
     figures = chosen.pooled_figures
     balanced = with_interval(figures.balanced_accuracy) if figures else f"{chosen.pooled.balanced_accuracy:.3f}"
     cards = [("balanced accuracy", balanced)]
+    rough = figures is not None and any(map(is_rough, figures.classes))
     if figures and figures.auroc:
-        rough = any(map(is_rough, figures.classes))
         shown = f"about {figures.auroc.value:.2f}" if rough else with_interval(figures.auroc)
         cards.append((f"AUROC, mean over the classes{' (rough)' if rough else ''}", shown))
-    if figures and figures.calibration_error is not None:
+    if figures and figures.calibration_error is not None and not rough:
         cards.append(("calibration error (ECE)", f"{figures.calibration_error:.3f}"))
     which = "the last model" if best is None else f"the best model, after round {chosen.round}"
     head = ", with its closed-form head" if best and best.head else ""

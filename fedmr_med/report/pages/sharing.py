@@ -4,7 +4,7 @@ from fedmr_med.report.elements import Section, bullets, join, table
 from fedmr_med.report.pages._run import final, history, names, sites
 from fedmr_med.report.sources import ChainRun
 
-SHARED, WITHHELD, OPTED_OUT, ABSENT = "shared", "withheld or none", "opted out", "took no part"
+SHARED, WITHHELD, OPTED_OUT, ABSENT = "shared", "withheld", "opted out", "took no part"
 
 
 def page(run: ChainRun) -> Section | None:
@@ -28,6 +28,6 @@ def page(run: ChainRun) -> Section | None:
         for site, score in sorted(chosen.sites.items() if chosen else ())
         if score.withheld
     ]
-    caption = "Prototypes by hospital and class"
+    caption = "Prototypes by hospital and class; withheld: few images of the class, none, or the hospital's decision"
     parts = [table(caption, ("hospital", *classes), rows, classes=marks), bullets(few) if few else None]
     return Section("sharing", "Who shared what", join(parts))
