@@ -67,7 +67,7 @@ def test_a_whole_round_moves_half_the_bytes(tmp_path: Path) -> None:
     assert 0 < worst_error(half, full) <= 1e-3
     for name, site in full.history.rounds[0].sites.items():
         other = half.history.rounds[0].sites[name]
-        assert 0.5 <= other.bytes_up / site.bytes_up < 0.52
+        assert 0.5 <= other.bytes_up / site.bytes_up < 0.55, "the histograms of scores stay as they are"
         assert 0.5 <= other.bytes_down / site.bytes_down < 0.52
 
 

@@ -83,7 +83,7 @@ def test_opting_out_class_by_class(tmp_path: Path) -> None:
 
 
 def test_nothing_is_computed_that_may_not_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise AssertionError("features were summed at a site that shares none")
 
     monkeypatch.setattr("fedmr_med.site.hospital.class_sums", fail)
