@@ -10,6 +10,7 @@ import typer
 from fedmr_med.cli import data, deploy, flamby, jobs, privacy, site
 from fedmr_med.cli.bench import bench
 from fedmr_med.cli.evaluate import evaluate
+from fedmr_med.cli.export import export
 from fedmr_med.cli.paper import paper
 from fedmr_med.cli.perf import perf
 from fedmr_med.cli.predict import predict
@@ -34,6 +35,7 @@ app.add_typer(privacy.app, name="privacy", help="Attack what a site would releas
 app.add_typer(flamby.app, name="flamby", help="The comparison with FLamby.")
 app.command()(bench)
 app.command()(evaluate)
+app.command()(export)
 app.command()(paper)
 app.command()(perf)
 app.command()(predict)

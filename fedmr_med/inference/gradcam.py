@@ -5,30 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import nn
 
 from fedmr_med.data.images import UnreadableImageError
 from fedmr_med.errors import FedMRError
 from fedmr_med.files import atomic_writer
+from fedmr_med.inference.logits import Logits
 from fedmr_med.inference.predict import Predictor
 from fedmr_med.inference.reader import Place
-from fedmr_med.models.base import Network
 
 _STRENGTH = 0.4  # of the colours over the picture
-
-
-class Logits(nn.Module):
-    """A network of this toolkit as one whose output is the logits alone."""
-
-    def __init__(self, network: Network):
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the logits (n, C) of images (n, channels, h, w)."""
-        logits: torch.Tensor = self.network(x)[1]
-        return logits
 
 
 def write_overlays(predictor: Predictor, place: Place, folder: Path) -> Iterator[Path]:

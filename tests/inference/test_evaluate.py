@@ -16,8 +16,8 @@ from fedmr_med.model_file import load_model
 from fedmr_med.results import RunResults, read_result
 from fedmr_med.runner import Federation
 from fedmr_med.server.state import initial_state
+from tests.helpers.models import SITES
 from tests.helpers.pictures import write_csv, write_picture
-from tests.inference.conftest import SITES
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,157 @@
+"""A MONAI Bundle: weights, configurations that ``python -m monai.bundle run`` executes, metadata and model card.
+
+The configurations name classes of this toolkit, which has to be installed where the bundle runs.
+"""
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fedmr_med.data.transforms import normalisation
+from fedmr_med.export.source import Source
+from fedmr_med.files import atomic_writer, write_text
+from fedmr_med.inference.logits import Logits
+from fedmr_med.schema import dump_yaml
+
+SCHEMA = "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/meta_schema_20240725.json"
+VERSION = "0.1.0"
+
+# What the two configurations have in common: MONAI resolves "@name" and runs "$expression".
+_COMMON: dict[str, Any] = {
+    "imports": ["$import torch", "$import fedmr_med.export.runtime as runtime"],
+    "bundle_root": ".",
+    "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
+    "network_def": {
+        "_target_": "fedmr_med.export.runtime.classifier",
+        "job": "$@bundle_root + '/configs/fedmr.yaml'",
+    },
+    "network": "$@network_def.to(@device)",
+    "weights": "$torch.load(@bundle_root + '/models/model.pt', map_location=@device, weights_only=True)",
+}
+
+
+def write_bundle(source: Source, folder: Path) -> list[Path]:
+    """Write configurations, metadata and weights."""
+    saved = source.saved
+    files = {
+        "configs/metadata.json": _json(_metadata(source)),
+        "configs/inference.json": _json(_inference(source)),
+        "configs/evaluate.json": _json(_evaluate(source)),
+        "configs/fedmr.yaml": dump_yaml(saved.job),
+    }
+    for name, text in files.items():
+        write_text(folder / name, text)
+    import torch
+
+    with atomic_writer(folder / "models" / "model.pt") as stream:
+        torch.save(Logits(saved.network()).state_dict(), stream)
+    return [folder / name for name in (*files, "models/model.pt")]
+
+
+def _inference(source: Source) -> dict[str, Any]:
+    task = source.saved.job.task
+    return _COMMON | {
+        "images": "$@bundle_root + '/images'",
+        "output": "$@bundle_root + '/predictions.csv'",
+        "class_names": list(task.class_names),
+        "temperature": source.saved.temperature or 1.0,
+        "preprocessing": {
+            "_target_": "Compose",
+            "transforms": [
+                {
+                    "_target_": "fedmr_med.export.runtime.ReadImaged",
+                    "keys": "image",
+                    "job": "$@bundle_root + '/configs/fedmr.yaml'",
+                },
+            ],
+        },
+        "dataset": {
+            "_target_": "Dataset",
+            "data": "$runtime.listed(@images)",
+            "transform": "@preprocessing",
+        },
+        "dataloader": {"_target_": "DataLoader", "dataset": "@dataset", "batch_size": 16, "num_workers": 0},
+        "inferer": {"_target_": "SimpleInferer"},
+        "run": [
+            "$@network.load_state_dict(@weights)",
+            "$@network.eval()",
+            "$runtime.write_table(@dataloader, @inferer, @network, @device, @output, @class_names, @temperature)",
+        ],
+    }
+
+
+def _evaluate(source: Source) -> dict[str, Any]:
+    return _COMMON | {
+        "manifest": "$@bundle_root + '/manifest.csv'",
+        "output": "$@bundle_root + '/evaluation'",
+        "fold": "test",
+        "run": [
+            "$@network.load_state_dict(@weights)",
+            f"$runtime.write_evaluation(@network, @bundle_root, @manifest, @output, @fold, {source.saved.round})",
+        ],
+    }
+
+
+def _metadata(source: Source) -> dict[str, Any]:
+    import monai
+    import numpy
+    import torch
+
+    job = source.saved.job
+    task = job.task
+    classes = {str(number): name for number, name in enumerate(task.class_names)}
+    channels = {"0": "grey"} if task.channels == 1 else {"0": "red", "1": "green", "2": "blue"}
+    return {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "changelog": {VERSION: f"after {source.saved.round} rounds of {job.method.name}"},
+        "monai_version": monai.__version__.split("+")[0],
+        "pytorch_version": torch.__version__.split("+")[0],
+        "numpy_version": numpy.__version__,
+        "required_packages_version": {"fedmr-med": version("fedmr-med")},
+        "name": job.name,
+        "task": f"Classification of {task.dataset} images into {len(classes)} classes",
+        "description": f"{job.model.name}, trained by hospitals together with {job.method.name}. See docs/README.md.",
+        "authors": "the hospitals of the federation",
+        "copyright": "see docs/README.md",
+        "intended_use": "Research. Not a medical device; see docs/README.md.",
+        "model_sha256": source.digest,
+        "preprocessing": {
+            "transform": task.transform,
+            "image_size": task.image_size,
+            "normalisation": normalisation(task.transform, task.channels),
+            "temperature": source.saved.temperature or 1.0,
+        },
+        "network_data_format": {
+            "inputs": {
+                "image": {
+                    "type": "image",
+                    "format": "RGB" if task.channels == 3 else "magnitude",
+                    "modality": "n/a",
+                    "num_channels": task.channels,
+                    "spatial_shape": [task.image_size, task.image_size],
+                    "dtype": "float32",
+                    "value_range": [],
+                    "is_patch_data": False,
+                    "channel_def": channels,
+                }
+            },
+            "outputs": {
+                "pred": {
+                    "type": "probabilities",
+                    "format": "classes",
+                    "num_channels": len(classes),
+                    "spatial_shape": [],
+                    "dtype": "float32",
+                    "value_range": [],
+                    "is_patch_data": False,
+                    "channel_def": classes,
+                }
+            },
+        },
+    }
+
+
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2) + "\n"

@@ -1,0 +1,237 @@
+"""The model card: what a clinic should know of a model before it is used, filled from the run that made it.
+
+Its headings follow the points of TRIPOD+AI (Collins et al., BMJ 2024), TRIPOD-Cluster (2023) and FUTURE-AI (2025) that
+a training run can answer; what people have to answer is left to them, and said to be open.
+"""
+
+import json
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from fedmr_med.export.source import Source
+from fedmr_med.figures import Estimate, Figures
+from fedmr_med.files import write_text
+from fedmr_med.results import Evaluation, History
+from fedmr_med.schema import Strict
+
+PACKAGES = ("fedmr-med", "torch", "nvflare", "monai", "numpy")
+OPEN = (
+    "Ethical approval, consent and the legal basis at each hospital",
+    "How the reference labels were made, and by whom",
+    "Age, sex and skin type or other groups of the patients, and results by group",
+    "A clinical study of what decisions change with the model",
+)
+
+
+class SiteCard(Strict):
+    """What may be told of one site: its images as it told them, its part, and its results if it shares them."""
+
+    training_images: int | None = None
+    rounds: int = 0
+    shared_prototypes: tuple[str, ...] = ()
+    scores: str = "held back"
+    figures: Figures | None = None
+
+
+class Card(Strict):
+    """The content of ``model_card.json``."""
+
+    name: str
+    demo: bool
+    intended_use: str
+    limits: tuple[str, ...]
+    classes: tuple[str, ...]
+    missing_classes: tuple[str, ...]
+    protocol: dict[str, JsonValue]
+    sites: dict[str, SiteCard]
+    pooled: Figures | None
+    pooled_sites: tuple[str, ...]
+    privacy: tuple[str, ...]
+    open_points: tuple[str, ...]
+    versions: dict[str, str]
+    model_sha256: str
+
+
+def write_card(source: Source, folder: Path) -> list[Path]:
+    """Write ``docs/README.md``, where MONAI looks for it, and ``docs/model_card.json``."""
+    card = make_card(source)
+    paths = [folder / "docs" / "README.md", folder / "docs" / "model_card.json"]
+    write_text(paths[0], markdown(card))
+    write_text(paths[1], json.dumps(card.model_dump(mode="json"), indent=1) + "\n")
+    return paths
+
+
+def make_card(source: Source) -> Card:
+    """Collect what the model file and the results tell."""
+    saved, evaluation = source.saved, source.evaluation
+    job = saved.job
+    history = source.run.history if source.run and source.run.history else History()
+    pooled = evaluation.pooled_figures if evaluation else None
+    sites = _sites(history, evaluation)
+    return Card(
+        name=job.name,
+        demo=bool(source.run and source.run.demo),
+        intended_use=f"Research on the classification of {job.task.dataset} images. Not a medical device.",
+        limits=_limits(source, pooled, sites),
+        classes=job.task.class_names,
+        missing_classes=_missing(job.task.class_names, pooled),
+        protocol={
+            "network": job.model.name,
+            "method": job.method.name,
+            "options": job.method.options,
+            "rounds": saved.round,
+            "training": job.train.model_dump(mode="json"),
+            "image size": job.task.image_size,
+            "transform": job.task.transform,
+            "BatchNorm statistics": job.federation.buffers,
+            "seed": job.seed,
+            "temperature": saved.temperature,
+            "closed-form head": bool(saved.about.get("closed_form_head", False)),
+            "results": None if source.run is None else "of the run that made this model",
+        },
+        sites=sites,
+        pooled=pooled,
+        pooled_sites=evaluation.pooled_sites if evaluation else (),
+        privacy=_privacy(source, sites),
+        open_points=OPEN,
+        versions={name: found for name in PACKAGES if (found := _version(name))},
+        model_sha256=source.digest,
+    )
+
+
+def _sites(history: History, evaluation: Evaluation | None) -> dict[str, SiteCard]:
+    names = {site for record in history.rounds for site in record.sites}
+    names |= {*evaluation.sites, *evaluation.held_back} if evaluation else set()
+    cards = {}
+    for name in sorted(names):
+        taken = [record.sites[name] for record in history.rounds if name in record.sites]
+        told = evaluation.sites.get(name) if evaluation else None
+        found = evaluation.figures.get(name) if evaluation else None
+        shared = dict.fromkeys(label for part in taken for label in part.shared_classes)
+        cards[name] = SiteCard(
+            training_images=taken[-1].samples if taken else None,
+            rounds=len(taken),
+            shared_prototypes=tuple(shared),
+            scores="per class" if found else f"balanced accuracy {told.balanced_accuracy:.3f}" if told else "held back",
+            figures=found,
+        )
+    return cards
+
+
+def _missing(names: tuple[str, ...], pooled: Figures | None) -> tuple[str, ...]:
+    """Return the classes that no site could be scored on."""
+    if pooled is None:
+        return ()
+    return tuple(name for name, found in zip(names, pooled.classes, strict=True) if found.status != "scored")
+
+
+def _limits(source: Source, pooled: Figures | None, sites: dict[str, SiteCard]) -> tuple[str, ...]:
+    names = source.saved.job.task.class_names
+    limits = ["Scored on test images of the hospitals that trained it; no outside hospital is among them."]
+    if source.saved.temperature:
+        limits.append("The temperature was fitted on the same test images, so calibration elsewhere may be worse.")
+    if source.run is not None and source.run.demo:
+        limits.append("Trained on GENERATED pictures (the demo). No figure here is a medical result.")
+    if pooled is None:
+        limits.append("No results are at hand for this model.")
+        return tuple(limits)
+    for name, found in zip(names, pooled.classes, strict=True):
+        if found.status != "scored":
+            limits.append(f"{name}: no test image that could be counted.")
+        elif found.auroc and found.auroc.high - found.auroc.low > 0.1:
+            limits.append(f"{name}: {found.positives} test images; the AUROC is uncertain by more than 0.1.")
+    silent = [name for name, card in sites.items() if card.figures is None]
+    if silent:
+        limits.append(f"Not in the pooled results: {', '.join(silent)}.")
+    return tuple(limits)
+
+
+def _privacy(source: Source, sites: dict[str, SiteCard]) -> tuple[str, ...]:
+    job = source.saved.job
+    opted_out = [name for name, card in sites.items() if card.rounds and not card.shared_prototypes]
+    lines = [
+        "The images stayed at each hospital. Its trained model left in every round, and can reveal something of them.",
+        f"Sites that shared no prototypes (class means of features): {', '.join(opted_out) or 'none'}.",
+        "Counts, scores and histograms of classes below a hospital's own minimum were held back.",
+    ]
+    content = job.federation.model_dump(mode="json")
+    if content.get("secure", "none") != "none":
+        lines.append(f"Secure sums: {content['secure']}.")
+    return tuple(lines)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def markdown(card: Card) -> str:
+    """Return a card as a page."""
+    lines = [f"# Model card: {card.name}", ""]
+    if card.demo:
+        lines += ["**DEMO: trained on generated pictures. No figure here is a medical result.**", ""]
+    lines += ["## Intended use and limits", "", card.intended_use, "", *_bullets(card.limits)]
+    lines += ["## Results", "", *_pooled(card), *_classes(card), *_site_table(card)]
+    lines += ["## Protocol", "", *_bullets(f"{key}: {value}" for key, value in card.protocol.items())]
+    lines += ["## Privacy", "", *_bullets(card.privacy)]
+    lines += ["## Not answered by the run", "", *_bullets(card.open_points)]
+    facts = [f"{name} {found}" for name, found in card.versions.items()]
+    lines += ["## Versions", "", *_bullets([*facts, f"SHA-256 of the model file: `{card.model_sha256}`"])]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _pooled(card: Card) -> list[str]:
+    if card.pooled is None:
+        return ["No results are at hand.", ""]
+    found = card.pooled
+    error = found.calibration_error
+    rows = {
+        "AUROC, mean over classes": _text(found.auroc),
+        "Average precision, mean over classes": _text(found.auprc),
+        "Balanced accuracy": _text(found.balanced_accuracy),
+        "Accuracy": _text(found.accuracy),
+        "Brier score (0 to 2)": _text(found.brier),
+        "Expected calibration error": "held back" if error is None else f"{error:.3f}",
+    }
+    intro = f"{found.samples} test images of {', '.join(card.pooled_sites)}; intervals are of 95 %."
+    return [intro, "", "| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items()), ""]
+
+
+def _classes(card: Card) -> list[str]:
+    if card.pooled is None:
+        return []
+    lines = ["| class | images | AUROC | sensitivity | specificity |", "|---|---|---|---|---|"]
+    for name, c in zip(card.classes, card.pooled.classes, strict=True):
+        if c.status != "scored":
+            lines.append(f"| {name} | {'held back' if c.status == 'held_back' else 'none'} | | | |")
+        else:
+            cells = " | ".join(_text(estimate) for estimate in (c.auroc, c.sensitivity, c.specificity))
+            lines.append(f"| {name} | {c.positives} | {cells} |")
+    return [*lines, ""]
+
+
+def _site_table(card: Card) -> list[str]:
+    if not card.sites:
+        return []
+    lines = ["| site | training images | rounds | prototypes shared | AUROC | balanced accuracy |"]
+    lines.append("|---|---|---|---|---|---|")
+    for name, site in card.sites.items():
+        figures = site.figures
+        scores = (_text(figures.auroc), _text(figures.balanced_accuracy)) if figures else (site.scores, "")
+        shared = " ".join(site.shared_prototypes) or "none"
+        images = "not told" if site.training_images is None else str(site.training_images)
+        lines.append(f"| {name} | {images} | {site.rounds} | {shared} | {' | '.join(scores)} |")
+    return [*lines, ""]
+
+
+def _text(estimate: Estimate | None) -> str:
+    return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})" if estimate else "-"
+
+
+def _bullets(lines: Iterable[str]) -> list[str]:
+    return [*(f"- {line}" for line in lines), ""]

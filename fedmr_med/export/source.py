@@ -1,0 +1,55 @@
+"""What an exporter works from: a model file, and the results of the run that made it."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedmr_med.errors import ResultsError
+from fedmr_med.model_file import SavedModel, load_model
+from fedmr_med.results import Evaluation, RunResult, RunResults, read_result
+
+RESULTS = "results.json"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model to export.
+
+    Attributes:
+        saved: the model file's content.
+        digest: SHA-256 of the model file.
+        run: the results of its run; None where they are not at hand.
+    """
+
+    saved: SavedModel
+    digest: str
+    run: RunResult | None = None
+
+    @classmethod
+    def open(cls, model: Path, results: Path | None = None) -> "Source":
+        """Read a model file, and the results: those named, or ``results.json`` beside it if it is there.
+
+        Raises:
+            CheckpointError: the model cannot be read.
+            ResultsError: the results cannot be read, or hold no run.
+        """
+        saved = load_model(model)
+        digest = hashlib.sha256(model.read_bytes()).hexdigest()
+        path = results or model.parent / RESULTS
+        if results is None and not path.exists():
+            return cls(saved, digest)
+        runs = read_result(path, RunResults).runs
+        if not runs:
+            raise ResultsError(f"{path} holds no run.")
+        return cls(saved, digest, runs[0])
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """The scores of this very model; None where the results do not have them."""
+        if self.run is None or self.run.history is None:
+            return None
+        history = self.run.history
+        best = history.best_evaluation
+        if best is not None and best.round == self.saved.round:
+            return best
+        return next((e for e in history.evaluations if e.round == self.saved.round), None)

@@ -1,0 +1,111 @@
+"""What leaves runs elsewhere: in MONAI's own runner and in onnxruntime, with the logits of the model file."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from fedmr_med.cli import app
+from fedmr_med.errors import FedMRError
+from fedmr_med.export import EXPORTERS, Source
+from fedmr_med.export.card import Card, make_card
+from fedmr_med.export.onnx_file import OPSET
+from fedmr_med.inference.predict import Predictor
+from fedmr_med.inference.reader import find_images
+from fedmr_med.model_file import load_model, save_model
+from fedmr_med.results import RunResults, read_result
+from tests.helpers.pictures import write_csv
+from tests.helpers.small import initial_state, small_job
+
+
+@pytest.fixture(scope="module")
+def bundle(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported") / "bundle"
+    done = CliRunner().invoke(app, ["export", str(run / "best_model.pt"), "-o", str(folder), "--onnx"])
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def monai(bundle: Path, *arguments: str) -> None:
+    """Run MONAI's command in the bundle, as its users do."""
+    command = [sys.executable, "-m", "monai.bundle", *arguments]
+    done = subprocess.run(command, cwd=bundle, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_monais_runner_gives_the_logits_of_the_model_file(run: Path, pictures: Path, bundle: Path) -> None:
+    monai(bundle, "run", "--config_file", "configs/inference.json", "--images", str(pictures))
+    with (bundle / "predictions.csv").open() as stream:
+        rows = {row["image"]: row for row in csv.DictReader(stream)}
+    saved = load_model(run / "best_model.pt")
+    expected = list(Predictor(saved)(find_images(pictures)))
+    assert set(rows) == {prediction.image for prediction in expected}
+    for prediction in expected:
+        row = rows[prediction.image]
+        assert bool(row["error"]) == bool(prediction.error)
+        if not prediction.error:
+            found = [float(row[f"logit_{name}"]) for name in saved.job.task.class_names]
+            np.testing.assert_allclose(found, prediction.logits, rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_monais_runner_evaluates_a_manifest(bundle: Path, pictures: Path) -> None:
+    rows: list[tuple[object, ...]] = [("a.png", "MEL", "test"), ("b.jpg", "NV", "test"), ("c.tiff", "NV", "train")]
+    write_csv(pictures / "manifest.csv", ("image", "label", "fold"), rows)
+    monai(bundle, "run", "--config_file", "configs/evaluate.json", "--manifest", str(pictures / "manifest.csv"))
+    (result,) = read_result(bundle / "evaluation" / "results.json", RunResults).runs
+    assert result.history is not None
+    assert result.history.evaluations[0].figures["here"].samples == 2
+
+
+@pytest.mark.slow
+def test_monai_finds_the_network_to_be_what_the_metadata_says(bundle: Path) -> None:
+    files = ["--meta_file", "configs/metadata.json", "--config_file", "configs/inference.json"]
+    monai(bundle, "verify_net_in_out", "--net_id", "network_def", *files, "--device", "cpu")
+
+
+def test_onnxruntime_gives_the_same_logits_for_any_number_of_images(run: Path, bundle: Path) -> None:
+    onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    path = str(bundle / "models" / "model.onnx")
+    assert onnx.load(path).opset_import[0].version == OPSET
+    facts = {item.key: item.value for item in onnx.load(path).metadata_props}
+    saved = load_model(run / "best_model.pt")
+    assert facts["class_names"].split(",") == list(saved.job.task.class_names)
+    session, size = onnxruntime.InferenceSession(path), saved.job.task.image_size
+    for count in (1, 3):
+        images = torch.randn(count, 3, size, size)
+        (found,) = session.run(["logits"], {"image": images.numpy()})
+        assert np.abs(found - saved.network()(images)[1].detach().numpy()).max() <= 1e-4
+
+
+def test_the_card_tells_what_the_run_tells(run: Path, bundle: Path) -> None:
+    card = Card.model_validate_json((bundle / "docs" / "model_card.json").read_text())
+    assert set(card.sites) == {"bcn", "rosendahl"}
+    assert card.pooled is not None and card.pooled.auroc is not None
+    assert card.sites["bcn"].shared_prototypes
+    assert card.model_sha256 == Source.open(run / "best_model.pt").digest
+    text = (bundle / "docs" / "README.md").read_text()
+    for words in ("Intended use and limits", "bcn", "MEL", "95 %", "SHA-256", "Not answered by the run"):
+        assert words in text
+    assert json.loads((bundle / "configs" / "metadata.json").read_text())["model_sha256"] == card.model_sha256
+
+
+def test_a_model_without_results_says_so(tmp_path: Path) -> None:
+    job = small_job()
+    save_model(tmp_path / "m.pt", initial_state(job).model, job, round_number=0)
+    card = make_card(Source.open(tmp_path / "m.pt"))
+    assert card.pooled is None
+    assert any("No results" in line for line in card.limits)
+
+
+def test_exporters_go_by_name() -> None:
+    assert EXPORTERS.names()[:3] == ("bundle", "card", "onnx")
+    with pytest.raises(FedMRError, match="Did you mean bundle"):
+        EXPORTERS.get("bundel")
