@@ -107,6 +107,7 @@ class Federation:
         self.costs = Costs()
         # Opened once for all rounds. Sites with many images have them in files, mapped into memory.
         self._data = open_sites(job, sites)
+        self._asked = False
         self._chain = Chain(folder, job, initial_model=initial_model)
         if test is not None and job.federation.buffers == "local":
             raise ConfigError("federation.buffers: local leaves nothing for the server to score; let sites do it.")
@@ -243,7 +244,9 @@ class Federation:
     def _task(
         self, state: GlobalState, sites: Collection[str] | None = None, *, halved: Collection[str] = ()
     ) -> Message:
-        return encode_task(train_task(state, self.job, self._chain_id, sites), halved=halved)
+        known = sites if self._asked else None  # sites may have lost what they kept since the run was stopped
+        self._asked = True
+        return encode_task(train_task(state, self.job, self._chain_id, known), halved=halved)
 
 
 def open_sites(job: JobConfig, sites: Mapping[str, SiteConfig]) -> dict[str, SiteData]:

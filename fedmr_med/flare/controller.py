@@ -258,7 +258,8 @@ class FedMRController(Controller):
 
     def _task(self, state: GlobalState, sites: Sequence[str], fl_ctx: FLContext) -> TrainTask:
         """Return what every site receives, as it decodes it: half precision rounds."""
-        content = train_task(state, self._job, context.chain_id(self._job, fl_ctx), sites)
+        known = sites if self._asked else None  # sites may have lost what they kept since the last job of the chain
+        content = train_task(state, self._job, context.chain_id(self._job, fl_ctx), known)
         return decode_task(self._encoded(content)) if self._job.federation.wire == "float16" else content
 
     def _encoded(self, task: TrainTask) -> Shareable:

@@ -109,7 +109,7 @@ def train_task(state: GlobalState, job: JobConfig, chain: str, sites: Collection
         state: the global state.
         job: the job's settings.
         chain: id of the chain, under which a site keeps its own state.
-        sites: who receives it; None means sites of which nothing is known.
+        sites: who receives it; None means sites of which nothing is known, as after a restart.
     """
     backbone = state.backbone
     if backbone is not None and sites is not None and _have_features(state, sites):
@@ -129,8 +129,11 @@ def train_task(state: GlobalState, job: JobConfig, chain: str, sites: Collection
 
 
 def _have_features(state: GlobalState, sites: Collection[str]) -> bool:
-    """Whether all of the sites answered in the last round: then they have made their features with the frozen part.
+    """Whether all of the sites have answered with the frozen part, and so have made their features.
 
-    A site that lost them cannot answer, and so receives the frozen part again in the round after.
+    A site that lost them is refused, and receives the frozen part again in the round after.
     """
-    return all(state.accepted.get(site) == state.round - 1 for site in sites)
+    last: dict[str, bool] = {}
+    for record in state.history.rounds:
+        last |= dict.fromkeys(record.sites, True) | dict.fromkeys(record.refused, False)
+    return all(last.get(site, False) for site in sites)

@@ -24,6 +24,7 @@ from fedmr_med.errors import CheckpointError, ConfigError, WireError
 from fedmr_med.model_file import load_model
 from fedmr_med.network import backbone_of, build_network, feature_network
 from fedmr_med.refusals import FEATURES, NoFeaturesError, code_of
+from fedmr_med.results import History, RoundRecord, SiteRound
 from fedmr_med.runner import Federation
 from fedmr_med.server.chain import BEST_MODEL
 from fedmr_med.server.checkpoint import load_checkpoint
@@ -31,6 +32,7 @@ from fedmr_med.server.state import initial_state, train_task
 from fedmr_med.site import features
 from fedmr_med.site.features import feature_fold
 from fedmr_med.sites import DemoSource, SiteConfig
+from fedmr_med.wire.messages import TrainTask
 from tests.helpers.small import OPEN, small_hospital, small_job, task_for
 
 torch.set_num_threads(1)
@@ -208,17 +210,30 @@ def test_a_site_refuses_a_backbone_that_is_not_what_its_digest_says(tmp_path: Pa
 def test_a_site_without_features_says_so_and_receives_the_network_again(tmp_path: Path) -> None:
     job = frozen_job()
     state = initial_state(job)
-    later = train_task(replace(state, round=1, accepted={"msk": 0}), job, "c", ["msk"])
+    site = SiteRound(samples=9, shared_classes=(), bytes_up=0, bytes_down=0)
+    rounds = [
+        RoundRecord(round=1, sites={"bcn": site, "msk": site}, refused={}, seconds=0),
+        RoundRecord(round=2, sites={"bcn": site}, refused={"msk": "no features"}, seconds=0),
+        RoundRecord(round=3, sites={"msk": site}, refused={}, seconds=0),
+    ]
+
+    def after(number: int, *asked: str) -> TrainTask:
+        history = History(rounds=tuple(rounds[:number]))
+        return train_task(replace(state, round=number, history=history), job, "c", asked)
+
     with pytest.raises(NoFeaturesError) as refusal:
-        small_hospital("msk", job, tmp_path).train(later)
+        small_hospital("msk", job, tmp_path).train(after(1, "msk"))
     assert code_of(refusal.value) == FEATURES
     sent = {
-        "first round": train_task(state, job, "c", ["bcn", "msk"]),
-        "all answered": train_task(replace(state, round=3, accepted={"bcn": 2, "msk": 2}), job, "c", ["bcn", "msk"]),
-        "one did not": train_task(replace(state, round=3, accepted={"bcn": 2, "msk": 1}), job, "c", ["bcn", "msk"]),
-        "one is new": train_task(replace(state, round=3, accepted={"bcn": 2}), job, "c", ["bcn", "msk"]),
+        "first round": after(0, "bcn", "msk"),
+        "all answered": after(1, "bcn", "msk"),
+        "one lost them": after(2, "bcn", "msk"),
+        "it has them again": after(3, "bcn", "msk"),
+        "one is new": after(3, "bcn", "vienna-dias"),
+        "the server was restarted": train_task(state, job, "c"),
     }
-    assert {name for name, task in sent.items() if task.backbone.arrays} == {"first round", "one did not", "one is new"}
+    named = {name for name, task in sent.items() if not task.backbone.arrays}
+    assert named == {"all answered", "it has them again"}
     assert len({task.backbone.digest for task in sent.values()}) == 1
 
 
@@ -254,6 +269,14 @@ def test_the_classifier_alone_travels_after_the_first_round(tmp_path: Path) -> N
     up = [sum(site.bytes_up for site in record.sites.values()) for record in rounds]
     assert down[0] - down[1] == 2 * backbone(job).size
     assert up[0] == up[1] < down[0]
+
+
+def test_a_run_resumes_though_every_site_lost_its_features(tmp_path: Path, extractions: list[int]) -> None:
+    job = frozen_job()
+    federation(job.override({"federation": {"rounds": 1}}), tmp_path).run()
+    clean()
+    assert federation(job, tmp_path).run().round == 2
+    assert len(extractions) == 8
 
 
 def test_a_stopped_run_resumes_to_the_same_bits_and_only_with_the_same_backbone(tmp_path: Path) -> None:
