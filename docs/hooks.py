@@ -27,16 +27,22 @@ PAGES = {
 }
 PAGES |= {f"docs/{path.name}": path.name for path in (ROOT / "docs").glob("*.md")}
 EXAMPLES = {f"examples/{path.name}": f"examples/{path.stem}.md" for path in (ROOT / "examples").glob("*.py")}
+TUTORIALS = {
+    f"docs/tutorials/{path.name}": f"tutorials/{path.stem}.md" for path in (ROOT / "docs" / "tutorials").glob("*.py")
+}
+PAGES["docs/tutorials/README.md"] = "tutorials/README.md"
 _LINK = re.compile(r"\[([^]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 _ROLE = re.compile(r":(?:func|class|meth|mod|attr|data):(?=<code>)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Add the examples and the API pages to the navigation."""
+    """Add tutorials, examples and the API pages to the navigation."""
     assert config.nav is not None
     for entry in config.nav:
         if "Examples" in entry:
             entry["Examples"] = ["examples/index.md", *sorted(EXAMPLES.values())]
+        if "Tutorials" in entry:
+            entry["Tutorials"] = ["tutorials/README.md", *sorted(TUTORIALS.values())]
     config.nav.append({"API": [{title: f"api/{name}.md"} for name, title in _rooms().items()]})
     return config
 
@@ -46,7 +52,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in PAGES.items():
         if not source.startswith("docs/"):
             files.append(File.generated(config, page, content=_linked((ROOT / source).read_text(), source, page)))
-    for source, page in EXAMPLES.items():
+    for source, page in (EXAMPLES | TUTORIALS).items():
         files.append(File.generated(config, page, content=_example(ROOT / source)))
     for name in _rooms():
         files.append(File.generated(config, f"api/{name}.md", content=_api(name)))
@@ -73,7 +79,7 @@ def _linked(text: str, source: str, page: str) -> str:
         if "://" in target:
             return match[0]
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
-        other = (PAGES | EXAMPLES).get(path) or PAGES.get(f"{path}/README.md")
+        other = (PAGES | EXAMPLES | TUTORIALS).get(path) or PAGES.get(f"{path}/README.md")
         return f"[{label}]({posixpath.relpath(other, posixpath.dirname(page) or '.')}{anchor})" if other else label
 
     return _LINK.sub(turned, text)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedmr_med.network import build_network
     from fedmr_med.privacy.policy import SitePolicy
     from fedmr_med.prototypes import ClassSums, Prototypes
-    from fedmr_med.recipes import FedMRRecipe, MethodRecipe
+    from fedmr_med.recipes.recipe import FedMRRecipe, MethodRecipe
     from fedmr_med.runner import Federation
     from fedmr_med.sites import SiteConfig, load_site
 
@@ -46,10 +46,10 @@ _MODULES = ("losses", "methods", "models")
 _HOMES = {
     "ClassSums": "prototypes",
     "FedMRError": "errors",
-    "FedMRRecipe": "recipes",
+    "FedMRRecipe": "recipes.recipe",
     "Federation": "runner",
     "JobConfig": "config",
-    "MethodRecipe": "recipes",
+    "MethodRecipe": "recipes.recipe",
     "Prototypes": "prototypes",
     "SiteConfig": "sites",
     "SitePolicy": "privacy.policy",
