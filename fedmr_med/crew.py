@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -13,6 +13,7 @@ from fedmr_med.broadcast import read_message, write_message
 from fedmr_med.data.base import SiteData
 from fedmr_med.desk import Desk, Work
 from fedmr_med.errors import FedMRError
+from fedmr_med.process import kept_memory
 from fedmr_med.wire.codec import Message, decode_task
 from fedmr_med.wire.messages import TrainTask
 from fedmr_med.workers import worker_pool
@@ -123,6 +124,7 @@ def crew(
 
 
 _desk: Desk | None = None
+_kept_memory = ExitStack()  # open as long as a worker process lives
 _task: tuple[Path, TrainTask] | None = None
 
 
@@ -130,6 +132,7 @@ def _sit_down(work: Work, make_desk: Callable[[Work], Desk]) -> None:
     """Make the desk of this worker process."""
     global _desk  # noqa: PLW0603 - a process pool hands nothing from its initialiser to its calls
     _desk = make_desk(work)
+    _kept_memory.enter_context(kept_memory())
 
 
 def _answer(question: Question[T], name: str, path: Path) -> T:

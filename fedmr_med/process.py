@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 
 from fedmr_med.errors import ConfigError
 
@@ -78,9 +79,15 @@ def give_back_memory() -> None:
 def _glibc(function: str, *arguments: int) -> None:
     """Call a function of glibc's allocator where there is one."""
     if sys.platform.startswith("linux"):
-        found = getattr(ctypes.CDLL(None), function, None)
+        found = getattr(_loaded(), function, None)
         if found is not None:
             found(*arguments)
+
+
+@lru_cache(maxsize=1)
+def _loaded() -> ctypes.CDLL:
+    """Return what is loaded into this process."""
+    return ctypes.CDLL(None)
 
 
 def available_cores() -> int:

@@ -22,6 +22,7 @@ from fedmr_med.desk import CLIENT_STATE, Desk, Work, parts_of_test
 from fedmr_med.errors import ConfigError, FedMRError, WireError
 from fedmr_med.metrics import pooled
 from fedmr_med.network import build_network
+from fedmr_med.process import kept_memory
 from fedmr_med.report.lines import refused_line, runaway_line
 from fedmr_med.results import Evaluation
 from fedmr_med.secure.identity import UNSIGNED
@@ -127,7 +128,8 @@ class Federation:
         """
         state = self._chain.open()
         try:
-            with crew(self._work, self._workers, self._data, self._make_desk) as at_work:
+            # Giving freed memory back after every site would be most of what the runner costs.
+            with kept_memory(), crew(self._work, self._workers, self._data, self._make_desk) as at_work:
                 return self._run(state, at_work, after_round)
         finally:
             self._chain.close()

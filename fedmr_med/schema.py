@@ -1,5 +1,7 @@
 """What every configuration is made of: frozen pydantic models that refuse unknown keys, read from YAML."""
 
+import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +34,13 @@ class Strict(BaseModel):
 
 def dump_yaml(config: BaseModel) -> str:
     """Return a configuration as YAML, defaults included, so that a reader sees every setting."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
+    return _as_yaml(config.model_dump_json())
+
+
+@lru_cache(maxsize=8)
+def _as_yaml(content: str) -> str:
+    """Return JSON as YAML. A checkpoint holds the job's settings, and writing them would be most of its cost."""
+    return yaml.safe_dump(json.loads(content), sort_keys=False, allow_unicode=True, width=110)
 
 
 class _PlainLoader(yaml.SafeLoader):

@@ -15,10 +15,14 @@ from fedmr_med.results import Evaluation, HeadRecord, SecureRecord
 from fedmr_med.server.robust import too_long
 from fedmr_med.server.state import GlobalState, train_task
 from fedmr_med.server.stopping import has_ended
+from fedmr_med.shelf import Shelf
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.statistics import HeadReply, decode_statistics
 
 WEIGHT, BIAS = "classifier.weight", "classifier.bias"
+HELD = 64
+"""Statistics in memory at a time; those of further sites wait in a file."""
+
 FALLBACK_SHRINKAGE = 0.1
 """Where no site can set enough images aside to choose it."""
 
@@ -38,7 +42,9 @@ class HeadCollector:
         self._directions = projection(job.seed, features, job.head.projection)
         self._size = features if self._directions is None else len(self._directions)
         self._lock = threading.Lock()
-        self._replies: dict[str, HeadReply] = {}
+        # Statistics of thousands of clients would not fit in memory.
+        self._replies: Shelf[HeadReply] = Shelf(HELD)
+        self._lengths: dict[str, float] = {}
         self._started = time.monotonic()
 
     @property
@@ -61,7 +67,9 @@ class HeadCollector:
             except Exception as e:
                 # Whatever a reply does to its readers, it must not stop the other sites.
                 raise WireError(f"the statistics could not be read ({type(e).__name__})") from e
-            self._replies[site] = reply
+            self._replies.add(site, reply)
+            if reply.kept is not None:
+                self._lengths[site] = _longest_of(reply)
 
     def close_secure(
         self, statistics: tuple[HeadStatistics, HeadStatistics] | None, record: SecureRecord
@@ -83,10 +91,14 @@ class HeadCollector:
             if not sharing:
                 return None
             none = HeadStatistics.zeros(self._classes, self._size)
-            kept = sum((reply.kept for reply in sharing if reply.kept is not None), start=none)
-            held_out = sum((reply.held_out for reply in sharing if reply.held_out is not None), start=none)
-        names, size = tuple(reply.site for reply in sharing), sum(reply.bytes_up for reply in sharing)
-        return self._made(kept, held_out, sites=names, answered=answered, bytes_up=size)
+            kept, held_out, size = none, none, 0
+            for name in sharing:
+                reply = self._replies[name]
+                assert reply.kept is not None
+                kept = kept + reply.kept
+                held_out = held_out if reply.held_out is None else held_out + reply.held_out
+                size += reply.bytes_up
+        return self._made(kept, held_out, sites=tuple(sharing), answered=answered, bytes_up=size)
 
     def _made(
         self, kept: HeadStatistics, held_out: HeadStatistics, *, sites: tuple[str, ...], answered: int, bytes_up: int
@@ -122,12 +134,11 @@ class HeadCollector:
         frozen = 0 if task.backbone is None else task.backbone.size
         return frozen + sum(array.nbytes for array in self.state.model.values())
 
-    def _comparable(self) -> list[HeadReply]:
-        """Return the replies that share statistics, without those whose features are far longer than the others'."""
-        sharing = [reply for _, reply in sorted(self._replies.items()) if reply.kept is not None]
-        lengths = [max(_longest(reply.kept), _longest(reply.held_out)) for reply in sharing]
-        odd = too_long(lengths, self.job.federation)
-        return [reply for reply, out in zip(sharing, odd, strict=True) if not out]
+    def _comparable(self) -> list[str]:
+        """Return the sites that share statistics, without those whose features are far longer than the others'."""
+        sharing = sorted(self._lengths)
+        odd = too_long([self._lengths[name] for name in sharing], self.job.federation)
+        return [name for name, out in zip(sharing, odd, strict=True) if not out]
 
     def _checked(self, site: str, message: Message) -> HeadReply:
         reply = decode_statistics(message, site, num_classes=self._classes, feature_size=self._size)
@@ -135,10 +146,14 @@ class HeadCollector:
             raise WireError(f"the statistics are for the model after round {reply.round}, not {self.state.round}")
         if site in self._replies:
             raise WireError("a second answer")
-        longest, most = max(_longest(reply.kept), _longest(reply.held_out)), self.job.federation.max_norm
+        longest, most = _longest_of(reply), self.job.federation.max_norm
         if not longest <= most:
             raise WireError(f"the statistics are of features of length {longest:.3g}, over {most:.3g}")
         return reply
+
+
+def _longest_of(reply: HeadReply) -> float:
+    return max(_longest(reply.kept), _longest(reply.held_out))
 
 
 def _longest(statistics: HeadStatistics | None) -> float:
