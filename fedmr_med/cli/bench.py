@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fedmr_med.cli.resumable import MaxHours, resumable
 from fedmr_med.errors import ConfigError, FedMRError
 
 
@@ -73,6 +74,7 @@ def bench(
             help="For slurm: partition=, gpus=, cpus=, memory_gb=, hours=, cluster=local; for ray: address=, cpus=.",
         ),
     ] = None,
+    max_hours: MaxHours = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Compare methods on a benchmark dataset over several seeds. The same command resumes after Ctrl-C or a crash."""
@@ -112,7 +114,7 @@ def bench(
         launcher, workers, parallel_clients, parse_settings(launcher_options or [], "--launcher-option")
     )
     compare.claim(request, out)
-    try:
+    with resumable(max_hours):
         if tune is not None:
             request = compare.tuned(request, out, seed=tune, rounds=tune_rounds, resources=resources)
         results = compare.compare(
@@ -122,9 +124,6 @@ def bench(
             resources=resources,
             quiet=as_json,
         )
-    except KeyboardInterrupt:
-        typer.echo("\nStopped. The same command resumes from here.", err=True)
-        raise typer.Exit(130) from None
     if as_json:
         typer.echo(json.dumps(versioned(RunResults(runs=tuple(results)))))
     failed = [run for run in results if run.error is not None]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fedmr_med.cli.resumable import MaxHours, resumable
 from fedmr_med.errors import FedMRError
 
 app = typer.Typer(no_args_is_help=True)
@@ -54,6 +55,7 @@ def compare(
     workers: Annotated[
         int, typer.Option(min=0, help="Runs in parallel, which share the cores; 0: one run at a time on all cores.")
     ] = 0,
+    max_hours: MaxHours = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Compare our methods with FLamby's on Fed-ISIC2019, under its protocol. Resumes after Ctrl-C or a crash."""
@@ -92,11 +94,8 @@ def compare(
     }
     request = validated(CompareRequest, content, "flamby compare")
     check_writable(out)
-    try:
+    with resumable(max_hours):
         results = run(request, out, workers=workers)
-    except KeyboardInterrupt:
-        typer.echo("\nStopped. The same command resumes from here.", err=True)
-        raise typer.Exit(130) from None
     if as_json:
         typer.echo(json.dumps(versioned(results)))
     else:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedmr_med.cli.resumable import MaxHours, resumable
+
 if TYPE_CHECKING:
     from fedmr_med.studies.catalog import StudyResult
 
@@ -29,6 +31,7 @@ def paper(
     split: Annotated[str | None, typer.Option(help="Only the rows of this partition.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Any other setting of the jobs.")] = None,
     workers: Annotated[int | None, typer.Option(help="Runs in parallel; default: the number of cores.")] = None,
+    max_hours: MaxHours = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Reproduce a table or figure of the FedMR paper, with the published numbers beside the measured ones."""
@@ -50,7 +53,8 @@ def paper(
         settings=parse_settings(settings or []),
     )
     check_writable(setting.out)
-    result = catalog.run_study(setting)
+    with resumable(max_hours):
+        result = catalog.run_study(setting)
     if as_json:
         typer.echo(json.dumps(versioned(result)))
     else:

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from fedmr_med.cli.resumable import resumable
 from fedmr_med.comparison.engine import LOCK, RUNS, Launcher, complete, exclusive
 from fedmr_med.comparison.files import PROGRESS, Progress, ProgressFiles, read_progress
+from fedmr_med.comparison.hours import OutOfHours, limited_to
 from fedmr_med.comparison.local import Local
 from fedmr_med.comparison.progress import show_progress
 from fedmr_med.comparison.run import RESULT, OnProgress, perform, result_of
@@ -191,3 +194,25 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
 def test_mean_and_sample_deviation() -> None:
     assert Spread.of([0.6, 0.7]).percent() == "65.00 ± 7.07"
     assert Spread.of([0.5]).text(3) == "0.500"
+
+
+def test_a_command_whose_hours_are_over_stops_and_resumes(tmp_path: Path) -> None:
+    patient = Counting("a", trouble=lambda: time.sleep(60))
+    with pytest.raises(OutOfHours), limited_to(0.5 / 3600):
+        complete([patient], tmp_path, Local(0), unit="step")
+    assert (tmp_path / RUNS / "a" / "count").read_text() == "2"
+    with limited_to(1):
+        assert complete([Counting("a")], tmp_path, Local(0), unit="step") == [Count(count=1)]
+    with limited_to(None):
+        pass
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_the_command_says_how_to_go_on_when_its_hours_are_over(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as stopped, resumable(0.2 / 3600):
+        time.sleep(60)
+    assert stopped.value.exit_code == 75
+    assert "The same command resumes" in capsys.readouterr().err
+    with pytest.raises(typer.Exit) as stopped, resumable(None):
+        raise KeyboardInterrupt
+    assert stopped.value.exit_code == 130

@@ -1,0 +1,28 @@
+"""What commands that take hours have in common: they stop when asked, and the same command resumes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+MaxHours = Annotated[
+    float | None,
+    typer.Option(min=0, help="Stop after so many hours, with exit code 75; the same command resumes."),
+]
+
+
+@contextmanager
+def resumable(max_hours: float | None) -> Iterator[None]:
+    """End the command with a word on how to go on when its hours are over, or after Ctrl-C."""
+    from fedmr_med.comparison.hours import OUT_OF_HOURS_CODE, OutOfHours, limited_to
+
+    try:
+        with limited_to(max_hours):
+            yield
+    except OutOfHours:
+        typer.echo(f"\nStopped after {max_hours:g} hours, as asked. The same command resumes from here.", err=True)
+        raise typer.Exit(OUT_OF_HOURS_CODE) from None
+    except KeyboardInterrupt:
+        typer.echo("\nStopped. The same command resumes from here.", err=True)
+        raise typer.Exit(130) from None
