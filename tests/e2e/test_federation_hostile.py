@@ -8,21 +8,36 @@ hospitals let out, looked for in the bytes that reached the server.
 - ``vienna-dias`` has opted out in its site file and has nothing else: the positive control.
 """
 
+import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from nvflare.apis.dxo import DataKind, from_shareable
+from nvflare.apis.shareable import Shareable
 
+from fedmr_med.config import JobConfig
+from fedmr_med.data.base import ArrayFold, SiteData
 from fedmr_med.deploy.kit import AUTHORIZATION, PRIVACY, RESOURCES
 from fedmr_med.files import write_text
+from fedmr_med.flare import messages
 from fedmr_med.flare.audit import AUDIT_FILE
+from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.refusals import floor_code
 from fedmr_med.schema import dump_yaml
+from fedmr_med.server.checkpoint import load_checkpoint
+from fedmr_med.server.state import initial_state
+from fedmr_med.site.hospital import Hospital, open_data
+from fedmr_med.sites import load_site
 from tests.e2e.test_federation import tiny_job
+from tests.e2e.test_federation_failures import history
 from tests.helpers.federation import ADMIN, SERVER, Federation, wait_for
-from tests.helpers.hostile import CANARY, received
+from tests.helpers.hostile import CANARY, received, replies
+from tests.helpers.small import task_for
+from tests.privacy.test_withheld_counts import without
 
 pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -53,9 +68,12 @@ def hostile(federation: Federation) -> Federation:
     return federation
 
 
-def attack(federation: Federation, name: str, sites: tuple[str, ...], change: Change) -> dict[str, Any]:
+def attack(
+    federation: Federation, name: str, sites: tuple[str, ...], change: Change, job: JobConfig | None = None
+) -> dict[str, Any]:
     """Submit a spoiled job past the toolkit, as FLARE's own client would, and wait for its end."""
-    folder = federation.write_job(tiny_job(rounds=1, sites=1).model_copy(update={"name": name}), sites=sites)
+    job = job or tiny_job(rounds=1, sites=1)
+    folder = federation.write_job(job.model_copy(update={"name": name}), sites=sites)
     (folder / "app" / "custom" / "README").unlink()
     (folder / "app" / "custom").rmdir()
     config = folder / "app" / "config"
@@ -149,3 +167,110 @@ def test_a_job_of_configuration_alone_does_not_read_the_class_histogram_off_an_u
     line = json.loads((hostile.kit(LOCKED) / AUDIT_FILE).read_text().splitlines()[-1])
     assert line["code"] == floor_code("batch_size")
     assert "policy.training" in line["reason"], "the hospital reads which floor it was"
+
+
+def test_figures_that_no_server_can_use_stop_nobody(hostile: Federation) -> None:
+    """Each of them once ended every job of its chain: in the sums, in the results, or in a checkpoint never read again.
+
+    The site that sends them has neither filter nor guard. FedDyn keeps a state of every site in the checkpoint.
+    """
+
+    def spoil(meta: dict[str, Any], client: dict[str, Any], folder: Path) -> None:
+        client["task_result_filters"] = [{"tasks": ["train"], "filters": [{"path": f"{HOSTILE}.SpoilFigures"}]}]
+
+    job = tiny_job("feddyn", rounds=4, sites=1)
+    done = attack(hostile, "figures", (GUARDED, OPEN), spoil, job)
+    assert done["status"] == "FINISHED:COMPLETED", done
+    rounds = history(hostile, done["job"])
+    assert [set(record["sites"]) for record in rounds] == [{GUARDED}] * 4, "the honest site alone counts"
+    reasons = [record["refused"][OPEN] for record in rounds]
+    for reason, expected in zip(reasons, ("classification", "classification", "samples", "NaN"), strict=True):
+        assert expected in reason, reasons
+    state = load_checkpoint(hostile.checkpoint(done["job"]), job.override({"name": "figures"}), initial_state(job))
+    assert state.round == 4
+
+
+def test_no_count_of_a_withheld_class_can_be_derived_from_the_replies_of_a_chain(
+    hostile: Federation, tmp_path: Path
+) -> None:
+    """Whatever a reply tells besides the update, data without a single image of the class would have told too.
+
+    rosendahl shares what it may, with filter and guard; vienna-dias has opted out and asks for metrics per class,
+    which its executor alone caps; msk has opted out of all and is locked.
+    """
+    hostile.cli("site", "policy", "set", "--share-prototypes", "on", kit=GUARDED)
+    job = tiny_job(rounds=2, sites=3)
+    done = attack(hostile, "counts", (LOCKED, GUARDED, OPEN), lambda meta, client, folder: None, job)
+    assert done["status"] == "FINISHED:COMPLETED", done
+    hidden = {}
+    for name in (LOCKED, GUARDED, OPEN):
+        site = load_site(hostile.kit(name) / "local" / "site.yaml")
+        told = [figures(reply) for reply in replies(hostile.kit(SERVER), done["job"], name)]
+        assert {kind for kind, _ in told} == {"train", "head", "validate"}
+        others = list(without_small_classes(open_data(name, job, site), site.policy))
+        hidden[name] = len(others)
+        for number, other in enumerate(others):
+            hospital = Hospital(name, job, site, tmp_path / f"{name}-{number}", site_data=other)
+            task = task_for(initial_state(job), job)
+            answers = (
+                messages.encode_reply(hospital.train(task)),
+                messages.encode_statistics(hospital.head_statistics(task)),
+                messages.encode_validation(hospital.validate(task)),
+            )
+            without_any = dict(figures(reply) for reply in answers)
+            assert all(found == without_any[kind] for kind, found in told), (name, told, without_any)
+    assert hidden[GUARDED], "there is a class to hide"
+    assert hidden[OPEN], "there is a class to hide"
+
+
+def figures(reply: Shareable) -> tuple[str, dict[str, Any]]:
+    """Return the kind of a reply, and all numbers of images it tells of: all but sums, update, losses and times."""
+    content = from_shareable(reply)
+    if content.data_kind == DataKind.METRICS:
+        assert content.data.keys() == {"scores"}
+        return "validate", {"tested": tested(content.data["scores"])}
+    message = messages.to_message(reply)
+    shared = {
+        part: (arrays["classes"].tolist(), arrays["counts"].tolist())
+        for part, arrays in message.parts.items()
+        if part not in ("model", "method")
+    }
+    if "model" not in message.parts:
+        assert message.meta.keys() == {"round"}
+        return "head", shared
+    report = message.meta["report"] or {}
+    assert report.keys() <= {"terms", "seconds", "images_total", "images_skipped"}
+    others = {"wire", "toolkit", "settings", "round", "bytes_down", "exponents"}
+    assert message.meta.keys() == others | {"samples", "scores", "report"}
+    return "train", {
+        "samples": message.meta["samples"],
+        "shared": shared,
+        "tested": tested(message.meta["scores"]),
+        "images": (report.get("images_total"), report.get("images_skipped")),
+    }
+
+
+def tested(scores: dict[str, Any] | None) -> Any:
+    """Return the numbers of test images that scores tell of."""
+    if scores is None:
+        return None
+    rows = scores["confusion"] and [sum(row) for row in scores["confusion"]]
+    return scores["samples"], rows, scores["withheld"]
+
+
+def without_small_classes(data: SiteData, policy: SitePolicy) -> Iterator[SiteData]:
+    """Yield the data without each class that is withheld and has 1 to 10 images, in training or in test.
+
+    Training images of an opted-out class become images of another one, since their rounded total does leave.
+    """
+    chosen = policy.chosen_classes(data.class_names)
+    for label in range(data.num_classes):
+        train, test = (int((fold.labels == label).sum()) for fold in (data.train, data.test))
+        if 1 <= train <= 10:
+            fold = without(data.train, label)
+            others = [c for c in np.unique(data.train.labels) if c != label and not chosen[c]]
+            if not chosen[label] and others:
+                fold = ArrayFold(data.train.items, np.where(data.train.labels == label, others[0], data.train.labels))
+            yield dataclasses.replace(data, train=fold)
+        if 1 <= test <= 10:
+            yield dataclasses.replace(data, test=without(data.test, label))

@@ -6,8 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
-from tests.e2e.test_federation import TWO, finish, tiny_job
+from fedmr_med.model_file import load_model
+from tests.e2e.test_federation import TWO, assert_same_model, finish, tiny_job
 from tests.helpers import REPOSITORY
 from tests.helpers.federation import LEAD, OTHER, SERVER, Federation, wait_for
 
@@ -63,6 +65,24 @@ def restore_from_backup(federation: Federation, archive: Path) -> None:
     federation.cli("site", "check", kit=SERVER)
     federation.start(SERVER)
     federation.wait_connected()
+
+
+def test_a_damaged_checkpoint_is_named_and_the_round_before_it_made_again(federation: Federation) -> None:
+    """Weights that are not finite made the honest sites look guilty once: their replies were refused."""
+    chain = federation.submit(tiny_job(rounds=2), sites=TWO)
+    finish(federation.watching(chain))
+    path = federation.checkpoint(chain)
+    before = load_model(path).model
+    content = torch.load(path, weights_only=True)
+    content["model"]["classifier.bias"][0] = float("nan")
+    torch.save(content, path)
+
+    asked(federation, "resume", chain)
+    said = federation.cli("deploy", "watch", chain, code=2).stderr
+    assert f"`fedmr-med deploy resume {chain} --from-previous` goes back to round 1" in said
+    asked(federation, "resume", chain, "--from-previous")
+    finish(federation.watching(chain))
+    assert_same_model(load_model(path).model, before)
 
 
 def test_a_job_short_of_hospitals_says_so_at_once_and_can_be_taken_back(federation: Federation) -> None:

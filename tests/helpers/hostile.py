@@ -2,6 +2,7 @@
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from nvflare.apis.dxo import DXO, DataKind
@@ -35,6 +36,32 @@ class PutPrototypesBack(Filter):
         return put_prototypes_back(shareable) if "DXO" in shareable else shareable
 
 
+class SpoilFigures(Filter):
+    """A taken-over site: in each round another figure of its reply is one that no server can use."""
+
+    SITE = "vienna-dias"
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        if fl_ctx.get_identity_name() == self.SITE and "DXO" in shareable:
+            meta = shareable["DXO"]["meta"]
+            spoil = (self._nan, self._text, self._huge, self._state)[meta["round"]]
+            spoil(meta, shareable["DXO"]["data"])
+        return shareable
+
+    def _nan(self, meta: dict[str, Any], parts: dict[str, DXO]) -> None:
+        meta["report"]["terms"]["classification"] = float("nan")
+
+    def _text(self, meta: dict[str, Any], parts: dict[str, DXO]) -> None:
+        meta["report"]["terms"]["classification"] = "0.5"
+
+    def _huge(self, meta: dict[str, Any], parts: dict[str, DXO]) -> None:
+        meta["samples"] = 2**63
+
+    def _state(self, meta: dict[str, Any], parts: dict[str, DXO]) -> None:
+        for array in parts["model"].data.values():
+            array[...] = np.inf
+
+
 class LeakyExecutor(FedMRExecutor):
     """A job's own executor: it does not ask the policy."""
 
@@ -58,3 +85,14 @@ class Recorder(FLComponent):
 def received(server_kit: Path, job: str, site: str) -> list[bytes]:
     """Return what reached the server from a hospital in a job."""
     return [path.read_bytes() for path in sorted((server_kit / "received" / job).glob(f"{site}-*.bin"))]
+
+
+def replies(server_kit: Path, job: str, site: str) -> list[Shareable]:
+    """Return those of them that have any content."""
+    found = []
+    for content in received(server_kit, job, site):
+        reply = Shareable()
+        reply.update(pickle.loads(content))
+        if "DXO" in reply:
+            found.append(reply)
+    return found
