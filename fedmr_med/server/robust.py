@@ -8,6 +8,11 @@ round, and the record of the round names it. Where sites hold different classes 
 directions, but all of them do, so the measure stays fair. The same holds for BatchNorm statistics, for what a method
 adds, and for the length of the prototypes. A round without outliers is, bit for bit, a round without the rule.
 
+**Wrong labels** give an update of the usual length and, where sites hold different classes, of no unusual direction.
+They show in the prototypes: a class lies elsewhere among the classes of such a site than at the others. So a site
+whose classes agree with the others' less than half as well as is usual is left out too. Only classes that another
+site shares as well are compared; a site that has a class to itself, or shares none, is not judged by it.
+
 **The rules of** ``federation.robust`` go further, for everybody and in every round, and cost something without an
 attack. ``clip`` scales each update down to the median length. ``median`` and ``trimmed_mean`` replace each reply's
 weights, statistics and payload by one coordinate-wise estimate: sites then count alike, whatever number of images they
@@ -39,7 +44,11 @@ SLACK = 3
 features of networks that
 each site trained by itself, and what a method adds, such as a number of steps."""
 
+USUAL, HALF = 0.5, 0.5
+"""Sites are judged by their prototypes once their agreement has this median, and left out below this share of it."""
+
 _CHUNK = 1 << 18  # values per reply that are compared at a time
+_TINY = 1e-300
 Matrix = npt.NDArray[np.float64]
 
 
@@ -73,6 +82,8 @@ def outliers(replies: Sequence[SiteReply], state: GlobalState, federation: Feder
             if ratio > limit:
                 reason = f"left out as an outlier: {what} {ratio:.3g} times the median, over {limit:.3g}"
                 found.setdefault(reply.site, reason)
+    for site, reason in _disagreeing(replies).items():
+        found.setdefault(site, reason)
     # Half of the sites may be odd in one way or another; that is no attack by a few, and nobody is left out for it.
     return found if len(found) <= (len(replies) - 1) // 2 else {}
 
@@ -148,6 +159,48 @@ def _longest_mean(shared: ClassSums | None) -> float:
     if shared is None:
         return 0.0
     return float((torch.linalg.vector_norm(shared.sums, dim=1) / shared.counts.clamp(min=1)).max())
+
+
+def _disagreeing(replies: Sequence[SiteReply]) -> dict[str, str]:
+    """Return the sites whose classes do not lie where those of the others lie, with the reason."""
+    found = agreements([reply.prototypes for reply in replies])
+    known = [agreement for agreement in found if agreement is not None]
+    usual = float(np.median(known)) if len(known) >= ENOUGH else 0.0
+    if usual < USUAL:
+        return {}
+    return {
+        reply.site: f"left out as an outlier: its prototypes agree with the others' to {agreement:.2f}, the median is "
+        f"{usual:.2f}; are its labels right?"
+        for reply, agreement in zip(replies, found, strict=True)
+        if agreement is not None and agreement < HALF * usual
+    }
+
+
+def agreements(shared: Sequence[ClassSums | None]) -> list[float | None]:
+    """Return how far the classes of each site lie where those of the others lie.
+
+    It is the cosine between the directions of a site's class means and the mean of the others', both from the middle
+    of the classes that are compared: 1 where they lie alike, 0 where one says nothing about the other. None of a site
+    that shares fewer than two classes with others.
+    """
+    sharing = next((sums for sums in shared if sums is not None), None)
+    if sharing is None:
+        return [None] * len(shared)
+    nothing = ClassSums.zeros(*sharing.sums.shape)
+    held = np.stack([(sums or nothing).counts.numpy() > 0 for sums in shared])
+    values = np.stack([(sums or nothing).sums.numpy() for sums in shared]).astype(np.float64)
+    # (n, C, d): every mean at length 1, so that no site and no class counts for more than another.
+    means = held[:, :, None] * values / np.maximum(np.linalg.norm(values, axis=2, keepdims=True), _TINY)
+    others = held.sum(0) - held
+    found: list[float | None] = []
+    for own, rest, compared, times in zip(means, means.sum(0) - means, held & (others > 0), others, strict=True):
+        if compared.sum() < 2:
+            found.append(None)
+            continue
+        a, b = own[compared], rest[compared] / times[compared, None]
+        a, b = a - a.mean(0), b - b.mean(0)
+        found.append(float((a * b).sum() / max(np.linalg.norm(a) * np.linalg.norm(b), _TINY)))
+    return found
 
 
 def _clipped(replies: Sequence[SiteReply], state: GlobalState) -> list[SiteReply]:

@@ -113,6 +113,51 @@ def test_sites_of_other_classes_and_of_no_class_are_no_outliers(tmp_path: Path) 
     assert outliers(still, federation.state, federation.job.federation) == {}, "nobody moved"
 
 
+def classes_at(*places: int | None, noise: float = 0.1, seed: int = 0) -> ClassSums:
+    """Return sums of classes that lie at the given of eight places; None where a class is not held."""
+    random = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).standard_normal((8, 16)) + 1
+    counts = torch.tensor([0 if place is None else 20 for place in places])
+    means = [np.zeros(16) if p is None else centres[p] + noise * random.standard_normal(16) for p in places]
+    return ClassSums(torch.from_numpy(np.stack(means)) * counts[:, None], counts)
+
+
+def sharing(replies: dict[str, SiteReply], **shared: ClassSums | None) -> dict[str, SiteReply]:
+    names = {site.replace("-", "_"): site for site in replies}
+    return replies | {names[name]: replace(replies[names[name]], prototypes=sums) for name, sums in shared.items()}
+
+
+def test_a_site_whose_classes_lie_elsewhere_is_left_out(
+    job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]
+) -> None:
+    """Labels in the wrong order give an update of the usual length."""
+    right = {name: classes_at(*range(8), seed=i) for i, name in enumerate(("bcn", "msk", "vienna_dias"))}
+    assert left_out(job, state, sharing(replies, **right, rosendahl=classes_at(*range(8), seed=9))) == {}
+    wrong = left_out(job, state, sharing(replies, **right, rosendahl=classes_at(*reversed(range(8)), seed=9)))
+    assert wrong.keys() == {BAD}
+    assert "are its labels right?" in wrong[BAD]
+
+
+def test_a_site_with_classes_of_its_own_is_not_judged_by_them(
+    job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]
+) -> None:
+    four, none = (0, 1, 2, 3), (None,) * 4
+    right = {name: classes_at(*four, *none, seed=i) for i, name in enumerate(("bcn", "msk", "vienna_dias"))}
+    apart = classes_at(*none, 4, 5, 6, 7, seed=9)
+    assert left_out(job, state, sharing(replies, **right, rosendahl=apart)) == {}
+    assert left_out(job, state, sharing(replies, **right, rosendahl=None)) == {}
+    one_alike = classes_at(0, *none[1:], 4, 5, 6, 7, seed=9)
+    assert left_out(job, state, sharing(replies, **right, rosendahl=one_alike)) == {}
+
+
+def test_where_no_two_sites_agree_nobody_is_left_out(
+    job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]
+) -> None:
+    """As in a first round, when each site's network has features of its own."""
+    noisy = {name: classes_at(*range(8), noise=20, seed=i) for i, name in enumerate(("bcn", "msk", "vienna_dias"))}
+    assert left_out(job, state, sharing(replies, **noisy, rosendahl=classes_at(*reversed(range(8))))) == {}
+
+
 def test_half_of_the_sites_are_not_left_out_by_the_other_half(
     job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]
 ) -> None:

@@ -21,10 +21,10 @@ def test_the_default_changes_nothing_without_an_attack() -> None:
     assert run(CLEAN, {}, seed=0) == run(CLEAN, {"max_deviation": None}, seed=0)
 
 
-def test_bad_data_and_exchanged_prototypes_are_not_seen() -> None:
-    """What docs/robustness.md says is out of reach."""
-    assert run(poisoning.FLIPPED, {}, seed=0)[1] == 0
-    assert run("prototypes exchanged", {}, seed=0)[1] == 0
+@pytest.mark.parametrize("attack", [poisoning.FLIPPED, "prototypes exchanged"])
+def test_wrong_labels_show_once_the_sites_have_features_in_common(attack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(poisoning.SETTINGS, "federation", {"rounds": 2, "min_sites": 4})
+    assert run(attack, {}, seed=0)[1] == 1
 
 
 def test_the_table_has_means_and_costs() -> None:
