@@ -99,8 +99,10 @@ class FedMRController(Controller):
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Run the remaining rounds, then score the final model and print what came out."""
         faults.reach("start")
-        chain, state, rounds = self._chain, self._state, self._job.federation.rounds
-        assert chain is not None and state is not None
+        chain, state = self._chain, self._state
+        if chain is None or state is None:
+            return  # the controller could not start and has said why; FLARE calls this all the same
+        rounds = self._job.federation.rounds
         self._totals = self._secure_totals(state, abort_signal, fl_ctx)
         fl_ctx.set_prop(AppConstants.NUM_ROUNDS, rounds, private=True, sticky=True)
         self.fire_event(AppEventType.TRAINING_STARTED, fl_ctx)

@@ -102,6 +102,16 @@ def test_a_round_nobody_is_left_to_save_ends_the_job_with_the_reasons(at_work: C
     assert all(f"{site}: " in reason for site in SITES)
 
 
+def test_a_chain_that_cannot_be_resumed_ends_the_job_with_the_reason_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "chains" / JOB_ID
+    folder.mkdir(parents=True)
+    (folder / CHECKPOINT).write_bytes(b"damaged")
+    with ControllerAtWork(tmp_path, JOB, SITES).running() as at_work:
+        at_work.thread.join(30)
+    (reason,) = at_work.panics.reasons
+    assert "cannot be read" in reason
+
+
 def test_a_reply_in_another_sites_name_is_refused(at_work: ControllerAtWork) -> None:
     tasks = {site: at_work.receive(site) for site in SITES}
     at_work.answer("bcn", tasks["bcn"], good(), named="msk")

@@ -93,8 +93,7 @@ class ControllerAtWork:
         with self.engine.new_context() as fl_ctx:
             self.communicator.initialize_run(fl_ctx)
             self.controller.initialize(fl_ctx)
-            if not self.abort.triggered:
-                self.controller.control_flow(self.abort, fl_ctx)
+            self.controller.control_flow(self.abort, fl_ctx)  # FLARE calls it even if the start failed
             self.controller.stop_controller(fl_ctx)
             self.communicator.finalize_run(fl_ctx)
 
