@@ -45,6 +45,9 @@ def preflight(kit: Path, job: JobConfig, *, data: bool = True, connection: bool 
         connection: whether to connect to the server.
     """
     server = (kit / "startup" / "fed_server.json").is_file()
+    if (kit / "startup" / "fed_admin.json").is_file():
+        yield Check("kit", "fix", f"{kit} is a person's; name the kit of a hospital or of the server with --kit")
+        return
     yield from _guarded("kit", lambda: _kit(kit))
     yield from _lint(kit, server=server)
     yield from _guarded("certificate", lambda: _certificates(kit))
@@ -56,9 +59,8 @@ def preflight(kit: Path, job: JobConfig, *, data: bool = True, connection: bool 
         return
     yield _machine_gpu()
     yield Check("weights", "pass", "not needed here: the server sends every weight")
-    yield from _guarded("policy", lambda: _policy(kit))
+    yield from _guarded("policy", lambda: _policy(kit, job))
     yield _active(kit)
-    yield from _guarded("training", lambda: _training(load_site(kit / "local" / SITE_FILE), job))
     if data:
         yield from _guarded("data", lambda: _data(load_site(kit / "local" / SITE_FILE), job))
     if connection:
@@ -170,9 +172,9 @@ def _weights(job: JobConfig) -> list[Check]:
     return [Check("weights", "pass", name)]
 
 
-def _policy(kit: Path) -> list[Check]:
-    policy = load_site(kit / "local" / SITE_FILE).policy
-    return [Check("policy", "pass", " ".join(explain(policy)[1:3]))]
+def _policy(kit: Path, job: JobConfig) -> list[Check]:
+    site = load_site(kit / "local" / SITE_FILE)
+    return [Check("policy", "pass", " ".join(explain(site.policy)[1:3])), *_training(site, job)]
 
 
 def _training(site: SiteConfig, job: JobConfig, images: int | None = None) -> list[Check]:
@@ -223,7 +225,7 @@ def _data(site: SiteConfig, job: JobConfig) -> list[Check]:
     else:
         checks.append(Check("bad images", "pass", "none"))
     checks += [Check("same pictures", "note", warning) for warning in loaded.warnings]
-    checks += [check for check in _training(site, job, len(loaded.train)) if check.outcome == "note"]
+    checks += [c for c in _training(site, job, len(loaded.train)) if c not in _training(site, job)]
     rare = policy_gaps(site, job, counts.tolist())
     if rare:
         checks.append(Check("rare classes", "note", f"prototypes of {', '.join(rare)} stay here: too few images"))

@@ -42,6 +42,12 @@ def test_a_fresh_kit_has_nothing_to_fix(provisioned: Path) -> None:
     assert to_fix(provisioned / "server") == {}
 
 
+def test_a_persons_kit_is_named_as_such(provisioned: Path) -> None:
+    """FEDMR_MED_KIT is often set to it."""
+    (problem,) = to_fix(provisioned / "lead@example.org").values()
+    assert "is a person's" in problem
+
+
 def test_a_tampered_kit(kits: Path) -> None:
     path = kits / "msk" / "local" / "privacy.json"
     path.write_text(path.read_text().replace("task_result_filters", "task_result_filter"))

@@ -67,7 +67,7 @@ def restore_from_backup(federation: Federation, archive: Path) -> None:
     federation.wait_connected()
 
 
-def test_a_damaged_checkpoint_is_named_and_the_round_before_it_made_again(federation: Federation) -> None:
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_resumed_from(federation: Federation) -> None:
     """Weights that are not finite made the honest sites look guilty once: their replies were refused."""
     chain = federation.submit(tiny_job(rounds=2), sites=TWO)
     finish(federation.watching(chain))
@@ -79,7 +79,7 @@ def test_a_damaged_checkpoint_is_named_and_the_round_before_it_made_again(federa
 
     asked(federation, "resume", chain)
     said = federation.cli("deploy", "watch", chain, code=2).stderr
-    assert f"`fedmr-med deploy resume {chain} --from-previous` goes back to round 1" in said
+    assert f"`fedmr-med deploy resume {chain} --from-previous` goes back to round 2" in said
     asked(federation, "resume", chain, "--from-previous")
     finish(federation.watching(chain))
     assert_same_model(load_model(path).model, before)
