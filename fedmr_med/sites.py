@@ -137,7 +137,7 @@ class SiteConfig(Strict):
             in its table. None takes labels that are class names as they are, and numbers as the job counts them.
         policy: what it shares.
         max_bad_fraction: share of its images that may be unreadable before the site refuses to train.
-        cache: folder for decoded images; None uses the user's cache folder.
+        cache: folder for decoded images and their features; None uses the user's cache folder.
         held_out: share of its training data that is not trained on but scored on, in place of its test data: for
             choosing settings before the test data is looked at.
     """
