@@ -40,6 +40,7 @@ def evaluate(
     from fedmr_med.inference import evaluate as work
     from fedmr_med.inference.predict import write_predictions
     from fedmr_med.model_file import load_model
+    from fedmr_med.report.document import write_report
     from fedmr_med.results import RunResults, versioned, write_result
 
     saved = load_model(model)
@@ -51,12 +52,15 @@ def evaluate(
     runs = (result, work.local_baseline(saved, table, site, out / "baseline")) if local_baseline else (result,)
     results = RunResults(runs=runs)
     write_result(out / "results.json", results)
+    write_report([out / "results.json"], out / "report.html")
     if as_json:
         typer.echo(json.dumps(versioned(results)))
         return
     for run in runs:
         typer.echo(_line(run.label, run.history.evaluations[-1].pooled_figures if run.history else None))
-    typer.echo(f"results: {out / 'results.json'}, predictions: {out / 'predictions.csv'}")
+    typer.echo(
+        f"results: {out / 'results.json'}, predictions: {out / 'predictions.csv'}, report: {out / 'report.html'}"
+    )
 
 
 def _write_job(model: Path, folder: Path, sites: Path | None) -> Path:

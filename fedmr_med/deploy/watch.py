@@ -58,7 +58,7 @@ class Watcher:
         self._say = say
         self._last = ""
         self._said: set[str] = set()
-        self._shown_round = -1
+        self._standing: tuple[int, tuple[str, ...]] = (-1, ())
         self._best_round = -1
 
     def run(self, *, resume: bool) -> Watched:
@@ -97,13 +97,16 @@ class Watcher:
             self._say(line)
 
     def _show(self, progress: dict[str, Any]) -> None:
-        """Say what each site did, once, and where the chain stands whenever a round begins."""
-        for line in progress.get("lines", ()):
-            if line not in self._said:
-                self._said.add(line)
-                self.say(line)
-        if progress["round"] != self._shown_round:
-            self._shown_round = progress["round"]
+        """Say what each site did, once; where the chain stands when a round begins, and who is still waited for."""
+        new = [line for line in progress.get("lines", ()) if line not in self._said]
+        self._said.update(new)
+        for line in new:
+            self.say(line)
+        standing = (progress["round"], tuple(progress["waiting"]))
+        begins = standing[0] != self._standing[0]
+        # While sites answer one after the other, their own lines are enough.
+        if begins or (not new and standing != self._standing):
+            self._standing = standing
             self.say(progress_line(progress))
 
     def _follow(self, info: JobInfo) -> JobState:

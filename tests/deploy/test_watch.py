@@ -90,15 +90,18 @@ def test_a_job_that_completes(tmp_path: Path) -> None:
     assert said == ["job job1: running", progress_line(progress(1))], "a line is said once"
 
 
-def test_the_lines_of_the_sites_are_said_once_and_the_round_when_it_begins(tmp_path: Path) -> None:
+def test_lines_of_sites_are_said_once_and_who_is_waited_for_when_it_is_quiet(tmp_path: Path) -> None:
     said: list[str] = []
     watcher = Watcher(Script(tmp_path, []), "job1", said.append, poll=0.0)
     lines = ["round 2/4 · bcn · 240 images", "refused the reply of msk: NaN"]
-    watcher._show(progress(1))
-    watcher._show(progress(1, answered=["bcn", "msk"], lines=lines[:1], seconds_left=100.0))
-    watcher._show(progress(1, lines=lines, seconds_left=98.0))
+    begun, waits = progress(1, waiting=["bcn", "msk", "x"]), progress(1, waiting=["x"], lines=lines)
+    watcher._show(begun)
+    watcher._show(progress(1, waiting=["msk", "x"], lines=lines[:1], seconds_left=100.0))
+    watcher._show(progress(1, waiting=["x"], lines=lines, seconds_left=98.0))
+    watcher._show(waits)
+    watcher._show(waits | {"seconds_left": 96.0})
     watcher._show(progress(2, lines=lines))
-    assert said == [progress_line(progress(1)), *lines, progress_line(progress(2))]
+    assert said == [progress_line(begun), *lines, progress_line(waits), progress_line(progress(2))]
 
 
 def test_a_job_short_of_hospitals_says_which(tmp_path: Path) -> None:

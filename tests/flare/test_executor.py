@@ -1,5 +1,6 @@
 """The executor with real FLARE objects: settings by the rules, tasks answered, errors reported by code alone."""
 
+import json
 import logging
 from pathlib import Path
 from threading import Thread
@@ -136,6 +137,17 @@ def test_the_demo_says_that_it_is_the_demo(tmp_path: Path, caplog: pytest.LogCap
     with caplog.at_level(logging.INFO):
         ask(tmp_path, "validate", simulated=True)
     assert "DEMO" in caplog.text
+
+
+@pytest.mark.parametrize("left_over", ["", "data: {source: manifest, root: /data/elsewhere}\n"], ids=["empty", "other"])
+def test_a_site_folder_that_a_copied_job_has_left_over_does_no_harm(tmp_path: Path, left_over: str) -> None:
+    deploy(tmp_path, small_job(), carried="data: {source: flamby_isic, center: 4}\npolicy: {training: null}\n")
+    (tmp_path / JOB_ID / "meta.json").write_text(json.dumps({"deploy_map": {"app": ["server", "msk"]}}))
+    folder = tmp_path / JOB_ID / "app_msk" / "config" / "sites" / "bcn"
+    folder.mkdir()
+    if left_over:
+        (folder / "site.yaml").write_text(left_over)
+    assert ask(tmp_path, "validate", simulated=True).get_return_code() == ReturnCode.OK
 
 
 APPROVES = (
