@@ -11,7 +11,7 @@ import torch
 
 from fedmr_med.config import JobConfig
 from fedmr_med.flare.audit import AUDIT_FILE
-from fedmr_med.model_file import load_model
+from fedmr_med.model_file import as_arrays, load_model, read_tensors
 from fedmr_med.runner import Federation as InProcess
 from fedmr_med.sites import load_site
 from tests.helpers import REPOSITORY
@@ -72,6 +72,23 @@ def test_from_submission_to_the_model(federation: Federation, tmp_path: Path) ->
     trained = [line for line in lines if line["job"] == chain and line["task"] == "train"]
     assert [line["round"] for line in trained] == [1, 2]
     assert all("prototypes" not in line["parts"] and line["metrics"] == "none" for line in trained)
+
+
+def test_one_exchange_over_features_that_stay_on_site(federation: Federation, tmp_path: Path) -> None:
+    changes = {"model": {"freeze_backbone": True}, "head": {"exchange": "last"}, "federation": {"rounds": 0}}
+    job = tiny_job("fedavg", sites=3).override(changes)
+    chain = federation.submit(job)
+    assert finish(federation.watching(chain))["status"] == "FINISHED:COMPLETED"
+    federation.cli("deploy", "download", chain, "--out", str(tmp_path / "out"))
+    configs = {name: load_site(federation.kit(name) / "local" / "site.yaml") for name in federation.sites}
+    torch.set_num_threads(1)
+    expected = InProcess(job, configs, tmp_path / "in_process").run()
+    assert "msk" not in expected.history.head.sites, "it has opted out"
+    head = as_arrays(read_tensors(tmp_path / "out" / "checkpoint.pt")["head"])
+    assert_same_model(head, expected.head)
+    best = load_model(tmp_path / "out" / "best_model.pt")
+    assert expected.backbone.arrays.keys() < best.model.keys()
+    best.network()
 
 
 def test_a_recipe_runs_in_a_production_environment_under_the_hospitals_own_policies(
