@@ -20,8 +20,11 @@ def _group() -> None:
 
 @app.command()
 def compare(
-    data: Annotated[Path, typer.Option(help="A folder of prepared Fed-ISIC2019, or 'demo'.")],
+    data: Annotated[Path, typer.Option(help="A folder of prepared Fed-ISIC2019 or of --dataset, or 'demo'.")],
     out: Annotated[Path, typer.Option(help="Folder for the results; a comparison that was stopped resumes there.")],
+    dataset: Annotated[
+        str, typer.Option(help="Another dataset of FLamby's, by its own classes, such as fed_heart_disease.")
+    ] = "fed_isic2019",
     methods: Annotated[
         str, typer.Option(help="Our methods, comma-separated; also 'local' (each centre alone) and 'pooled'.")
     ] = "local,pooled,fedavg,fedmr",
@@ -73,6 +76,13 @@ def compare(
     from fedmr_med.results import versioned
     from fedmr_med.schema import validated
 
+    if dataset != "fed_isic2019":
+        names = tuple(name for name in _names(methods) if name not in ("local", "pooled"))
+        given = {"rounds": rounds, "updates": updates, "seeds": numbers(seeds), "flamby": flamby}
+        _on_another(
+            dataset, data, names, {key: value for key, value in given.items() if value is not None}, out, as_json
+        )
+        return
     chosen = numbers(centers, "--centers") if centers else None
     if chosen is None and data != DEMO:
         chosen = present_centers(data, flamby)
@@ -105,6 +115,27 @@ def compare(
         typer.echo(f"results: {out}")
     if results.failed:
         raise FedMRError(f"{len(results.failed)} runs failed; the first: {results.failed[0]}")
+
+
+def _on_another(
+    dataset: str, data: Path, methods: tuple[str, ...], given: dict[str, object], out: Path, as_json: bool
+) -> None:
+    """Compare our methods on another of FLamby's datasets."""
+    from fedmr_med.flamby.sets import SetRequest, compare_on
+    from fedmr_med.report.console import text_table, wide_console
+    from fedmr_med.results import versioned
+    from fedmr_med.schema import validated
+
+    content = {"dataset": dataset, "data": data, "methods": methods, **given}
+    results = compare_on(validated(SetRequest, content, "flamby compare"), out)
+    if as_json:
+        typer.echo(json.dumps(versioned(results)))
+        return
+    rows = [(row.method, str(row.seed), row.test, f"{row.balanced_accuracy:.3f}") for row in results.rows]
+    columns = ("method", "seed", "test", "balanced accuracy")
+    table = text_table(dataset, columns, rows, caption="\n".join(results.notes), names=3)
+    wide_console(120).print(table)
+    typer.echo(f"results: {out}")
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from rich.table import Table
 from fedmr_med.comparison.spread import Spread
 from fedmr_med.files import write_text
 from fedmr_med.flamby.data import POOLED_TEST, ComparisonData
+from fedmr_med.flamby.plots import bar_plot
 from fedmr_med.flamby.published import published
 from fedmr_med.flamby.request import CompareRequest, site_name
 from fedmr_med.flamby.results import FlambyResults, Row
@@ -19,7 +20,7 @@ from fedmr_med.report.console import text_table
 from fedmr_med.report.summary import DEMO_NOTE
 from fedmr_med.results import write_result
 
-RESULTS, TABLE = "results.json", "results.csv"
+RESULTS, TABLE, PLOT = "results.json", "results.csv", "results.png"
 CYCLIC = "FLamby's Cyclic never passes weights on: its row is the first centre, trained alone with its turns."
 # FLamby has one row per method, test and seed, and its own models carry the statistics of the first centre.
 _AVERAGED = "-bn-average-"
@@ -90,13 +91,21 @@ def notes(request: CompareRequest, data: ComparisonData, rows: Sequence[Row]) ->
 
 
 def write_outputs(folder: Path, results: FlambyResults) -> None:
-    """Write ``results.json``, and our and FLamby's rows as ``results.csv``."""
+    """Write ``results.json``, our and FLamby's rows as ``results.csv``, and FLamby's bar plot as ``results.png``."""
     write_result(folder / RESULTS, results)
+    rows = [row for row in results.rows if row.source != "published"]
+    write_text(folder / TABLE, csv_text(rows, results.updates))
+    if rows:
+        bar_plot(rows, folder / PLOT, title="fed_isic2019")
+
+
+def csv_text(rows: Iterable[Row], updates: int) -> str:
+    """Return rows as FLamby's table."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_csv_row(row, results.updates) for row in results.rows if row.source != "published")
-    write_text(folder / TABLE, text.getvalue())
+    writer.writerows(_csv_row(row, updates) for row in rows)
+    return text.getvalue()
 
 
 def _csv_row(row: Row, updates: int) -> dict[str, object]:

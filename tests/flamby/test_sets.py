@@ -13,6 +13,7 @@ from fedmr_med.data.flamby_sets import class_names
 from fedmr_med.data.transforms import IsicTest
 from fedmr_med.errors import ConfigError
 from fedmr_med.flamby import register
+from fedmr_med.flamby.sets import SetRequest, compare_on
 from fedmr_med.flamby.strategy import FedMR, class_numbers
 from fedmr_med.jobs.flamby import flamby_job
 from fedmr_med.runner import Federation
@@ -120,3 +121,14 @@ def test_flambys_own_benchmark_accepts_fedmr(flamby_strategies: ModuleType) -> N
     hyperparameters = {"optimizer_class": torch.optim.SGD, "mu1": 0.001}
     assert list(find_xps_in_df(frame, hyperparameters, "FedMR", 100)) == [1]
     assert list(find_xps_in_df(frame, hyperparameters, "FedAvg", 100)) == [0]
+
+
+def test_compare_runs_on_heart_disease_resumes_and_draws(heart: Path, tmp_path: Path) -> None:
+    request = SetRequest(dataset="fed_heart_disease", data=heart, rounds=1, updates=2)
+    results = compare_on(request, tmp_path)
+    assert {row.method for row in results.rows} == {"fedavg", "fedmr"}
+    assert {row.test for row in results.rows} == {"pooled", *(f"center-{number}" for number in range(4))}
+    assert (tmp_path / "results.png").read_bytes().startswith(b"\x89PNG")
+    lines = (tmp_path / "results.csv").read_text().splitlines()
+    assert len(lines) == 1 + len(results.rows)
+    assert compare_on(request, tmp_path) == results, "nothing is run again"
