@@ -105,7 +105,7 @@ def sites_table(history: History) -> Table:
         table.add_row(
             site,
             f"{len(taken)}/{len(history.rounds)}",
-            _shared(taken),
+            "as a total" if any(record.secure for record in history.rounds) else _shared(taken),
             *_images(taken[-1]),
             megabytes(sum(part.bytes_up for part in taken)),
             megabytes(sum(part.bytes_down for part in taken)),

@@ -8,9 +8,9 @@ SHARED, WITHHELD, OPTED_OUT, ABSENT = "shared", "withheld", "opted out", "took n
 
 
 def page(run: ChainRun) -> Section | None:
-    """Return the map of hospitals and classes: shared, withheld, opted out."""
+    """Return the map of hospitals and classes: shared, withheld, opted out; nobody knows where sums were secure."""
     past, classes = history(run), names(run)
-    if not past.rounds or not classes:
+    if not past.rounds or not classes or any(record.secure for record in past.rounds):
         return None
     rows, marks = [], {}
     for number, site in enumerate(sites(run)):
