@@ -123,6 +123,15 @@ def test_a_task_that_is_none_is_refused(tmp_path: Path) -> None:
     assert reply.get_return_code() == refusals.TASK
 
 
+@pytest.mark.parametrize("task", ["train", "validate", "head"])
+def test_a_site_that_was_given_another_file_than_the_server_refuses(tmp_path: Path, task: str) -> None:
+    """A job can carry a file of settings for each site; one that differs would train something else unseen."""
+    deploy(tmp_path, small_job(), local=OPEN)
+    other = small_job(train={"lr": 0.09})
+    assert ask(tmp_path, task, job=other).get_return_code() == refusals.TASK
+    assert not (tmp_path / "released.jsonl").exists()
+
+
 def test_an_abort_stops_training(tmp_path: Path) -> None:
     deploy(tmp_path, small_job(), local=OPEN)
     signal = Signal()
