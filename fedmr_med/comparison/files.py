@@ -64,3 +64,10 @@ class ProgressFiles:
             if (done, note) != self._seen[number]:
                 self._seen[number] = done, note
                 self._on_progress(number, Progress(done, max(done - before, 0), note))
+
+    def ended(self, number: int, steps: int) -> None:
+        """Tell that a run is over, even if it stopped before its last step."""
+        done, note = self._seen[number]
+        if done < steps:
+            self._seen[number] = steps, note
+            self._on_progress(number, Progress(steps, 0, note))

@@ -67,8 +67,9 @@ def follow(
                     raise
                 if attempts[number] < ATTEMPTS:
                     waiting.append(number)
-                else:
-                    results[number] = runs[number].failed(_epitaph(runs[number], advice))
+                    continue
+                results[number] = runs[number].failed(_epitaph(runs[number], advice))
+            files.ended(number, runs[number].steps)
     return [results[number] for number in range(len(runs))]
 
 

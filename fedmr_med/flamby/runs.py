@@ -1,5 +1,6 @@
 """One run of a comparison with FLamby: what it trains, and the rows that come of it."""
 
+import math
 import shutil
 import sys
 from contextlib import redirect_stdout
@@ -11,6 +12,7 @@ from pydantic import JsonValue
 
 from fedmr_med import models
 from fedmr_med.arrays import Arrays
+from fedmr_med.comparison.files import Progress
 from fedmr_med.comparison.run import OnProgress
 from fedmr_med.config import JobConfig
 from fedmr_med.flamby import training
@@ -70,8 +72,19 @@ class FlambyRun:
 
     @property
     def steps(self) -> int:
+        """The local steps of the whole run, and what scoring its models takes, in local steps."""
+        return self.training_steps + max(len(self.policies), 1) * self._scoring_steps
+
+    @property
+    def training_steps(self) -> int:
         """The local steps of the whole run."""
         return self.request.rounds * self.request.updates * (1 if self.method == LOCAL else len(self.request.centers))
+
+    @property
+    def _scoring_steps(self) -> int:
+        """How many local steps take as long as a model's pass over all test images: forwards are a third of a step."""
+        images = sum(len(fold) for fold in load_data(self.request).test.values())
+        return math.ceil(images / self.request.batch / 3)
 
     @property
     def result_type(self) -> type[RunRows]:
@@ -91,9 +104,13 @@ class FlambyRun:
             job = self.job()
             network = training.placed(build_network(job))
             rows: list[Row] = []
-            for policy, arrays in self.train(folder, on_progress).items():
+            trained = self.train(folder, on_progress)
+            on_progress(Progress(self.training_steps, 0, "scoring"))
+            for number, (policy, arrays) in enumerate(trained.items(), start=1):
                 models.load_arrays(network, arrays)
                 rows += self._rows(job, policy, network)
+                done = self.training_steps + number * self._scoring_steps
+                on_progress(Progress(done, self._scoring_steps, "scoring"))
         return RunRows(rows=tuple(rows))
 
     def train(self, folder: Path, on_progress: OnProgress) -> dict[str, Arrays]:
@@ -103,7 +120,7 @@ class FlambyRun:
             return training.by_strategy(self.method, self.policies, self.request, data, job, on_progress)
         if self.federated:
             return {self.policies[0]: training.by_federation(self.request, job, folder / CHECKPOINTS, on_progress)}
-        return {"own": training.without_federation(self.center, self.steps, data, job, on_progress)}
+        return {"own": training.without_federation(self.center, self.training_steps, data, job, on_progress)}
 
     def failed(self, error: str) -> RunRows:
         """Return the result of a run that failed."""

@@ -135,6 +135,9 @@ def test_progress_is_in_a_file_for_whoever_looks(tmp_path: Path) -> None:
     ((number, progress),) = seen
     assert (number, progress.done, progress.note) == (1, 3, "at 3")
     assert progress.new >= 1
+    for number in (0, 1):
+        files.ended(number, steps=3)
+    assert seen[1:] == [(0, Progress(3, 0))], "a run that ended early has no time left"
     (tmp_path / "a" / PROGRESS).write_text("[")
     assert read_progress(tmp_path / "a") == (0, "")
 
