@@ -251,7 +251,12 @@ def best_temperature(nll: FloatArray) -> float:
 
 
 def hanley_mcneil(auroc: float, positives: int, negatives: int) -> float:
-    """Return the standard error of an AUROC by its size alone (Hanley and McNeil, 1982)."""
+    """Return the standard error of an AUROC by its size alone (Hanley and McNeil, 1982).
+
+    An AUROC of 0 or 1 is taken for one that is half an image of the smaller side away from it.
+    """
+    margin = 0.5 / min(positives, negatives)
+    auroc = min(max(auroc, margin), 1 - margin)
     both, twice = auroc / (2 - auroc), 2 * auroc**2 / (1 + auroc)
     spread = auroc * (1 - auroc) + (positives - 1) * (both - auroc**2) + (negatives - 1) * (twice - auroc**2)
     return float(np.sqrt(max(0.0, spread) / (positives * negatives)))

@@ -13,6 +13,8 @@ from fedmr_med.schema import Strict
 
 _DIGITS = 4
 _CURVE_POINTS = 40
+# A curve that rises in so few steps comes from cells that were joined, because each held few images of the class.
+_ROUGH_STEPS = 8
 
 
 class Estimate(Strict):
@@ -61,6 +63,11 @@ class ClassFigures(Strict):
     calibration_error: float | None = None
     reliability: tuple[ReliabilityPoint, ...] = ()
     roc: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def rough(self) -> bool:
+        """Whether the curves come from a few cells, as the small-cell rule leaves them: their areas can be far off."""
+        return bool(self.roc) and len({sensitivity for _, sensitivity in self.roc}) <= _ROUGH_STEPS
 
 
 class Figures(Strict):

@@ -120,6 +120,12 @@ def test_the_price_of_cells_of_eleven() -> None:
         assert max(errors) <= most
 
 
+def test_a_perfect_auroc_of_few_images_is_not_certain() -> None:
+    error = clinical.hanley_mcneil(1.0, 12, 200)
+    assert clinical.normal_interval(1.0, error)[0] < 0.95
+    assert clinical.hanley_mcneil(1.0, 1200, 2000) < error / 10
+
+
 @pytest.mark.parametrize("truth", [0.5, 1.0, 2.5])
 def test_the_temperature_that_was_put_in_is_found(truth: float) -> None:
     generator = np.random.default_rng(0)

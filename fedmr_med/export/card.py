@@ -143,6 +143,11 @@ def _limits(source: Source, pooled: Figures | None, sites: dict[str, SiteCard]) 
             limits.append(f"{name}: no test image that could be counted.")
         elif found.auroc and found.auroc.high - found.auroc.low > 0.1:
             limits.append(f"{name}: {found.positives} test images; the AUROC is uncertain by more than 0.1.")
+    if _any_rough(pooled):
+        limits.append(
+            "Areas called rough come from a few cells that hospitals joined so that no small count leaves. They can be "
+            "far too good or too bad; score the model on images of your own."
+        )
     silent = [name for name, card in sites.items() if card.figures is None]
     if silent:
         limits.append(f"Not in the pooled results: {', '.join(silent)}.")
@@ -191,8 +196,8 @@ def _pooled(card: Card) -> list[str]:
     found = card.pooled
     error = found.calibration_error
     rows = {
-        "AUROC, mean over classes": _text(found.auroc),
-        "Average precision, mean over classes": _text(found.auprc),
+        "AUROC, mean over classes": _area(found.auroc, rough=_any_rough(found)),
+        "Average precision, mean over classes": _area(found.auprc, rough=_any_rough(found)),
         "Balanced accuracy": _text(found.balanced_accuracy),
         "Accuracy": _text(found.accuracy),
         "Brier score (0 to 2)": _text(found.brier),
@@ -210,8 +215,8 @@ def _classes(card: Card) -> list[str]:
         if c.status != "scored":
             lines.append(f"| {name} | {'held back' if c.status == 'held_back' else 'none'} | | | |")
         else:
-            cells = " | ".join(_text(estimate) for estimate in (c.auroc, c.sensitivity, c.specificity))
-            lines.append(f"| {name} | {c.positives} | {cells} |")
+            rates = " | ".join(_text(estimate) for estimate in (c.sensitivity, c.specificity))
+            lines.append(f"| {name} | {c.positives} | {_area(c.auroc, rough=c.rough)} | {rates} |")
     return [*lines, ""]
 
 
@@ -222,11 +227,22 @@ def _site_table(card: Card) -> list[str]:
     lines.append("|---|---|---|---|---|---|")
     for name, site in card.sites.items():
         figures = site.figures
-        scores = (_text(figures.auroc), _text(figures.balanced_accuracy)) if figures else (site.scores, "")
+        scores = (site.scores, "")
+        if figures:
+            scores = (_area(figures.auroc, rough=_any_rough(figures)), _text(figures.balanced_accuracy))
         shared = " ".join(site.shared_prototypes) or "none"
         images = "not told" if site.training_images is None else str(site.training_images)
         lines.append(f"| {name} | {images} | {site.rounds} | {shared} | {' | '.join(scores)} |")
     return [*lines, ""]
+
+
+def _any_rough(figures: Figures) -> bool:
+    return any(found.rough for found in figures.classes)
+
+
+def _area(estimate: Estimate | None, *, rough: bool) -> str:
+    """Return an area under a curve; one from a few joined cells gets no interval, which would promise too much."""
+    return f"rough, {estimate.value:.2f}" if estimate and rough else _text(estimate)
 
 
 def _text(estimate: Estimate | None) -> str:

@@ -22,8 +22,6 @@ from fedmr_med.report.sources import ChainRun
 from fedmr_med.report.svg import square
 
 _STATUS = {"held_back": "held back", "none": "no test image"}
-# A curve that rises in so few steps comes from cells that were joined, because each held few images of the class.
-_ROUGH_STEPS = 8
 _ROUGH = (
     "Rough: hospitals join neighbouring cells of a histogram until each holds enough images to leave (the policy's "
     "min_class_count). With few test images of a class its curve has few steps, and its area can come out far too good "
@@ -66,7 +64,7 @@ def page(run: ChainRun) -> Section | None:
 
 def is_rough(found: ClassFigures) -> bool:
     """Whether a class's curves come from a few joined cells of its histograms."""
-    return bool(found.roc) and len({sensitivity for _, sensitivity in found.roc}) <= _ROUGH_STEPS
+    return found.rough
 
 
 def _ranking(name: str, found: ClassFigures) -> tuple[str, ...]:
