@@ -221,3 +221,21 @@ def test_a_federation_in_which_only_some_sites_have_images_does_not_start(tmp_pa
     assert done.exit_code != 0
     assert "No images of bcn, vienna-dias, while other sites have theirs" in done.output
     assert "round 1/" not in done.output
+
+
+def test_statistics_are_summed_securely_to_the_runners_model(tmp_path: Path) -> None:
+    """Each step of a sum may be another process, so all that a site needs for it is on its disk."""
+    settings = {"rounds": 2, "min_sites": 3, "secure": "statistics"}
+    job = small_job(federation=settings, head={"exchange": "none"})
+    sites = {site: site_yaml(site, "true") for site in CENTERS}
+    done = simulate(write_test_job(tmp_path / "job", job, sites), tmp_path / "workspace", "-t", "3")
+    assert done.exit_code == 0, done.output[-3000:]
+    state = done.state(job)
+    assert [record.secure.sites for record in state.history.rounds if record.secure] == [tuple(sorted(CENTERS))] * 2
+    configs = {
+        site: SiteConfig(data=DemoSource(source="demo", center=center), policy=lenient(share_prototypes=True))
+        for site, center in CENTERS.items()
+    }
+    expected = Federation(job, configs, tmp_path / "runner").run()
+    assert all(np.array_equal(state.model[name], expected.model[name]) for name in state.model)
+    assert state.prototypes.means.equal(expected.prototypes.means)
