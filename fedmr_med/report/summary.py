@@ -35,7 +35,9 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
     ]
     if reason := stop_reason(job.federation.stop, history):
         parts.append(Text(f"stopped after round {state.round} of {job.federation.rounds}: {reason}"))
-    if not job.federation.rounds and job.model.options.get("pretrained", "none") == "none":
+    # Without a head either, the job scores a model that came with it.
+    untrained = not job.federation.rounds and job.head.exchange != "none"
+    if untrained and job.model.options.get("pretrained", "none") == "none":
         parts.append(Text("no round trained the network and it has no pretrained weights: its features are random"))
     old = [
         f"{name} {age}"

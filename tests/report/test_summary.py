@@ -1,9 +1,11 @@
 """What a person reads during and after a run."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from rich.console import Console
 
@@ -102,3 +104,11 @@ def test_prototypes_that_nobody_shared_of_late_are_named() -> None:
     console = Console(width=130, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
     console.print(summary(replace(state, prototypes=aged), job, Path("/runs/checkpoint.pt"), demo=False))
     assert "rounds since: MEL 3" in console.export_text()
+
+
+@pytest.mark.parametrize(("exchange", "random"), [("last", True), ("none", False)])
+def test_a_model_that_came_to_be_scored_is_not_called_random(exchange: str, random: bool) -> None:
+    job = small_job(federation={"rounds": 0}, head={"exchange": exchange})
+    console = Console(record=True, width=200, file=io.StringIO())
+    console.print(summary(initial_state(job), job, Path("/runs/checkpoint.pt"), demo=False))
+    assert ("its features are random" in console.export_text()) == random
