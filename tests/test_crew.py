@@ -27,7 +27,7 @@ def fmnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "central"), [("feddc", True), ("fedmr", False)])
+@pytest.mark.parametrize(("method", "central"), [("moon", True), ("fedmr", False)])
 def test_two_workers_give_the_model_of_one_bit_for_bit(
     method: str, central: bool, fmnist: Path, tmp_path: Path
 ) -> None:
