@@ -239,7 +239,8 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from tests.bench.test_bench import request_for
-from fedmr_med.bench.compare import compare, title
+from fedmr_med.bench.compare import compare
+from fedmr_med.comparison.launchers import Resources
 if __name__ == "__main__":
     request = request_for(Path(sys.argv[1]), ("fedavg", "feddc"), settings={"federation.rounds": 12})
     compare(request.runs(), Path(sys.argv[2]), title="", resources=Resources(workers=2))
