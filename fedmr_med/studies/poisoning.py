@@ -20,12 +20,12 @@ from fedmr_med.data import transforms
 from fedmr_med.data.base import Fold
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.data.loading import Batches
-from fedmr_med.desk import Desk
 from fedmr_med.errors import ConfigError, FedMRError
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation
+from fedmr_med.runner.desk import Desk
 from fedmr_med.seeding import numpy_generator
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.sites import DemoSource, SiteConfig
@@ -124,7 +124,7 @@ class PoisonedDesk(Desk):
 
     Args:
         attack: one of :data:`ATTACKS`.
-        arguments: of :class:`fedmr_med.desk.Desk`.
+        arguments: of :class:`fedmr_med.runner.desk.Desk`.
     """
 
     def __init__(self, attack: str, *arguments: Any):

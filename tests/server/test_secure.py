@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from fedmr_med.config import FederationConfig, JobConfig
 from fedmr_med.data.flamby_isic import HOSPITALS
-from fedmr_med.desk import Desk
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.runner import Federation
+from fedmr_med.runner.desk import Desk
 from fedmr_med.server.state import GlobalState
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.sites import DemoSource, SiteConfig

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from fedmr_med.crew import BROADCAST, SideBySide
-from fedmr_med.desk import Desk, parts_of_test
 from fedmr_med.errors import DataError, FedMRError
+from fedmr_med.runner.crew import BROADCAST, SideBySide
+from fedmr_med.runner.desk import Desk, parts_of_test
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import tiny_federation, tiny_job
-from tests.test_runner import equal_states
+from tests.runner.test_federation import equal_states
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from fedmr_med.broadcast import read_message, write_message
 from fedmr_med.data.base import SiteData
-from fedmr_med.desk import Desk, Work
 from fedmr_med.errors import FedMRError
 from fedmr_med.process import kept_memory
+from fedmr_med.runner.broadcast import read_message, write_message
+from fedmr_med.runner.desk import Desk, Work
 from fedmr_med.wire.codec import Message, decode_task
 from fedmr_med.wire.messages import TrainTask
 from fedmr_med.workers import worker_pool

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmr_med.broadcast import read_message, write_message
+from fedmr_med.runner.broadcast import read_message, write_message
 from fedmr_med.wire.codec import Message
 
 
