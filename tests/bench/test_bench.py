@@ -216,7 +216,7 @@ def test_a_run_without_rounds_shows_its_head_and_its_exchange(tmp_path: Path, ca
 
 def test_one_exchange_on_small_images_is_scored_at_the_server(fmnist: Path, tmp_path: Path) -> None:
     request = request_for(fmnist, ("oneshot",), settings={"federation.rounds": 0})
-    (result,) = compare(request.runs(), tmp_path, title="one exchange", workers=0)
+    (result,) = compare(request.runs(), tmp_path, title="one exchange", resources=HERE)
     assert (result.error, result.rounds) == (None, ())
     assert result.head_accuracy > 0.3, "chance is 0.1"
 
