@@ -213,12 +213,12 @@ def jobs(
         typer.echo(f"{'Approved' if approve else 'Refused'}: {request.name}, settings {request.settings}.", err=True)
     requests = book.requests()
     if as_json:
-        lines = [dataclasses.asdict(request) | {"state": request.state.value} for request in requests]
+        lines = [dataclasses.asdict(request) | {"state": request.status} for request in requests]
         typer.echo(json.dumps({"jobs": lines}))
         return
     for request in requests:
         typer.echo(f"{request.time} {request.name}: settings {request.settings}, chain {request.chain}")
-        typer.echo(f"    {request.state.value}")
+        typer.echo(f"    {request.status}")
         for line in request.words:
             typer.echo(f"    {line}")
         if request.changed is not None:

@@ -42,6 +42,7 @@ class Request:
         name, chain, settings: of the job; ``settings`` is their id.
         words: what it asks, in plain sentences.
         state: what a person decided.
+        answered: whether the site has answered it.
         changed: what differs from the settings approved last before; None if there are none.
     """
 
@@ -51,7 +52,14 @@ class Request:
     settings: str
     words: list[str]
     state: Verdict
+    answered: bool
     changed: list[str] | None
+
+    @property
+    def status(self) -> str:
+        """What holds for it, in words."""
+        waited = self.state is Verdict.OPEN and self.answered
+        return "answered without a decision, as the policy says" if waited else self.state.value
 
 
 class ApprovalBook:
@@ -128,13 +136,15 @@ class ApprovalBook:
         found: dict[tuple[str, str], Request] = {}
         contents: dict[tuple[str, str], dict[str, Any]] = {}
         approved: dict[str, Any] | None = None
+        answered = {_key(line) for line in lines if line["event"] == _ANSWERED}
         for line in lines:
             key = _key(line)
             if line["event"] == _ASKED and key not in found:
                 contents[key] = line["content"]
                 changed = None if approved is None else differences(approved, line["content"])
                 state = _decision(lines, *key)
-                found[key] = Request(line["time"], line["name"], key[1], key[0], line["words"], state, changed)
+                about = line["time"], line["name"], key[1], key[0], line["words"]
+                found[key] = Request(*about, state, key in answered, changed)
             elif line["event"] == _APPROVED and key in found:
                 approved = contents[key]
         return list(found.values())

@@ -28,6 +28,13 @@ def test_always_takes_every_job_and_still_lists_it(book: ApprovalBook) -> None:
     assert [request.name for request in book.requests()] == ["isic_fedmr"]
 
 
+def test_a_job_that_was_answered_waits_for_nobody(book: ApprovalBook) -> None:
+    verdict(book, "always")
+    assert [request.status for request in book.requests()] == ["waits for a decision"]
+    book.answered(JOB, job_id="job of chain-1", chain="chain-1")
+    assert [request.status for request in book.requests()] == ["answered without a decision, as the policy says"]
+
+
 def test_new_settings_wait_for_a_person_and_count_for_later_chains(book: ApprovalBook) -> None:
     assert verdict(book, "new_settings") is Verdict.OPEN
     book.decide("chain-1", approved=True, by="steward")
