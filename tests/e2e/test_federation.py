@@ -34,10 +34,10 @@ def tiny_job(method: str = "fedmr", *, rounds: int = 2, sites: int = 2) -> JobCo
 
 
 def in_process(federation: Federation, job: JobConfig, folder: Path, sites: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Return the model of the same job, run without a break in this process."""
+    """Return the model that leaves the same job, run without a break in this process."""
     configs = {name: load_site(federation.kit(name) / "local" / "site.yaml") for name in sites}
     torch.set_num_threads(1)
-    return InProcess(job, configs, folder).run().model
+    return InProcess(job, configs, folder).run().leaving().model
 
 
 def assert_same_model(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
