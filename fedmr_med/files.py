@@ -48,14 +48,17 @@ def write_text(path: Path, text: str) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Make a folder and see that files can be written there: before the work whose result it is to hold.
+    """See that files can be written to a folder, before the work whose result it is to hold; nothing stays behind.
+
+    Args:
+        folder: need not exist yet; then the nearest folder above it counts.
 
     Raises:
         OSError: they cannot.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     try:
-        with tempfile.TemporaryFile(dir=folder) as stream:
+        with tempfile.TemporaryFile(dir=nearest) as stream:
             stream.write(b"x")
     except OSError as e:
         raise type(e)(e.errno, e.strerror, str(folder)) from e  # not the name of the temporary file

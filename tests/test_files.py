@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedmr_med.files import atomic_writer, lock_shared, locked, write_text
+from fedmr_med.files import atomic_writer, check_writable, lock_shared, locked, write_text
 from tests.helpers.imports import imports, sources
 
 
@@ -80,3 +80,14 @@ def test_readers_share_a_lock_and_keep_a_writer_out(tmp_path: Path) -> None:
 
 def test_there_is_one_file_lock() -> None:
     assert {module for module in sources() if "fcntl" in imports(module)} == {"fedmr_med.files"}
+
+
+def test_a_check_of_a_folder_leaves_nothing_behind(tmp_path: Path) -> None:
+    check_writable(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_check_of_a_folder_below_a_file_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        check_writable(tmp_path / "file" / "folder")

@@ -228,7 +228,7 @@ def figures(reply: Shareable) -> tuple[str, dict[str, Any]]:
     content = from_shareable(reply)
     if content.data_kind == DataKind.METRICS:
         assert content.data.keys() == {"scores"}
-        return "validate", {"tested": tested(content.data["scores"])}
+        return "validate", {"tested": of_tests(content.data["scores"])}
     message = messages.to_message(reply)
     shared = {
         part: (arrays["classes"].tolist(), arrays["counts"].tolist())
@@ -245,12 +245,12 @@ def figures(reply: Shareable) -> tuple[str, dict[str, Any]]:
     return "train", {
         "samples": message.meta["samples"],
         "shared": shared,
-        "tested": tested(message.meta["scores"]),
+        "tested": of_tests(message.meta["scores"]),
         "images": (report.get("images_total"), report.get("images_skipped")),
     }
 
 
-def tested(scores: dict[str, Any] | None) -> Any:
+def of_tests(scores: dict[str, Any] | None) -> Any:
     """Return the numbers of test images that scores tell of."""
     if scores is None:
         return None
