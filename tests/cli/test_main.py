@@ -77,7 +77,7 @@ def test_an_output_that_cannot_be_written_is_said_before_the_work(
     assert "file" in capsys.readouterr().err
     assert not list(tmp_path.glob("**/runs"))
     assert run(monkeypatch, "paper", "toy", "--out", str(tmp_path / "file")) == 2
-    assert "file exists" in capsys.readouterr().err
+    assert "file: not a directory" in capsys.readouterr().err
 
 
 def test_bench_does_not_mix_settings_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
