@@ -10,7 +10,7 @@ hospitals let out, looked for in the bytes that reached the server.
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -227,13 +227,14 @@ def figures(reply: Shareable) -> tuple[str, dict[str, Any]]:
     """Return the kind of a reply, and all numbers of images it tells of: all but sums, update, losses and times."""
     content = from_shareable(reply)
     if content.data_kind == DataKind.METRICS:
-        assert content.data.keys() == {"scores"}
-        return "validate", {"tested": of_tests(content.data["scores"])}
+        assert content.data.keys() <= {"scores", "histograms"}
+        counted = of_histograms(content.data.get("histograms"))
+        return "validate", {"tested": of_tests(content.data["scores"]), "histograms": counted}
     message = messages.to_message(reply)
     shared = {
         part: (arrays["classes"].tolist(), arrays["counts"].tolist())
         for part, arrays in message.parts.items()
-        if part not in ("model", "method")
+        if part not in ("model", "method", "histograms")
     }
     if "model" not in message.parts:
         assert message.meta.keys() == {"round"}
@@ -246,6 +247,7 @@ def figures(reply: Shareable) -> tuple[str, dict[str, Any]]:
         "samples": message.meta["samples"],
         "shared": shared,
         "tested": of_tests(message.meta["scores"]),
+        "histograms": of_histograms(message.parts.get("histograms")),
         "images": (report.get("images_total"), report.get("images_skipped")),
     }
 
@@ -256,6 +258,11 @@ def of_tests(scores: dict[str, Any] | None) -> Any:
         return None
     rows = scores["confusion"] and [sum(row) for row in scores["confusion"]]
     return scores["samples"], rows, scores["withheld"]
+
+
+def of_histograms(arrays: Mapping[str, Any] | None) -> Any:
+    """Return the numbers of test images that histograms count, by class."""
+    return arrays and [arrays[name].sum(1).tolist() for name in ("positives", "negatives")]
 
 
 def without_small_classes(data: SiteData, policy: SitePolicy) -> Iterator[SiteData]:
