@@ -111,7 +111,8 @@ def test_other_weights_image_sizes_views_and_images_never_read_an_old_entry(extr
     ]
     assert extractions == [6] * 6
     assert not any(np.array_equal(other.items, first) for other in others)
-    assert np.array_equal(others[-1].items[::-1], first)
+    # The place of an image in its batch may change the last bits of a convolution.
+    np.testing.assert_allclose(others[-1].items[::-1], first, rtol=1e-4, atol=1e-6)
 
 
 def _wrapped(frozen: Backbone) -> Backbone:
