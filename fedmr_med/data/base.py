@@ -1,5 +1,6 @@
 """What every data source gives a site: two folds of labelled items."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -68,6 +69,30 @@ class SubsetFold:
 
     def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
         return self.fold[int(self.indices[index])]
+
+
+@dataclass(frozen=True)
+class JoinedFold:
+    """Several folds, one after the other, without a copy of them."""
+
+    folds: Sequence[Fold]
+
+    @cached_property  # every batch asks for them
+    def labels(self) -> npt.NDArray[np.int64]:
+        """The class of each item, (n,) int64."""
+        return np.concatenate([fold.labels for fold in self.folds])
+
+    @cached_property
+    def _ends(self) -> npt.NDArray[np.int64]:
+        return np.cumsum([len(fold) for fold in self.folds])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        fold = self.folds[number]
+        return fold[index - int(self._ends[number]) + len(fold)]
 
 
 def drawn_item(fold: Fold, index: int, seed: int) -> npt.NDArray[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from fedmr_med import data
 from fedmr_med.config import TaskConfig
 from fedmr_med.data import transforms
-from fedmr_med.data.base import Fold, SubsetFold
+from fedmr_med.data.base import Fold, JoinedFold, SubsetFold
 from fedmr_med.data.flamby_isic import (
     LESIONS_FILE,
     PREPARED_FOLDER,
@@ -22,7 +22,6 @@ from fedmr_med.data.flamby_isic import (
 from fedmr_med.data.folds import ImageFold, Row
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import DataError
-from fedmr_med.flamby.loaders import ConcatFold
 from fedmr_med.flamby.request import CompareRequest, site_name
 from fedmr_med.metrics import Scores, scores
 from fedmr_med.models import Network
@@ -81,7 +80,7 @@ class ComparisonData:
 
     def pooled_train(self) -> Fold:
         """Return the train folds of all sites in one."""
-        return ConcatFold(tuple(self.train.values()))
+        return JoinedFold(tuple(self.train.values()))
 
     def score(self, network: Network) -> dict[str, Scores]:
         """Return the scores of a network on the test fold of each site, and on all of them pooled."""

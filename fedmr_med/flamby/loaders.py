@@ -1,41 +1,15 @@
 """The same images for everybody: folds cut for scoring, and the executor's batches in the form FLamby expects."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from fedmr_med.data.base import Fold
 from fedmr_med.data.loading import Batch, Batches
 from fedmr_med.seeding import derive_seed
 from fedmr_med.site.training import endless
-
-
-@dataclass(frozen=True)
-class ConcatFold:
-    """Several folds, one after the other."""
-
-    folds: Sequence[Fold]
-
-    @cached_property
-    def labels(self) -> npt.NDArray[np.int64]:
-        """The class of each item, (n,)."""
-        return np.concatenate([fold.labels for fold in self.folds])
-
-    @cached_property
-    def _ends(self) -> npt.NDArray[np.int64]:
-        return np.cumsum([len(fold) for fold in self.folds])
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
-        number = int(np.searchsorted(self._ends, index, side="right"))
-        return self.folds[number][index - int(self._ends[number]) + len(self.folds[number])]
 
 
 @dataclass(frozen=True)

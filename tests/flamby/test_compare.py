@@ -13,14 +13,13 @@ from typer.testing import CliRunner
 from fedmr_med import flamby_checkout as checkout
 from fedmr_med.cli import app
 from fedmr_med.comparison.files import Progress
-from fedmr_med.data.base import SubsetFold
+from fedmr_med.data.base import JoinedFold, SubsetFold
 from fedmr_med.data.cache import CACHE_VARIABLE
 from fedmr_med.data.demo import DEMO
 from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER
 from fedmr_med.errors import ConfigError, DataError, FedMRError
 from fedmr_med.flamby.compare import compare
 from fedmr_med.flamby.data import load_data, present_centers
-from fedmr_med.flamby.loaders import ConcatFold
 from fedmr_med.flamby.published import published
 from fedmr_med.flamby.request import CompareRequest
 from fedmr_med.flamby.results import FlambyResults, Row
@@ -210,7 +209,7 @@ def test_a_folder_that_is_not_flamby_is_refused(tmp_path: Path) -> None:
 
 def test_folds_can_be_joined_and_cut(folder: Path) -> None:
     data = load_data(small(folder))
-    joined = ConcatFold(list(data.train.values()))
+    joined = JoinedFold(list(data.train.values()))
     one, four = data.train["center-1"], data.train["center-4"]
     assert len(joined) == 12
     assert joined.labels.tolist() == [*one.labels, *four.labels]
