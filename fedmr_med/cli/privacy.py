@@ -83,3 +83,18 @@ def sums(
         size = f"{cost.bytes_up / 1e3:>10.0f}{cost.bytes_down / 1e3:>10.0f}"
         work = f"{1e3 * cost.site_seconds:>12.0f}{1e3 * cost.server_seconds:>12.0f}"
         typer.echo(f"{cost.sites:>6}{cost.dropped:>6}{size}{work}")
+
+
+@app.command()
+def noise(
+    epsilon: Annotated[float, typer.Option(min=0.01, help="What all releases together may cost.")],
+    releases: Annotated[int, typer.Option(min=1, help="How many: prototypes every k rounds, and the head.")] = 1,
+    delta: Annotated[float, typer.Option(min=1e-12, max=0.01, help="Chance that the guarantee fails.")] = 1e-5,
+    rate: Annotated[float, typer.Option(min=1e-6, max=1, help="Share of the images in a release, drawn unseen.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Say which noise multiplier keeps releases within a privacy budget: `federation.private.noise` of a job."""
+    from fedmr_med.privacy.accountant import noise_for
+
+    found = noise_for(epsilon, rate=rate, steps=releases, delta=delta)
+    typer.echo(json.dumps({"noise": found}) if as_json else f"{found:.3f}")

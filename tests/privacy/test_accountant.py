@@ -7,7 +7,7 @@ from opacus.accountants import RDPAccountant
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from fedmr_med.privacy.accountant import epsilon
+from fedmr_med.privacy.accountant import epsilon, noise_for
 
 
 def exact_epsilon(multiplier: float, delta: float) -> float:
@@ -34,3 +34,9 @@ def test_releases_with_different_noise_add_up() -> None:
     together = epsilon([2.0, 4.0, 2.0], 1e-5)
     assert max(epsilon([2.0, 2.0]), epsilon([4.0])) < together < epsilon([2.0] * 3)
     assert epsilon([]) == 0
+
+
+@pytest.mark.parametrize(("budget", "releases"), [(0.5, 1), (1, 1), (4, 3), (8, 20)])
+def test_the_noise_for_a_budget_uses_it_up_and_no_more(budget: float, releases: int) -> None:
+    noise = noise_for(budget, steps=releases)
+    assert 0.98 * budget < epsilon([noise] * releases) <= budget
