@@ -18,6 +18,12 @@ def forms_of(arrays: Mapping[str, npt.NDArray[Any]]) -> Forms:
     return {name: (array.shape, array.dtype) for name, array in arrays.items()}
 
 
+def distance(arrays: Mapping[str, npt.NDArray[Any]], others: Mapping[str, npt.NDArray[Any]]) -> float:
+    """Return the Euclidean distance between named arrays, all of them taken as one vector."""
+    parts = (arrays[name].astype(np.float64) - other for name, other in others.items())
+    return float(np.sqrt(sum(float(np.sum(np.square(part))) for part in parts)))
+
+
 def difference(arrays: Mapping[str, npt.NDArray[Any]], expected: Forms) -> str | None:
     """Say how arrays differ from their agreed forms; None if they do not.
 

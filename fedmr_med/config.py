@@ -6,7 +6,6 @@ is not here but in :mod:`fedmr_med.sites`.
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from fedmr_med.privacy.mechanisms import Gaussian
 from fedmr_med.privacy.policy import Sharing
 from fedmr_med.results import MAX_IMAGES
 from fedmr_med.schema import NAME_PATTERN, Strict, read_yaml, validated
-from fedmr_med.secure.messages import FEWEST
+from fedmr_med.secure.messages import FEWEST, Secure
 
 JOB_FILE = "fedmr.yaml"
 
@@ -216,11 +215,6 @@ class PrivateConfig(Strict):
         """The noise on the statistics of a closed-form head."""
         return Gaussian(self.noise, self.clip, with_moments=True)
 
-    @property
-    def least_count(self) -> int:
-        """The noisy count from which on a class has a prototype: below it noise outweighs the images."""
-        return math.ceil(4 * self.gaussian.counts_scale)
-
 
 class HeadConfig(Strict):
     """The closed-form head: a classifier solved from the sites' class statistics, see :mod:`fedmr_med.head`.
@@ -271,7 +265,10 @@ class FederationConfig(Strict):
             (buffers, prototypes, what a method adds) stays as it is.
         server: the server's optimiser; None takes the method's own, which is the average for all but anchored FedMR.
         secure: what the server sees as a total over the sites only, see docs/security.md: ``none``; ``statistics``:
-            prototypes, confusion matrices and the statistics of a closed-form head.
+            prototypes, confusion matrices and the statistics of a closed-form head; ``all``: the trained models and the
+            numbers of images too. Nobody can compare single replies then, so ``max_deviation`` has no effect.
+        clip_update: with ``secure: all``, the largest length of a site's change of the parameters; every site scales a
+            longer one down before it is summed.
         private: noise on the prototypes; None adds none.
         stop: when the chain ends before its last round; None runs all rounds.
         resume_from: the checkpoint a follow-up starts from: the ``last``, or the ``previous`` one if that is damaged.
@@ -291,7 +288,8 @@ class FederationConfig(Strict):
     quarantine_after: int | None = Field(None, ge=1, le=100_000)
     wire: Literal["float32", "float16"] = "float32"
     server: ServerConfig | None = None
-    secure: Literal["none", "statistics"] = "none"
+    secure: Secure = "none"
+    clip_update: float = Field(100.0, gt=0, le=1e6)
     private: PrivateConfig | None = None
     stop: StopConfig | None = None
     resume_from: Literal["last", "previous"] = "last"
@@ -302,12 +300,21 @@ class FederationConfig(Strict):
             raise ValueError("federation.secure takes the same sites in every round: leave sites_per_round out")
         if self.secure != "none" and self.min_sites < FEWEST:
             raise ValueError(f"federation.secure needs federation.min_sites of {FEWEST} or more")
+        if self.sums_models and (self.robust != "none" or self.buffers == "first"):
+            raise ValueError(
+                "federation.secure: all knows no single reply: take robust: none, and buffers: average or local"
+            )
         return self
 
     @property
     def sums_statistics(self) -> bool:
         """Whether statistics leave the sites in secure sums only."""
         return self.secure != "none"
+
+    @property
+    def sums_models(self) -> bool:
+        """Whether trained models leave the sites in secure sums only."""
+        return self.secure == "all"
 
     def halved(self, parameters: frozenset[str]) -> frozenset[str]:
         """Return which of the model's parameters are sent as float16."""
@@ -344,12 +351,6 @@ class JobConfig(Strict):
                 "federation.rounds: 0 rounds train nothing: say head.exchange: last for a closed-form head, or none to "
                 "score the initial model alone"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _secure_sums_are_of_whole_features(self) -> Self:
-        if self.head.projection is not None and self.federation.sums_statistics:
-            raise ValueError("head.projection: secure sums are of whole features; drop it, or federation.secure")
         return self
 
     @model_validator(mode="after")

@@ -1,14 +1,17 @@
 """The network of a job, the same on the server and at every site, and the form of the replies that follows from it."""
 
 from fedmr_med import methods, models
-from fedmr_med.arrays import forms_of
+from fedmr_med.arrays import Arrays, Forms, forms_of
 from fedmr_med.backbone import Backbone
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError
+from fedmr_med.model_sums import ModelSums
 from fedmr_med.models.classifier import ClassifierOnly
 from fedmr_med.models.views import AveragedViews
+from fedmr_med.secure.fixed import Field
 from fedmr_med.seeding import torch_stream
 from fedmr_med.wire.form import ReplyForm
+from fedmr_med.wire.totals import SumForms
 
 _CLASSIFIER = "classifier."
 
@@ -26,6 +29,11 @@ def build_network(job: JobConfig, *, pretrained: bool = False) -> models.Network
         raise ConfigError(
             f"federation.wire: {job.method.name} needs float32; what its sites keep and what the server adds up would "
             "drift apart by every round's rounding."
+        )
+    if job.federation.sums_models and not method.adds_up:
+        raise ConfigError(
+            f"federation.secure: {job.method.name} needs every site's number of images, which all does not tell; take "
+            "statistics."
         )
     with torch_stream(job.seed, "initial model"):
         network = feature_network(job, pretrained=pretrained)
@@ -69,15 +77,33 @@ def reply_form(job: JobConfig) -> ReplyForm:
     """Return the form of the job's replies."""
     network = build_network(job)
     arrays, names = models.state_arrays(network), models.parameter_names(network)
-    parameters = {name: array for name, array in arrays.items() if name in names}
+    sums, (model, payload) = sum_forms(job, network), reply_arrays(job, arrays, names)
     return ReplyForm(
         class_names=job.task.class_names,
         feature_size=network.feature_size,
-        statistics_size=min(job.head.projection or network.feature_size, network.feature_size),
+        statistics_size=sums.statistics_size,
         settings=job.digest(),
-        model=forms_of(arrays),
-        payload=methods.build(job.method).server().payload_forms(parameters),
+        model=model,
+        payload=payload,
         halved=job.federation.halved(names),
-        secure=job.federation.sums_statistics,
+        secure=job.federation.secure,
+        sum_sizes=sums.sizes,
         private=job.federation.private is not None,
     )
+
+
+def reply_arrays(job: JobConfig, model: Arrays, parameters: frozenset[str]) -> tuple[Forms, Forms]:
+    """Return the forms of model and payload of a reply: of nothing where a secure sum takes them."""
+    if job.federation.sums_models:
+        return {}, {}
+    trained = {name: array for name, array in model.items() if name in parameters}
+    return forms_of(model), methods.build(job.method).server().payload_forms(trained)
+
+
+def sum_forms(job: JobConfig, network: models.Network) -> SumForms:
+    """Return the forms of the job's secure sums, given its network."""
+    size = network.feature_size
+    fields: dict[str, Field] = {}
+    if job.federation.sums_models:
+        fields = ModelSums(job, models.state_arrays(network), models.parameter_names(network)).fields()
+    return SumForms(job.task.num_classes, size, min(job.head.projection or size, size), fields)

@@ -26,6 +26,7 @@ FLOORS = {
     "updates": "the number of steps in a round",
     "lr": "the learning rate",
     "sites": "federation.min_sites",
+    "secure": "federation.secure",
     "head": "the classifier that the server sent",
     "norm": "the size of what the server sent",
     "repeat": "a round asked again with another model",

@@ -50,6 +50,17 @@ class Sums:
         """Add to a plain sum."""
         self.numbers[name] = self.numbers.get(name, 0.0) + value
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups that something was added to."""
+        return tuple(self._shapes)
+
+    def total(self, group: str) -> dict[str, npt.NDArray[np.float64]]:
+        """Return a copy of the group's sums."""
+        self.flush()
+        weight = self._first_weights[group]
+        return _named([(value.double() * weight).numpy() for value in self._totals[group]], self._shapes[group])
+
     def mean(self, group: str, total: float) -> dict[str, npt.NDArray[Any]]:
         """Return the group's sums divided by ``total``, in the memory of the sums: this ends the group."""
         self.flush()

@@ -112,7 +112,7 @@ def _sites(history: History, evaluation: Evaluation | None) -> dict[str, SiteCar
         found = evaluation.figures.get(name) if evaluation else None
         shared = dict.fromkeys(label for part in taken for label in part.shared_classes)
         cards[name] = SiteCard(
-            training_images=taken[-1].samples if taken else None,
+            training_images=(taken[-1].samples or None) if taken else None,
             rounds=len(taken),
             shared_prototypes=tuple(shared),
             scores="per class" if found else f"balanced accuracy {told.balanced_accuracy:.3f}" if told else "held back",

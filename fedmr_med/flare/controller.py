@@ -103,7 +103,7 @@ class FedMRController(Controller):
         if chain is None or state is None:
             return  # the controller could not start and has said why; FLARE calls this all the same
         rounds = self._job.federation.rounds
-        self._totals = self._secure_totals(state, abort_signal, fl_ctx)
+        self._totals = self._secure_totals(abort_signal, fl_ctx)
         fl_ctx.set_prop(AppConstants.NUM_ROUNDS, rounds, private=True, sticky=True)
         self.fire_event(AppEventType.TRAINING_STARTED, fl_ctx)
         try:
@@ -268,7 +268,7 @@ class FedMRController(Controller):
         assert self._state is not None
         return encode_task(task, halved=self._job.federation.halved(self._state.parameters))
 
-    def _secure_totals(self, state: GlobalState, abort_signal: Signal, fl_ctx: FLContext) -> SecureTotals:
+    def _secure_totals(self, abort_signal: Signal, fl_ctx: FLContext) -> SecureTotals:
         """Return the secure sums of this run."""
 
         def send(data: Shareable, sites: Sequence[str], take: Take, enough: Callable[[], bool]) -> None:
@@ -278,8 +278,7 @@ class FedMRController(Controller):
         def warn(reason: str) -> None:
             self.log_warning(fl_ctx, reason, fire_event=False)
 
-        chain, size = context.chain_id(self._job, fl_ctx), state.prototypes.means.shape[1]
-        return SecureTotals(self._job, chain, size, asking(send, warn))
+        return SecureTotals(self._job, context.chain_id(self._job, fl_ctx), asking(send, warn))
 
     def _keep(self, state: GlobalState, fl_ctx: FLContext) -> GlobalState:
         """Write a state down, and remember it."""

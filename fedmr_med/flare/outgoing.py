@@ -27,7 +27,6 @@ from fedmr_med.wire.codec import Message
 from fedmr_med.wire.form import ReplyForm
 from fedmr_med.wire.secure import Answer, decode_answer, encode_answer
 from fedmr_med.wire.statistics import HeadReply
-from fedmr_med.wire.totals import HEAD, TRAIN, VALIDATE, layout_of
 
 # FLARE writes these on the way out: which task this answers, and the server's own cookies sent back.
 _FLARE_HEADERS = {
@@ -91,15 +90,16 @@ def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -
         return messages.encode_reply(left, halved=form.halved)
     if task == AppConstants.TASK_VALIDATION:
         scores = messages.decode_validation(reply, len(form.class_names))
-        return messages.encode_validation(None if form.secure else permitted_scores(scores, policy, form.class_names))
+        summed = form.secure != "none"
+        return messages.encode_validation(None if summed else permitted_scores(scores, policy, form.class_names))
     if task == messages.TASK_HEAD:
         classes, size = len(form.class_names), form.statistics_size
         statistics = messages.decode_statistics(reply, site="", num_classes=classes, feature_size=size)
         none = HeadReply(statistics.site, statistics.round)
-        closed = form.secure or form.private or policy.privacy is not None
+        closed = form.secure != "none" or (policy.privacy is not None and not form.private)
         allowed = none if closed else permitted_statistics(statistics, policy, form.class_names)
         return messages.encode_statistics(allowed)
-    if task == messages.TASK_SECURE and form.secure:
+    if task == messages.TASK_SECURE and form.secure != "none":
         return messages.to_shareable(encode_answer(_secure_answer(messages.to_message(reply), form)))
     if task == AppConstants.TASK_SUBMIT_MODEL and policy.allow_submit_model:
         model = messages.decode_model(reply)
@@ -115,8 +115,7 @@ def _secure_answer(message: Message, form: ReplyForm) -> Answer:
         WireError: it does not have the agreed form, or is longer than any sum of the job.
     """
     answer = decode_answer(message, site="")
-    sizes = {layout_of(kind, len(form.class_names), form.feature_size).size for kind in (TRAIN, VALIDATE, HEAD)}
-    if isinstance(answer, Masked) and len(answer.vector) not in sizes:
+    if isinstance(answer, Masked) and len(answer.vector) not in form.sum_sizes:
         raise WireError("the masked vector is of no sum of this job")
     return answer
 

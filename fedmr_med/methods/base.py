@@ -181,6 +181,7 @@ class Method:
         keeps_state: whether a site keeps something of its own from round to round.
         exact_wire: whether server and sites must go by the same parameters to the last bit, so that float16 on the wire
             would let them drift apart.
+        adds_up: whether the server half needs no more than sums over the replies, as ``federation.secure: all`` has.
     """
 
     name: ClassVar[str]
@@ -189,6 +190,7 @@ class Method:
     server_half: ClassVar[type[ServerHalf]] = ServerHalf
     keeps_state: ClassVar[bool] = False
     exact_wire: ClassVar[bool] = False
+    adds_up: ClassVar[bool] = True
 
     def __init__(self, options: Any):
         self.options = options

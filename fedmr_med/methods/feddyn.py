@@ -162,6 +162,7 @@ class FedDyn(Method):
     server_half = FedDynServer
     keeps_state = True
     exact_wire = True
+    adds_up = False
 
     @property
     def variant(self) -> str | None:

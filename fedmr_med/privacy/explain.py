@@ -9,6 +9,12 @@ UPDATE_SPEAKS = (
 )
 """What no policy changes. README, SECURITY.md, ``site policy explain`` and every report say it in these words."""
 
+TOTAL_SPEAKS = (
+    "The trained model leaves this site in a total over all sites alone (docs/security.md says who would have to "
+    "collude to open it). The total, and the model made of it, can still reveal something of the data: see SECURITY.md."
+)
+"""What ``policy.training.secure: all`` leaves to say in the place of :data:`UPDATE_SPEAKS`."""
+
 _SCATTER = "; for a closed-form head also how the features of these classes vary together (one matrix for all of them)"
 _APPROVALS = {
     "always": "Jobs that keep to this policy start by themselves; `fedmr-med site jobs` lists them.",
@@ -23,7 +29,11 @@ def explain(policy: SitePolicy) -> list[str]:
     exact = "the number of training images"
     if rounded := policy.rounding.sentence():
         exact += f", {rounded}"
-    lines = [f"Leaves in every round: the trained model and {exact}."]
+    summed = "none" if policy.training is None else policy.training.secure
+    how = ", as a part of a secure sum of all sites" if summed == "all" else ""
+    lines = [f"Leaves in every round{how}: the trained model and {exact}."]
+    if summed != "none":
+        lines.append("Secure sums: prototypes and scores leave as a part of a total of all sites, or not at all.")
     if shared is False or shared == ():
         lines.append(
             "Prototypes: none leave, nor class counts. The hospital still receives the global prototypes and trains "
@@ -60,7 +70,7 @@ def explain(policy: SitePolicy) -> list[str]:
     )
     lines.append(_floors(policy.training))
     lines.append(_APPROVALS[policy.approve])
-    lines.append(UPDATE_SPEAKS)
+    lines.append(TOTAL_SPEAKS if summed == "all" else UPDATE_SPEAKS)
     return lines
 
 

@@ -5,11 +5,12 @@ a classifier of zeros, the same batches through two models. Floors refuse the se
 not make an update harmless.
 """
 
-from typing import Self
+from typing import Self, get_args
 
 from pydantic import Field, model_validator
 
 from fedmr_med.schema import Strict
+from fedmr_med.secure.messages import Secure
 
 
 class TrainingFloors(Strict):
@@ -23,6 +24,8 @@ class TrainingFloors(Strict):
         min_lr, max_lr: learning rate.
         min_sites: replies without which no model is made, the job's ``federation.min_sites``. Three keep each site
             from subtracting its own share and reading the other's.
+        secure: what must be summed securely at least, the job's ``federation.secure``. ``all`` keeps the site's own
+            model from everybody, the server included.
         min_head_spread: how far the classifier's rows must differ, relative to a fresh layer of its size: a
             classifier of zeros or equal rows gives single images away.
         max_norm: the largest norm of an array that the server sends.
@@ -41,6 +44,7 @@ class TrainingFloors(Strict):
     min_lr: float = Field(1e-5, gt=0)
     max_lr: float = Field(0.1, gt=0)
     min_sites: int = Field(3, ge=1)
+    secure: Secure = "none"
     min_head_spread: float = Field(0.01, ge=0)
     max_norm: float = Field(1e6, gt=0)
     repeat_rounds: bool = False
@@ -51,3 +55,8 @@ class TrainingFloors(Strict):
         if self.min_batch_size > self.max_batch_size or self.min_lr > self.max_lr:
             raise ValueError("a minimum is above its maximum")
         return self
+
+    def demands_more_than(self, secure: Secure) -> bool:
+        """Whether a job that sums this much securely sums too little."""
+        order = get_args(Secure)
+        return order.index(secure) < order.index(self.secure)

@@ -16,6 +16,7 @@ from fedmr_med.metrics import scores as score
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.results import SiteReport
+from fedmr_med.secure.messages import Secure
 from fedmr_med.wire.messages import SiteReply
 from fedmr_med.wire.statistics import HeadReply
 
@@ -27,7 +28,7 @@ def permitted(
     policy: SitePolicy,
     class_names: tuple[str, ...],
     *,
-    secure: bool = False,
+    secure: Secure = "none",
     private: bool = False,
 ) -> SiteReply:
     """Return the reply without what the policy does not allow.
@@ -36,12 +37,16 @@ def permitted(
         reply: what the site would send.
         policy: the site's policy.
         class_names: the classes of the task.
-        secure: whether statistics leave in secure sums only, and so are no part of a reply.
+        secure: what leaves in secure sums only, and so is no part of a reply.
         private: whether the job has noise on class sums, which a site with a privacy budget demands.
     """
-    closed = secure or (policy.privacy is not None and not private)
+    summed = secure != "none"
+    closed = summed or (policy.privacy is not None and not private)
     samples = policy.rounding.up(max(1, reply.samples))
-    scores = None if secure else permitted_scores(reply.scores, policy, class_names)
+    scores = None if summed else permitted_scores(reply.scores, policy, class_names)
+    if secure == "all":
+        report = None if reply.report is None else SiteReport(epsilon=reply.report.epsilon)
+        return replace(reply, samples=0, model={}, payload={}, prototypes=None, scores=None, report=report)
     return replace(
         reply,
         samples=samples,

@@ -7,14 +7,17 @@ from fedmr_med.wire.messages import SiteReply
 
 def site_line(reply: SiteReply, job: JobConfig) -> str:
     """Return what a hospital's reply says, in one line."""
-    parts = [f"{reply.samples} images"]
+    parts = [f"{reply.samples} images"] if reply.samples else []
     if reply.scores is not None:
         parts.append(f"received model scores {reply.scores.balanced_accuracy:.3f} balanced accuracy")
     if reply.report is not None and reply.report.terms:
         parts.append("loss " + " + ".join(f"{value:.3g} {name}" for name, value in reply.report.terms.items()))
     names = job.task.class_names
     shared = [] if reply.prototypes is None else [names[i] for i in reply.prototypes.counts.nonzero().flatten()]
-    parts.append(f"prototypes of {' '.join(shared)}" if shared else "no prototypes")
+    if job.federation.sums_statistics:
+        parts.append("statistics as a total" if not job.federation.sums_models else "model and statistics as a total")
+    else:
+        parts.append(f"prototypes of {' '.join(shared)}" if shared else "no prototypes")
     parts.append(f"{megabytes(reply.bytes_up)} up")
     return f"round {reply.round + 1}/{job.federation.rounds} · {reply.site:<13} · " + " · ".join(parts)
 

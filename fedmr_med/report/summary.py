@@ -127,5 +127,5 @@ def _shared(taken: list[SiteRound]) -> str:
 
 def _images(part: SiteRound) -> tuple[str, str]:
     if part.images_total is None or part.images_skipped is None:
-        return str(part.samples), "-"
+        return str(part.samples or "-"), "-"
     return f"{part.images_total - part.images_skipped}/{part.images_total}", str(part.images_skipped)

@@ -19,7 +19,6 @@ from fedmr_med.data.base import Fold, SiteData
 from fedmr_med.data.demo import effective_job
 from fedmr_med.errors import ConfigError, FedMRError, WireError
 from fedmr_med.metrics import pooled
-from fedmr_med.network import build_network
 from fedmr_med.process import kept_memory
 from fedmr_med.report.lines import refused_line, runaway_line
 from fedmr_med.results import Evaluation
@@ -224,8 +223,7 @@ class Federation:
     @cached_property
     def _totals(self) -> SecureTotals:
         """The secure sums of this run."""
-        size = build_network(self.job).feature_size
-        return SecureTotals(self.job, self._chain_id, size, self._ask)
+        return SecureTotals(self.job, self._chain_id, self._ask)
 
     def _ask(self, question: Message, sites: Sequence[str], enough: int) -> dict[str, Message]:
         """Let sites answer a step of a secure sum; one that refuses has dropped out."""

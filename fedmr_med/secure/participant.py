@@ -4,8 +4,9 @@ The site enforces the rules that keep its vector closed; it does not count on th
 
 - enough sites, all of them with keys signed by themselves, or nothing is offered;
 - one masked vector per set of masks;
-- for each release of a chain one answer to ``unmask``, in whatever session: never the shares of both secrets of a
-  site, and never for two different sets of sites, also after a restart of either end;
+- each release of a chain is opened for one set of sites and one vector of this site, in whatever session: never the
+  shares of both secrets of a site, and never for two different sets of sites. After a restart of either end the same
+  may be opened again, with fresh masks: the total is the one that the server had before;
 - no total of nearly the same sites as an earlier one: the difference of two totals that one or two sites tell apart
   says what these put in, above all their numbers of images, which are the same in every round.
 """
@@ -55,10 +56,20 @@ class Participant:
         self.least = max(FEWEST, least)
         self.cohorts = cohorts
 
-    def hold(self, name: str, vector: Vector) -> None:
-        """Keep a vector for the release ``name`` until it is summed; an older one of that name is replaced."""
-        with private_files(), atomic_writer(self._file(name, "npy")) as stream:
-            np.save(stream, vector, allow_pickle=False)
+    def hold(self, name: str, vector: Vector) -> bool:
+        """Keep a vector for the release ``name`` until that of the next release comes; vectors of opened ones go.
+
+        An older one of that name is replaced, unless the release was opened: another vector beside it would show the
+        difference of both, and False is returned.
+        """
+        with self._turn():
+            opened = self._opened()
+            self._forget(self._file(other, "npy") for other in opened if other != name)
+            if name in opened:
+                return False
+            with atomic_writer(self._file(name, "npy")) as stream:
+                np.save(stream, vector, allow_pickle=False)
+        return True
 
     def keys(self, chain: str, session: str) -> Keys:
         """Return a signed key for a session; asked again, the same."""
@@ -75,14 +86,15 @@ class Participant:
         """Make fresh secrets for a release and share them among the roster.
 
         Raises:
-            PolicyError: too few sites, or the release was opened before.
+            PolicyError: too few sites, or the release was opened before and its vector is gone.
             WireError: the roster is not what the sites signed, or this site has no vector for the release.
         """
         self._check_roster(release, roster)
         context, number = roster.context(release), roster.names.index(self.site)
         with self._turn():
-            self._check_unopened(release)
             if not self._file(release.name, "npy").exists():
+                if release.name in self._opened():
+                    raise PolicyError(f"{release.name} was opened before; it is not opened again")
                 raise WireError(f"there is no vector for {release.name}")
             state = self._state(release)
             if state.get("context") == context.hex() and state["masked"]:
@@ -131,7 +143,6 @@ class Participant:
                 offer = made[entry.site]
                 self.identity.check(entry.site, entry.certificate, offer.signed(context), offer.signature)
         with self._turn():
-            self._check_unopened(release)
             state = self._current(release, context)
             if state["masked"]:
                 raise PolicyError(f"{release.name} was masked before")
@@ -151,17 +162,19 @@ class Participant:
         return Masked(self.site, total)
 
     def unmask(self, release: Release, roster: Roster, survivors: Sequence[str]) -> Shares:
-        """Return this site's shares: once for a release, and written down before.
+        """Return this site's shares: for a release always of the same sites, once per session, written down before.
 
         Raises:
-            PolicyError: too few vectors arrived, or the release was opened before.
+            PolicyError: too few vectors arrived, or the release was opened before, for other sites.
             WireError: the survivors are not among those who made an offer.
         """
         self._check_roster(release, roster)
         arrived = set(survivors)
         self._check_number(len(arrived), roster)
         with self._turn():
-            self._check_unopened(release)
+            before = self._opened().get(release.name, arrived)
+            if arrived != before:
+                raise PolicyError(f"{release.name} was opened before, for other sites; it is not opened again")
             state = self._current(release, roster.context(release))
             shares = {site: [bytes.fromhex(text) for text in texts] for site, texts in state["shares"].items()}
             if not state["masked"] or not arrived <= shares.keys() or self.site not in arrived:
@@ -171,8 +184,9 @@ class Participant:
                 journal.append(
                     self.cohorts, {"chain": release.chain, "release": release.name, "sites": sorted(arrived)}
                 )
-            journal.append(self.folder / OPENED, {"release": release.name, "session": release.session})
-            self._forget([self._file(release.name, "json"), self._file(release.name, "npy")])
+            entry = {"release": release.name, "session": release.session, "sites": sorted(arrived)}
+            journal.append(self.folder / OPENED, entry)
+            self._forget([self._file(release.name, "json")])
         own = {site: parts[1] for site, parts in shares.items() if site in arrived}
         return Shares(self.site, own, {site: parts[0] for site, parts in shares.items() if site not in arrived})
 
@@ -182,7 +196,11 @@ class Participant:
         Raises:
             PolicyError: the record of it was changed.
         """
-        return any(entry.get("release") == name for entry in _entries(self.folder / OPENED))
+        return name in self._opened()
+
+    def _opened(self) -> dict[str, set[str]]:
+        """Return the sites that each opened release of the chain is of."""
+        return {entry["release"]: set(entry.get("sites", ())) for entry in _entries(self.folder / OPENED)}
 
     def _check_roster(self, release: Release, roster: Roster) -> None:
         if self.site not in roster.names or len(roster.entries) < self.least:
@@ -209,10 +227,6 @@ class Participant:
                     f"{entry['chain']}, so both together would show what they put in. It is opened again with the same "
                     "sites, or where policy.allow_regrouping is on."
                 )
-
-    def _check_unopened(self, release: Release) -> None:
-        if self.opened(release.name):
-            raise PolicyError(f"{release.name} was opened before; it is not opened again")
 
     def _received(
         self, release: Release, roster: Roster, made: Mapping[str, Offer], context: bytes

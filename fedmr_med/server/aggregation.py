@@ -3,22 +3,23 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from fedmr_med import methods
-from fedmr_med.arrays import Arrays
+from fedmr_med.arrays import Arrays, distance
 from fedmr_med.config import JobConfig
-from fedmr_med.errors import WireError
+from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.methods.base import Contribution
 from fedmr_med.metrics import Scores
+from fedmr_med.model_sums import ModelSums, Values
 from fedmr_med.models.norm import batch_norm_names
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.results import Evaluation, RoundRecord, SecureRecord, SiteRound
 from fedmr_med.server.checks import ReplyCheck
 from fedmr_med.server.optimizer import server_step
 from fedmr_med.server.state import GlobalState
-from fedmr_med.sums import Sums
 from fedmr_med.wire.messages import SiteReply
+
+SLACK = 4
+"""How much longer than one site's longest update that of all sites may be: FedNova weighs updates by their steps."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,14 @@ class SecureStatistics:
         record: who took part, and what it cost.
         sums: class sums of all of them; None where nothing could be opened: the prototypes age then.
         scores: of the model that the round started from, pooled; None where nobody shares any.
+        models: the sums of the trained models (:mod:`fedmr_med.model_sums`); None where every reply holds its own, or
+            nothing could be opened.
     """
 
     record: SecureRecord
     sums: ClassSums | None = None
     scores: Scores | None = None
+    models: Values | None = None
 
 
 class PrototypeAggregator:
@@ -52,17 +56,11 @@ class PrototypeAggregator:
         method = methods.build(job.method)
         self.job = job
         self.state = state
-        self.server = method.server()
         self._inertia = method.prototype_inertia
         self._optimizer = job.federation.server or method.server_optimizer
-        self.parameters = {name: array for name, array in state.model.items() if name in state.parameters}
         self._check = ReplyCheck(job, state)
-        self._buffer_names = [name for name in state.model if name not in state.parameters]
-        self._sums = Sums()
-        self._counters: Arrays = {}
-        self._first_buffers: Arrays | None = None
+        self._models = ModelSums(job, state.model, state.parameters)
         self._class_sums = ClassSums.zeros(*state.prototypes.means.shape)
-        self._samples = 0
         self._secure: SecureStatistics | None = None
         self.sites: dict[str, SiteRound] = {}
         self._scores: dict[str, Scores | None] = {}
@@ -79,15 +77,12 @@ class PrototypeAggregator:
 
     def add(self, *replies: SiteReply) -> None:
         """Add replies that passed :meth:`check`; many at once take less time than one after the other."""
+        if not self.job.federation.sums_models:
+            self._models.add(*(Contribution(r.site, r.samples, r.model, r.payload) for r in replies))
         for reply in replies:
-            self._add(reply)
-        self._sums.flush()
+            self._note(reply)
 
-    def _add(self, reply: SiteReply) -> None:
-        contribution = Contribution(reply.site, reply.samples, reply.model, reply.payload)
-        self.server.add(self._sums, contribution, self.parameters)
-        self._add_buffers(reply)
-        self._samples += reply.samples
+    def _note(self, reply: SiteReply) -> None:
         if reply.prototypes is not None:
             self._class_sums = self._class_sums + reply.prototypes
         self._scores[reply.site] = reply.scores
@@ -100,8 +95,20 @@ class PrototypeAggregator:
         )
 
     def add_secure(self, statistics: SecureStatistics) -> None:
-        """Take the statistics of all sites together, where no reply holds any."""
+        """Take the statistics of all sites together, where no reply holds any.
+
+        Raises:
+            FedMRError: it should hold their models too, and does not: without them there is no round.
+        """
         self._secure = statistics
+        if self.job.federation.sums_models:
+            if statistics.models is None:
+                raise FedMRError(
+                    f"Round {self.state.round + 1} has no secure total of the models: {statistics.record.error}. The "
+                    "global state stays; resume the chain once the same sites are there."
+                )
+            sites, most = len(statistics.record.sites), self.job.federation.max_samples
+            self._models.take(statistics.models, sites=sites, most_images=most)
         if statistics.sums is not None:
             self._class_sums = self._class_sums + statistics.sums
 
@@ -119,10 +126,12 @@ class PrototypeAggregator:
         state = self.state
         if not self.sites:
             raise WireError(f"round {state.round + 1} has no usable reply")
-        made, method_state = self.server.finish(self._sums, self.parameters, state.method, num_sites)
-        averaged = self.server.averaged(made, method_state, num_sites)
-        parameters, optimizer_state = server_step(self._optimizer, self.parameters, made, state.optimizer)
-        model = {**state.model, **parameters, **self._buffers()}
+        start = self._models.parameters
+        made, method_state, buffers = self._models.finish(state.method, num_sites)
+        self._check_total(start, made)
+        averaged = self._models.server.averaged(made, method_state, num_sites)
+        parameters, optimizer_state = server_step(self._optimizer, start, made, state.optimizer)
+        model = {**state.model, **parameters, **buffers}
         if self.job.federation.buffers == "local":
             model |= {name: state.model[name] for name in batch_norm_names(state.model)}
         secure, history = self._secure, state.history
@@ -153,20 +162,16 @@ class PrototypeAggregator:
             raise WireError(f"round {new.round} of {', '.join(self.sites)} gives {what}; the global state stays")
         return new
 
-    def _add_buffers(self, reply: SiteReply) -> None:
-        buffers = {name: reply.model[name] for name in self._buffer_names}
-        if self._first_buffers is None:
-            self._first_buffers = buffers
-        floats = {name: array for name, array in buffers.items() if array.dtype.kind == "f"}
-        self._sums.add("buffers", floats, reply.samples)
-        for name in buffers.keys() - floats.keys():
-            highest = np.maximum(self._counters.get(name, buffers[name]), buffers[name])
-            self._counters[name] = np.asarray(highest)  # numpy makes a scalar of an array without dimensions
-
-    def _buffers(self) -> Arrays:
-        if self.job.federation.buffers == "first":
-            return self._first_buffers or {}
-        return {**self._sums.mean("buffers", self._samples), **self._counters}
+    def _check_total(self, start: Arrays, made: Arrays) -> None:
+        """Refuse a secure total that sites which keep their updates short do not give."""
+        if not self.job.federation.sums_models:
+            return
+        moved = distance(made, start)
+        if not moved <= SLACK * self.job.federation.clip_update:
+            raise WireError(
+                f"round {self.state.round + 1} would move the model by {moved:.3g}, which sites that keep to "
+                f"federation.clip_update {self.job.federation.clip_update:.3g} do not; the global state stays"
+            )
 
     def _shared_names(self, reply: SiteReply) -> tuple[str, ...]:
         if reply.prototypes is None:

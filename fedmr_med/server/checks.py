@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmr_med import methods
-from fedmr_med.arrays import Arrays, forms_of
+from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
 from fedmr_med.metrics import Scores
+from fedmr_med.network import reply_arrays
 from fedmr_med.results import History
 from fedmr_med.server.state import GlobalState
 from fedmr_med.sums import vectors
@@ -84,13 +85,13 @@ class ReplyCheck:
         self._server = method.server()
         self._uses_prototypes = method.uses_prototypes
         self._registered = Registered.of(state.history, job.federation.max_samples)
-        parameters = {name: array for name, array in state.model.items() if name in state.parameters}
+        model, payload = reply_arrays(job, state.model, state.parameters)
         self._form = ReplyForm(
             class_names=job.task.class_names,
             feature_size=state.prototypes.means.shape[1],
             settings=job.digest(),
-            model=forms_of(state.model),
-            payload=self._server.payload_forms(parameters),
+            model=model,
+            payload=payload,
         )
 
     def check(self, reply: SiteReply) -> None:
@@ -102,18 +103,22 @@ class ReplyCheck:
         try:
             self._check_header(reply)
             self._form.check(reply)
-            self._check_values("model", reply.model)
-            self._check_statistics(reply.model)
-            self._check_values("method payload", reply.payload)
-            self._server.check_payload(reply.payload)
+            if not self._job.federation.sums_models:
+                self._check_model(reply)
             self._check_prototypes(reply)
         except WireError as e:
             raise WireError(f"{reply.site}: {e}") from e
 
+    def _check_model(self, reply: SiteReply) -> None:
+        self._registered.check(reply.site, reply.samples)
+        self._check_values("model", reply.model)
+        self._check_statistics(reply.model)
+        self._check_values("method payload", reply.payload)
+        self._server.check_payload(reply.payload)
+
     def _check_header(self, reply: SiteReply) -> None:
         if reply.round != self._state.round:
             raise WireError(f"the reply is for round {reply.round + 1}, not {self._state.round + 1}")
-        self._registered.check(reply.site, reply.samples)
         self._registered.check_scores(reply.site, reply.scores)
 
     def _check_values(self, what: str, arrays: Arrays) -> None:

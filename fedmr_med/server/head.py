@@ -75,7 +75,7 @@ class HeadCollector:
         self, statistics: tuple[HeadStatistics, HeadStatistics] | None, record: SecureRecord
     ) -> GlobalState | None:
         """Return the state with the head of a secure total; None without one, or where :meth:`close` gives none."""
-        kept, held_out = statistics or (HeadStatistics.zeros(*self.state.prototypes.means.shape),) * 2
+        kept, held_out = statistics or (HeadStatistics.zeros(self._classes, self._size),) * 2
         if not bool((kept.sums.counts > 0).any()):
             return None
         return self._made(kept, held_out, sites=record.sites, answered=len(record.sites), bytes_up=record.bytes_up)

@@ -54,7 +54,7 @@ Matrix = npt.NDArray[np.float64]
 
 def needs_all_replies(federation: FederationConfig) -> bool:
     """Whether a round's replies have to be held until the last one is there, to be compared."""
-    return federation.robust != "none" or federation.max_deviation is not None
+    return not federation.sums_models and (federation.robust != "none" or federation.max_deviation is not None)
 
 
 def outliers(replies: Sequence[SiteReply], state: GlobalState, federation: FederationConfig) -> dict[str, str]:
@@ -66,7 +66,7 @@ def outliers(replies: Sequence[SiteReply], state: GlobalState, federation: Feder
         federation: says how far is too far.
     """
     bound = federation.max_deviation
-    if bound is None or len(replies) < ENOUGH:
+    if bound is None or len(replies) < ENOUGH or federation.sums_models:
         return {}
     floats = {name for name, array in state.model.items() if array.dtype.kind == "f"}
     weights, statistics = floats & state.parameters, floats - state.parameters

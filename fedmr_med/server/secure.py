@@ -10,12 +10,15 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TypeVar
 
-from fedmr_med.config import JobConfig, PrivateConfig
+from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
 from fedmr_med.head import HeadStatistics
 from fedmr_med.metrics import Scores
+from fedmr_med.network import build_network, sum_forms
+from fedmr_med.privacy.mechanisms import Gaussian
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.results import Evaluation, SecureRecord
 from fedmr_med.secure.messages import FEWEST, Keys, Masked, Offer, Release, Roster, Shares, threshold
@@ -36,11 +39,12 @@ from fedmr_med.wire.totals import (
     HEAD,
     TRAIN,
     VALIDATE,
+    SumForms,
     Total,
     Values,
     class_sums,
     head_statistics,
-    layout_of,
+    model_totals,
     noisy_class_sums,
     noisy_head_statistics,
     release_name,
@@ -62,12 +66,11 @@ class SecureTotals:
     Args:
         job: the job's settings.
         chain: id of the chain.
-        feature_size: length of a feature vector.
         ask: brings questions to sites.
     """
 
-    def __init__(self, job: JobConfig, chain: str, feature_size: int, ask: Ask):
-        self._job, self._chain, self._feature_size = job, chain, feature_size
+    def __init__(self, job: JobConfig, chain: str, ask: Ask):
+        self._job, self._chain = job, chain
         self._ask = ask
         self._session = secrets.token_hex(8)
         self._keys: dict[str, Keys] = {}
@@ -81,7 +84,7 @@ class SecureTotals:
         """
         started = time.monotonic()
         self._bytes_up = self._bytes_down = 0
-        layout = layout_of(name, self._job.task.num_classes, self._feature_size)
+        layout = self._forms.layout(name)
         release = Release(self._chain, self._session, name)
         question = Question(ASK_KEYS, release, self._job.digest())
         if unknown := [site for site in sites if site not in self._keys]:
@@ -110,11 +113,13 @@ class SecureTotals:
         """Add up what sites hold after a training round that ``task`` began."""
         private = self._job.federation.private
 
-        def statistics(values: Values) -> tuple[ClassSums, Scores | None]:
+        def statistics(values: Values) -> tuple[ClassSums, Scores | None, Values | None]:
             sums = (
-                class_sums(values) if private is None else noisy_class_sums(values, self._least_count(private, sites))
+                class_sums(values)
+                if private is None
+                else noisy_class_sums(values, self._least_count(private.gaussian, sites))
             )
-            return sums, total_scores(values)
+            return sums, total_scores(values), model_totals(values) or None
 
         found, record = self._read(release_name(TRAIN, task), sites, statistics)
         return SecureStatistics(record, *(found or ()))
@@ -131,12 +136,16 @@ class SecureTotals:
         private = self._job.federation.private
         if private is None:
             return self._read(release_name(HEAD, task), sites, head_statistics)
-        least = self._least_count(private, sites)
+        least = self._least_count(private.head_gaussian, sites)
         return self._read(release_name(HEAD, task), sites, lambda values: noisy_head_statistics(values, least))
 
-    def _least_count(self, private: PrivateConfig, sites: Sequence[str]) -> int:
+    @cached_property
+    def _forms(self) -> SumForms:
+        return sum_forms(self._job, build_network(self._job))
+
+    def _least_count(self, gaussian: Gaussian, sites: Sequence[str]) -> int:
         """Return the noisy count from which on a class counts; every site adds noise as if the fewest took part."""
-        return math.ceil(private.least_count * math.sqrt(len(sites) / (self._job.federation.min_sites - 1)))
+        return math.ceil(gaussian.least_count * math.sqrt(len(sites) / (self._job.federation.min_sites - 1)))
 
     def _read(self, name: str, sites: Sequence[str], read: Callable[[Values], T]) -> tuple[T | None, SecureRecord]:
         try:

@@ -52,6 +52,9 @@ class SiteFloors:
         if sites < floors.min_sites:
             reason = f"federation.min_sites is {sites}; policy.training.min_sites asks for {floors.min_sites}."
             raise FloorError("sites", reason)
+        if floors.demands_more_than(job.federation.secure):
+            reason = f"federation.secure is {job.federation.secure}; policy.training.secure asks for {floors.secure}."
+            raise FloorError("secure", reason)
 
     def check_amount(self, job: JobConfig, samples: int) -> None:
         """Look at a round of training on ``samples`` local images."""

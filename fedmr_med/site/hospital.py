@@ -1,5 +1,6 @@
 """A site at work: its data, its policy, its network. Knows nothing of FLARE."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -19,10 +20,12 @@ from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import Transform
 from fedmr_med.errors import DataError, PolicyError
 from fedmr_med.head import projection
-from fedmr_med.methods.base import LocalRound
+from fedmr_med.methods.base import Contribution, LocalRound
 from fedmr_med.metrics import Scores
 from fedmr_med.model_file import load_model, save_model
-from fedmr_med.network import build_network
+from fedmr_med.model_sums import ModelSums
+from fedmr_med.network import build_network, sum_forms
+from fedmr_med.privacy.mechanisms.clip import clipped_update
 from fedmr_med.privacy.release import permitted, permitted_statistics, released_scores
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.results import MAX_TERM, SiteReport
@@ -49,10 +52,13 @@ from fedmr_med.wire.totals import (
     VALIDATE,
     Values,
     head_values,
+    model_values,
     release_name,
     train_values,
     validate_values,
 )
+
+_log = logging.getLogger(__name__)
 
 
 def open_data(name: str, job: JobConfig, site: SiteConfig) -> SiteData:
@@ -215,8 +221,21 @@ class Hospital:
         if not self.job.federation.sums_statistics:
             return reply
         # Noise must stay whole, also where it makes a count look small.
-        self._hold(TRAIN, task, train_values(prototypes if private else reply.prototypes, reply.scores))
-        return permitted(reply, self.policy, names, secure=True)
+        values = train_values(prototypes if private else reply.prototypes, reply.scores)
+        if self.job.federation.sums_models:
+            values |= model_values(self._model_sums(task, reply))
+        self._hold(TRAIN, task, values)
+        return permitted(reply, self.policy, names, secure=self.job.federation.secure)
+
+    def _model_sums(self, task: TrainTask, reply: SiteReply) -> Values:
+        """Return the trained model as sums that add up over the sites, its change scaled down if it is too long."""
+        names, most = models.parameter_names(self.network), self.job.federation.clip_update
+        model, length = clipped_update(reply.model, {name: task.model[name] for name in names}, most)
+        if length > most:
+            _log.warning("%s: the update of length %.3g is scaled down to clip_update %.3g", self.name, length, most)
+        sums = ModelSums(self.job, task.model, names)
+        sums.add(Contribution(self.name, reply.samples, model, reply.payload))
+        return sums.values()
 
     def validate(self, task: TrainTask) -> Scores | None:
         """Score the received model; None where the policy shares no metrics, or a secure sum takes them.
@@ -236,12 +255,7 @@ class Hospital:
         """Make the statistics for a closed-form head that the policy allows, in the reply or for a secure sum."""
         none = HeadReply(self.name, task.round)
         if self.private is not None:
-            release = {"chain": task.chain, "release": release_name(HEAD, task)}
-            if self.job.federation.sums_statistics and not self.secure.opened(**release):
-                self._load(task)
-                values = self.private.head(self.network, self.prototype_batches, self.data.train, **release)
-                self._hold(HEAD, task, values)
-            return none
+            return self._private_head(self.private, task)
         reply = none if self.policy.privacy is not None else self._head_statistics(task)
         if not self.job.federation.sums_statistics:
             return reply
@@ -249,6 +263,20 @@ class Hospital:
         parts = (reply.kept, reply.held_out) if self.policy.share_scatter else (None, None)
         self._hold(HEAD, task, head_values(*parts))
         return none
+
+    def _private_head(self, private: PrivateSums, task: TrainTask) -> HeadReply:
+        """Make the statistics for a closed-form head with noise, as far as the budget allows."""
+        none, release = HeadReply(self.name, task.round), {"chain": task.chain, "release": release_name(HEAD, task)}
+        if self.secure.opened(**release):
+            return none
+        self._load(task)
+        if self.job.federation.sums_statistics:
+            self._hold(
+                HEAD, task, private.summed_head(self.network, self.prototype_batches, self.data.train, **release)
+            )
+            return none
+        kept = private.head(self.network, self.prototype_batches, self.data.train, **release)
+        return HeadReply(self.name, task.round, kept)
 
     def _private_sums(self, task: TrainTask) -> ClassSums | None:
         """Return the class sums of a round with noise; None in a round without, or where nothing may leave."""
@@ -259,7 +287,7 @@ class Hospital:
         return self.private.sums(self.network, self.prototype_batches, self.data.train, **release)
 
     def _hold(self, kind: str, task: TrainTask, values: Values) -> None:
-        self.secure.hold(task.chain, release_name(kind, task), values, self.network.feature_size)
+        self.secure.hold(task.chain, release_name(kind, task), values, sum_forms(self.job, self.network))
 
     def _head_statistics(self, task: TrainTask) -> HeadReply:
         names, size = self.job.task.class_names, self.job.task.num_classes

@@ -16,14 +16,15 @@ import torch
 from fedmr_med.config import JobConfig, PrivateConfig
 from fedmr_med.data.base import Fold
 from fedmr_med.data.loading import Batches
+from fedmr_med.head import HeadStatistics, projection
 from fedmr_med.models.base import Network
 from fedmr_med.privacy.accountant import DELTA
-from fedmr_med.privacy.mechanisms import Clip
+from fedmr_med.privacy.mechanisms import Clip, Gaussian
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site.ledger import LEDGER_FILE, Ledger
 from fedmr_med.site.training import to_device
-from fedmr_med.wire.totals import noisy_head_values
+from fedmr_med.wire.totals import noisy_head_values, noisy_statistics
 
 Weights = npt.NDArray[np.float64]
 
@@ -66,26 +67,39 @@ class PrivateSums:
             return gaussian.add_to(found.sums, found.weights, parts=self._parts)
         if not found.weights.any():
             return None
-        noisy = gaussian.add_to(found.sums, found.weights)
-        least = max(self._policy.min_class_count, self._settings.least_count)
-        chosen = torch.from_numpy(self._policy.chosen_classes(self._job.task.class_names))
-        left = noisy.only(chosen & (noisy.counts >= least))
-        return left if bool((left.counts > 0).any()) else None
+        return self._large_enough(gaussian.add_to(found.sums, found.weights), gaussian)
+
+    def summed_head(
+        self, network: Network, batches: Batches, fold: Fold, *, chain: str, release: str
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Return what the site puts into a secure sum for a closed-form head, after the budget was charged for it.
+
+        Raises:
+            PolicyError: as :meth:`sums`.
+        """
+        gaussian, directions = self._settings.head_gaussian, self._directions(network)
+        found = Clipped.zeros(self._job.task.num_classes, _length(network, directions))
+        if self._policy.share_scatter:  # the total cannot tell whose scatter is missing
+            found = self._made(network, batches, fold, chain, release, directions)
+        noisy = gaussian.add_to(found.sums, found.weights, parts=self._parts)
+        return noisy_head_values(noisy, gaussian.add_to_moments(found.moments, parts=self._parts))
 
     def head(
         self, network: Network, batches: Batches, fold: Fold, *, chain: str, release: str
-    ) -> dict[str, npt.NDArray[Any]]:
-        """Return what the site puts into a secure sum for a closed-form head; without that sum it shares nothing.
+    ) -> HeadStatistics | None:
+        """Return the site's own statistics for a closed-form head with all of the noise; None if nothing may leave.
 
         Raises:
             PolicyError: as :meth:`sums`.
         """
         gaussian = self._settings.head_gaussian
-        found = Clipped.zeros(self._job.task.num_classes, network.feature_size)
-        if self._policy.share_scatter:
-            found = self._made(network, batches, fold, chain, release)
-        noisy = gaussian.add_to(found.sums, found.weights, parts=self._parts)
-        return noisy_head_values(noisy, gaussian.add_to_moments(found.moments, parts=self._parts))
+        found = self._made(network, batches, fold, chain, release, self._directions(network))
+        if not found.weights.any():
+            return None
+        sums = self._large_enough(gaussian.add_to(found.sums, found.weights), gaussian)
+        if sums is None or not self._policy.share_scatter:
+            return None if sums is None else HeadStatistics.from_sums(sums)
+        return noisy_statistics(sums, gaussian.add_to_moments(found.moments))
 
     def epsilon(self) -> float:
         """Return what the releases so far have cost together, in all chains: the most of any class."""
@@ -100,13 +114,31 @@ class PrivateSums:
         """How many sites' noise makes all of it: one of the fewest sites of a total may know its own."""
         return self._job.federation.min_sites - 1
 
-    def _made(self, network: Network, batches: Batches, fold: Fold, chain: str, release: str) -> "Clipped":
+    def _large_enough(self, noisy: ClassSums, gaussian: Gaussian) -> ClassSums | None:
+        """Return the classes whose noisy count is large enough to leave without a secure sum; None if there is none."""
+        least = max(self._policy.min_class_count, gaussian.least_count)
+        chosen = torch.from_numpy(self._policy.chosen_classes(self._job.task.class_names))
+        left = noisy.only(chosen & (noisy.counts >= least))
+        return left if bool((left.counts > 0).any()) else None
+
+    def _directions(self, network: Network) -> torch.Tensor | None:
+        return projection(self._job.seed, network.feature_size, self._job.head.projection)
+
+    def _made(
+        self,
+        network: Network,
+        batches: Batches,
+        fold: Fold,
+        chain: str,
+        release: str,
+        directions: torch.Tensor | None = None,
+    ) -> "Clipped":
         names = self._job.task.class_names
         chosen = self._policy.chosen_classes(names)
         shared = tuple(name for name, yes in zip(names, chosen, strict=True) if yes)
         if not shared or not self._charge(chain, release, shared):
-            return Clipped.zeros(len(names), network.feature_size)
-        return clipped(network, batches, fold, Clip(self._settings.clip), chosen)
+            return Clipped.zeros(len(names), _length(network, directions))
+        return clipped(network, batches, fold, Clip(self._settings.clip), chosen, directions)
 
     def _charge(self, chain: str, release: str, shared: tuple[str, ...]) -> bool:
         budget, noise = self._policy.privacy, self._settings.noise
@@ -141,7 +173,14 @@ class Clipped:
 
 
 @torch.no_grad()
-def clipped(network: Network, batches: Batches, fold: Fold, clip: Clip, chosen: npt.NDArray[np.bool_]) -> Clipped:
+def clipped(
+    network: Network,
+    batches: Batches,
+    fold: Fold,
+    clip: Clip,
+    chosen: npt.NDArray[np.bool_],
+    directions: torch.Tensor | None = None,
+) -> Clipped:
     """Make the statistics of clipped features of some classes, in one pass in evaluation mode.
 
     Where the table names patients or lesions, each of them counts as one: its images have equal shares of it. So one
@@ -153,15 +192,17 @@ def clipped(network: Network, batches: Batches, fold: Fold, clip: Clip, chosen: 
         fold: tells the patients.
         clip: bounds the features.
         chosen: (C,) the classes that are shared; images of others leave no trace.
+        directions: (p, d) that features are projected to before they are clipped; None keeps them.
     """
     network.eval()
     device = next(network.parameters()).device
-    size, shares, start = network.feature_size, image_shares(fold), 0
+    size, shares, start = _length(network, directions), image_shares(fold), 0
     made = Clipped.zeros(len(chosen), size)
     moments = torch.zeros(size, size, dtype=torch.float64)
     sums, weights = made.sums, made.weights
     for images, labels in batches.epoch("prototypes", shuffle=False):
-        features = clip.features(network(to_device(images, device))[0].detach().cpu().double())
+        features = network(to_device(images, device))[0].detach().cpu().double()
+        features = clip.features(features if directions is None else features @ directions.T)
         share = torch.from_numpy(shares[start : start + len(labels)] * chosen[labels.numpy()])
         weighted = features * share[:, None]
         sums = sums + ClassSums.from_features(weighted, labels, len(chosen))
@@ -170,6 +211,10 @@ def clipped(network: Network, batches: Batches, fold: Fold, clip: Clip, chosen: 
         start += len(labels)
     upper = torch.triu_indices(size, size)
     return Clipped(sums, weights, moments[upper[0], upper[1]].numpy())
+
+
+def _length(network: Network, directions: torch.Tensor | None) -> int:
+    return network.feature_size if directions is None else len(directions)
 
 
 def image_shares(fold: Fold) -> Weights:

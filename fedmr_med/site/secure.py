@@ -12,7 +12,7 @@ from fedmr_med.secure.messages import FEWEST
 from fedmr_med.secure.participant import Participant
 from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.secure import ASK_KEYS, ASK_MASKED, ASK_OFFER, Answer, Question
-from fedmr_med.wire.totals import Values, layout_of
+from fedmr_med.wire.totals import SumForms, Values
 
 SECURE, COHORTS_FILE = "secure", "opened_totals.jsonl"
 
@@ -32,17 +32,21 @@ class SecureSite:
         self._site, self._job, self._policy = site, job, policy
         self._folder, self._identity = state_folder, identity
 
-    def hold(self, chain: str, name: str, values: Values, feature_size: int) -> None:
+    def hold(self, chain: str, name: str, values: Values, forms: SumForms) -> None:
         """Keep what goes into the release ``name``; the fields that are not there are zero.
+
+        A release that was opened keeps the vector that it was opened with.
 
         Raises:
             WireError: a value is not finite, or too large for the sum.
         """
-        vector = layout_of(name, self._job.task.num_classes, feature_size).pack(values)
         participant = self._participant(chain)
-        participant.hold(name, vector)
-        with private_files():
-            write_text(participant.folder / f"{name}.policy", self._policy_digest())
+        if participant.hold(name, forms.layout(name).pack(values)):
+            with private_files():
+                write_text(participant.folder / f"{name}.policy", self._policy_digest())
+        for path in participant.folder.glob("*.policy"):
+            if not path.with_suffix(".npy").exists():
+                path.unlink()
 
     def opened(self, chain: str, release: str) -> bool:
         """Whether the site has helped to open a release: it is not opened again, so nothing need be made for it."""
@@ -67,7 +71,6 @@ class SecureSite:
             if not path.exists() or path.read_text(encoding="utf-8") != self._policy_digest():
                 raise PolicyError("the site's policy has changed since it made its vector; the next release has it.")
             return participant.mask(release, question.roster, question.offers)
-        (participant.folder / f"{release.name}.policy").unlink(missing_ok=True)
         return participant.unmask(release, question.roster, question.survivors)
 
     def _participant(self, chain: str) -> Participant:

@@ -110,7 +110,7 @@ def decode_task(message: Message) -> TrainTask:
 
 def encode_reply(reply: SiteReply, *, halved: Collection[str] = ()) -> Message:
     """Encode a site's reply, the parameters in ``halved`` as float16; what it does not share has no key in it."""
-    model, exponents = pack(reply.model, halved)
+    model, exponents = pack(reply.model, halved if reply.model else ())  # none where a secure sum takes it
     parts = {MODEL: model, METHOD: reply.payload}
     if reply.prototypes is not None:
         classes = reply.prototypes.counts.nonzero().flatten()

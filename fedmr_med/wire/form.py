@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from fedmr_med.arrays import Arrays, Forms, difference
 from fedmr_med.errors import WireError
+from fedmr_med.secure.messages import Secure
 from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.messages import SiteReply
 
@@ -18,8 +19,9 @@ class ReplyForm:
         settings: digest of the job's settings.
         model, payload: shape and type of each array by name.
         halved: the parameters of the model that are sent as float16.
-        secure: whether statistics leave in secure sums only.
         statistics_size: length of a class sum for a closed-form head.
+        secure: what leaves in secure sums only; for ``all``, ``model`` and ``payload`` are empty.
+        sum_sizes: lengths of the vectors of secure sums.
         private: whether the job has noise on class sums.
     """
 
@@ -29,8 +31,9 @@ class ReplyForm:
     model: Forms
     payload: Forms
     halved: frozenset[str] = frozenset()
-    secure: bool = False
     statistics_size: int = 0
+    secure: Secure = "none"
+    sum_sizes: frozenset[int] = frozenset()
     private: bool = False
 
     def check(self, reply: SiteReply) -> None:

@@ -27,6 +27,7 @@ from fedmr_med.wire.messages import TrainTask
 TRAIN, VALIDATE, HEAD = "train", "validate", "head"
 COUNTS, SUMS, CONFUSION, HISTOGRAMS, MOMENTS = "counts", "sums", "confusion", "histograms", "moments"
 KEPT, HELD_OUT = "kept", "held_out"
+MODELS = "models/"
 Values = Mapping[str, npt.NDArray[Any]]
 
 
@@ -38,28 +39,57 @@ def release_name(kind: str, task: TrainTask) -> str:
     return f"{kind}-{task.round}-{found.hexdigest()}"
 
 
-def layout_of(release: str, num_classes: int, feature_size: int) -> Layout:
-    """Return the fields of a release by its name.
+@dataclass(frozen=True)
+class SumForms:
+    """The forms of all secure sums of a job.
 
-    Raises:
-        WireError: there is no such kind of release.
+    Attributes:
+        num_classes: C.
+        feature_size: length of a class sum.
+        statistics_size: length of a class sum for a closed-form head, which may be of projected features.
+        models: fields of the sums of trained models, where they are summed too.
     """
-    classes, triangle = num_classes, feature_size * (feature_size + 1) // 2
-    sums = {COUNTS: Field((classes,)), SUMS: Field((classes, feature_size), BITS)}
-    counted = {"positives": (classes, BINS), "negatives": (classes, BINS), "right": (BINS,), "wrong": (BINS,)}
-    confusion = {CONFUSION: Field((classes, classes))}
-    confusion |= {f"{HISTOGRAMS}_{name}": Field(shape) for name, shape in counted.items()}
-    confusion |= {f"{HISTOGRAMS}_nll": Field((len(TEMPERATURES),), BITS), f"{HISTOGRAMS}_brier": Field((2,), BITS)}
-    part = {**sums, MOMENTS: Field((triangle,), BITS)}
-    kinds = {
-        TRAIN: {**sums, **confusion},
-        VALIDATE: confusion,
-        HEAD: {f"{which}_{name}": field for which in (KEPT, HELD_OUT) for name, field in part.items()},
-    }
-    kind = release.partition("-")[0]
-    if kind not in kinds:
+
+    num_classes: int
+    feature_size: int
+    statistics_size: int
+    models: Mapping[str, Field]
+
+    def layout(self, release: str) -> Layout:
+        """Return the fields of a release by its name.
+
+        Raises:
+            WireError: there is no such kind of release.
+        """
+        kind = release.partition("-")[0]
+        if kind == TRAIN:
+            models = {MODELS + name: field for name, field in self.models.items()}
+            return Layout({**self._sums(self.feature_size), **self._scores(), **models})
+        if kind == VALIDATE:
+            return Layout(self._scores())
+        if kind == HEAD:
+            size = self.statistics_size
+            part = {**self._sums(size), MOMENTS: Field((size * (size + 1) // 2,), BITS)}
+            return Layout({f"{which}_{name}": field for which in (KEPT, HELD_OUT) for name, field in part.items()})
         raise WireError("there is no such release")
-    return Layout(kinds[kind])
+
+    @property
+    def sizes(self) -> frozenset[int]:
+        """The lengths of all vectors."""
+        return frozenset(self.layout(kind).size for kind in (TRAIN, VALIDATE, HEAD))
+
+    def _sums(self, size: int) -> dict[str, Field]:
+        return {COUNTS: Field((self.num_classes,)), SUMS: Field((self.num_classes, size), BITS)}
+
+    def _scores(self) -> dict[str, Field]:
+        classes = self.num_classes
+        counted = {"positives": (classes, BINS), "negatives": (classes, BINS), "right": (BINS,), "wrong": (BINS,)}
+        fields = {CONFUSION: Field((classes, classes))}
+        fields |= {f"{HISTOGRAMS}_{name}": Field(shape) for name, shape in counted.items()}
+        return fields | {
+            f"{HISTOGRAMS}_nll": Field((len(TEMPERATURES),), BITS),
+            f"{HISTOGRAMS}_brier": Field((2,), BITS),
+        }
 
 
 @dataclass(frozen=True)
@@ -85,6 +115,16 @@ class Total:
 def train_values(sums: ClassSums | None, score: Scores | None) -> dict[str, npt.NDArray[Any]]:
     """Return what a site puts into the sum of a training round."""
     return ({} if sums is None else _sums(sums)) | validate_values(score)
+
+
+def model_values(sums: Values) -> dict[str, npt.NDArray[Any]]:
+    """Return what a site puts in of its trained model, given the sums of it alone."""
+    return {MODELS + name: array for name, array in sums.items()}
+
+
+def model_totals(values: Values) -> dict[str, npt.NDArray[Any]]:
+    """Return the sums of the trained models of all sites."""
+    return {name.removeprefix(MODELS): array for name, array in values.items() if name.startswith(MODELS)}
 
 
 def validate_values(score: Scores | None) -> dict[str, npt.NDArray[Any]]:
@@ -121,11 +161,20 @@ def noisy_class_sums(values: Values, least: int, prefix: str = "") -> ClassSums:
 
 
 def noisy_head_statistics(values: Values, least: int) -> tuple[HeadStatistics, HeadStatistics]:
-    """Return the statistics of a total with noise: nothing held out, and a scatter without negative variances."""
+    """Return the statistics of a total with noise, of which nothing is held out."""
     sums = noisy_class_sums(values, least, f"{KEPT}_")
-    eigenvalues, vectors = torch.linalg.eigh(_moments(values, f"{KEPT}_", sums.sums.shape[1]) - _between(sums))
-    scatter = (vectors * eigenvalues.clamp(min=0)) @ vectors.T
-    return HeadStatistics(sums, sums, scatter), HeadStatistics.zeros(*sums.sums.shape)
+    return noisy_statistics(sums, values[f"{KEPT}_{MOMENTS}"]), HeadStatistics.zeros(*sums.sums.shape)
+
+
+def noisy_statistics(sums: ClassSums, moments: npt.NDArray[Any]) -> HeadStatistics:
+    """Return statistics with noise, their scatter without negative variances.
+
+    Args:
+        sums: class sums and counts of (C, d).
+        moments: the upper triangle of the uncentred second moments (d, d).
+    """
+    eigenvalues, vectors = torch.linalg.eigh(_matrix(moments, sums.sums.shape[1]) - _between(sums))
+    return HeadStatistics(sums, sums, (vectors * eigenvalues.clamp(min=0)) @ vectors.T)
 
 
 def class_sums(values: Values, prefix: str = "") -> ClassSums:
@@ -175,7 +224,7 @@ def head_statistics(values: Values) -> tuple[HeadStatistics, HeadStatistics]:
 def _statistics(values: Values, prefix: str) -> HeadStatistics:
     sums = class_sums(values, prefix)
     size = sums.sums.shape[1]
-    moments = _moments(values, prefix, size)
+    moments = _matrix(values[prefix + MOMENTS], size)
     scatter = moments - _between(sums)
     # Rounding can leave a direction without variance slightly negative.
     diagonal = scatter.diagonal()
@@ -185,12 +234,12 @@ def _statistics(values: Values, prefix: str) -> HeadStatistics:
     return HeadStatistics(sums, sums, scatter)
 
 
-def _moments(values: Values, prefix: str, size: int) -> torch.Tensor:
-    """Return the whole matrix (d, d) of second moments."""
+def _matrix(triangle: npt.NDArray[Any], size: int) -> torch.Tensor:
+    """Return a symmetric matrix (d, d), given its upper triangle."""
     upper = torch.triu_indices(size, size)
-    moments = torch.zeros(size, size, dtype=torch.float64)
-    moments[upper[0], upper[1]] = torch.from_numpy(np.asarray(values[prefix + MOMENTS], dtype=np.float64))
-    return moments + moments.triu(1).T
+    matrix = torch.zeros(size, size, dtype=torch.float64)
+    matrix[upper[0], upper[1]] = torch.from_numpy(np.asarray(triangle, dtype=np.float64))
+    return matrix + matrix.triu(1).T
 
 
 def _sums(sums: ClassSums) -> dict[str, npt.NDArray[Any]]:

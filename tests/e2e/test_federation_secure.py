@@ -23,7 +23,7 @@ JOB = small_job(
     "fedmr",
     name="tiny_secure",
     task={"transform": "plain", "image_size": 24},
-    federation={"rounds": 1, "min_sites": 3, "grace_seconds": 3, "timeout_seconds": 600, "secure": "statistics"},
+    federation={"rounds": 1, "min_sites": 3, "grace_seconds": 3, "timeout_seconds": 600, "secure": "all"},
 )
 
 
@@ -71,6 +71,7 @@ def test_what_left_each_hospital_is_written_down_step_by_step(four: Federation) 
         assert steps[:4] == ["keys", "offer", "mask", "unmask"]
         trained = next(line for line in lines if line["task"] == "train")
         assert "prototypes" not in trained["parts"]
+        assert trained["bytes"] == 0, "the model is in the masked vector alone"
         assert trained["metrics"] == "none"
         shapes = [line["parts"]["mask"]["shapes"]["vector"] for line in lines if "mask" in line["parts"]]
         assert shapes[0][0] == "uint64"

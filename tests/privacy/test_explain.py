@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from fedmr_med.privacy.explain import UPDATE_SPEAKS, explain
+from fedmr_med.privacy.explain import TOTAL_SPEAKS, UPDATE_SPEAKS, explain
+from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.report.summary import sites_table
 from fedmr_med.results import History
@@ -26,6 +27,17 @@ def test_explain_does_not_promise_what_the_policy_cannot_keep(policy: SitePolicy
     said = "\n".join(explain(policy))
     assert said.endswith(UPDATE_SPEAKS)
     assert ("how many test images of each shared class" in said) == (policy.share_metrics == "per_class")
+
+
+def test_explain_says_what_a_demand_of_secure_sums_changes() -> None:
+    statistics, everything = (
+        "\n".join(explain(SitePolicy(training=TrainingFloors(secure=secure)))) for secure in ("statistics", "all")
+    )
+    for said in (statistics, everything):
+        assert "prototypes and scores leave as a part of a total" in said
+    assert statistics.endswith(UPDATE_SPEAKS)
+    assert "as a part of a secure sum of all sites: the trained model" in everything
+    assert everything.endswith(TOTAL_SPEAKS)
 
 
 def test_explain_says_what_is_demanded_of_jobs() -> None:

@@ -105,9 +105,10 @@ def test_a_second_unmask_request_is_refused_for_the_same_and_for_other_sites(fou
     names = list(four)
     site = four[names[0]]
     site.unmask(secure.release, secure.roster, names)
-    for again in (names, names[:3]):
-        with pytest.raises(PolicyError, match="opened before"):
-            site.unmask(secure.release, secure.roster, again)
+    with pytest.raises(WireError, match="no offer"):
+        site.unmask(secure.release, secure.roster, names)
+    with pytest.raises(PolicyError, match="opened before, for other sites"):
+        site.unmask(secure.release, secure.roster, names[:3])
 
 
 def test_a_site_never_gives_both_secrets_of_another(four: dict[str, Participant]) -> None:
@@ -141,11 +142,40 @@ def test_a_late_vector_stays_closed(four: dict[str, Participant]) -> None:
 
 def test_a_restarted_server_cannot_open_the_same_release_for_other_sites(four: dict[str, Participant]) -> None:
     """Two totals of which only one holds a site's vector would give that vector."""
-    parts = vectors(list(four), 3)
+    parts, names = vectors(list(four), 3), list(four)
     opened(masked(begin(four, parts), four), four)
-    again = begin(four, parts, session="restarted")
+    again = masked(begin(four, parts, session="restarted"), four, before_mask=names[3:])
+    for name in names[:3]:
+        with pytest.raises(PolicyError, match="opened before, for other sites"):
+            four[name].unmask(again.release, again.roster, names[:3])
+
+
+def test_a_restarted_server_gets_the_same_total_of_the_same_sites_again(four: dict[str, Participant]) -> None:
+    """Without it, a server that dies between opening a total and writing it down would never get any further."""
+    parts = vectors(list(four), 3)
+    first = masked(begin(four, parts), four)
+    total = opened(first, four)
+    again = masked(begin(four, parts, session="restarted"), four)
+    assert opened(again, four).tolist() == total.tolist()
+    for name, vector in first.vectors.items():
+        assert not np.array_equal(vector, again.vectors[name]), "the masks are fresh"
+
+
+def test_an_opened_release_keeps_its_vector(four: dict[str, Participant]) -> None:
+    """Two totals of the same sites with two vectors of one of them would show by how much these differ."""
+    parts = vectors(list(four), 3)
+    total = opened(masked(begin(four, parts), four), four)
+    others = parts | {"site-000": np.ones(3, np.uint64)}
+    again = masked(begin(four, others, session="restarted"), four)
+    assert opened(again, four).tolist() == total.tolist()
+
+
+def test_the_vector_of_an_opened_release_goes_when_the_next_one_comes(four: dict[str, Participant]) -> None:
+    opened(masked(begin(four, vectors(list(four), 3)), four), four)
+    opened(masked(begin(four, vectors(list(four), 3), name="train-2"), four), four)
+    again = begin(four, vectors(list(four), 3), session="restarted")
     for site in four.values():
-        with pytest.raises(PolicyError, match="opened before"):
+        with pytest.raises(PolicyError, match="opened before; it is not opened again"):
             site.offer(again.release, again.roster)
 
 
@@ -182,13 +212,14 @@ def test_masks_are_used_once(four: dict[str, Participant]) -> None:
         site.offer(secure.release, secure.roster)
 
 
-def test_secrets_and_vectors_are_gone_once_they_were_used(four: dict[str, Participant]) -> None:
+def test_secrets_are_gone_once_they_were_used(four: dict[str, Participant]) -> None:
     secure = masked(begin(four, vectors(list(four), 3)), four)
     files = {path.name: path.stat().st_mode & 0o077 for path in four["site-000"].folder.iterdir()}
     assert {name for name in files if not name.startswith("lock")} == {f"{NAME}.npy", f"{NAME}.json", f"{SESSION}.key"}
     assert not any(files.values()), "others can read a secret"
     opened(secure, four)
-    assert {path.name for path in four["site-000"].folder.iterdir()} == {"lock", f"{SESSION}.key", "opened.jsonl"}
+    left = {path.name for path in four["site-000"].folder.iterdir()}
+    assert left == {"lock", f"{SESSION}.key", "opened.jsonl", f"{NAME}.npy"}
 
 
 def test_one_wrong_share_is_found_and_left_out(tmp_path: Path) -> None:
@@ -222,9 +253,8 @@ def test_a_record_that_was_changed_opens_nothing(four: dict[str, Participant]) -
         opened(masked(begin(four, vectors(list(four), 3), name=name), four), four)
     record = four["site-000"].folder / "opened.jsonl"
     record.write_text(record.read_text().replace(NAME, "train-9"))
-    third = begin(four, vectors(list(four), 3), name="train-3")
     with pytest.raises(PolicyError, match="was changed"):
-        four["site-000"].offer(third.release, third.roster)
+        begin(four, vectors(list(four), 3), name="train-3")
 
 
 def test_an_old_copy_of_a_sites_folder_cannot_answer_for_a_release_again(four: dict[str, Participant]) -> None:

@@ -8,12 +8,17 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from fedmr_med.arrays import Arrays, distance
 from fedmr_med.config import FederationConfig, JobConfig
 from fedmr_med.data.flamby_isic import HOSPITALS
+from fedmr_med.errors import ConfigError, FedMRError
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.results import SiteReport
 from fedmr_med.runner import Federation
 from fedmr_med.runner.desk import Desk
-from fedmr_med.server.state import GlobalState
+from fedmr_med.server.collect import ReplyCollector
+from fedmr_med.server.state import GlobalState, initial_state
+from fedmr_med.site import hospital as hospital_module
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.codec import Message
@@ -24,6 +29,11 @@ from tests.helpers.small import CLOSED, OPEN, small_job
 SITES = HOSPITALS[:5]
 PLAIN = {"federation": {"rounds": 2, "min_sites": 3}, "head": {"exchange": "last"}}
 SECURE = {"federation": {"rounds": 2, "min_sites": 3, "secure": "statistics"}, "head": {"exchange": "last"}}
+ALL = {"federation": {"rounds": 2, "min_sites": 3, "secure": "all"}, "head": {"exchange": "last"}}
+
+
+def same_arrays(a: Arrays, b: Arrays) -> bool:
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
 class Watched(Federation):
@@ -156,6 +166,111 @@ def test_too_few_sites_give_no_statistics_but_a_model(tmp_path: Path) -> None:
     assert "needs 4 masked vectors, not 3" in (record.error or "")
     assert not made.prototypes.available.any()
     assert made.round == 1
+
+
+@pytest.fixture(scope="module")
+def all_summed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Watched, GlobalState]:
+    made = federation(tmp_path_factory.mktemp("all"), ALL, [OPEN, CLOSED, OPEN, OPEN, OPEN])
+    return made, made.run()
+
+
+def test_models_that_are_summed_securely_give_the_model_of_the_plain_federation(
+    plain: GlobalState, all_summed: tuple[Watched, GlobalState]
+) -> None:
+    for name, array in plain.model.items():
+        np.testing.assert_allclose(all_summed[1].model[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
+    assert all_summed[1].history.evaluations[0].pooled == plain.history.evaluations[0].pooled
+
+
+def test_replies_of_a_job_that_sums_all_hold_nothing(all_summed: tuple[Watched, GlobalState]) -> None:
+    made, state = all_summed
+    assert len(made.replies) == 2 * len(SITES)
+    for reply in made.replies:
+        assert (reply.model, reply.payload, reply.samples) == ({}, {}, 0)
+        assert reply.prototypes is None
+        assert reply.scores is None
+        assert reply.report == SiteReport()
+    assert {site.samples for record in state.history.rounds for site in record.sites.values()} == {0}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedproc", "fednova", "moon"])
+def test_every_method_that_needs_sums_alone_can_sum_all(tmp_path: Path, method: str) -> None:
+    changes = {"method": {"name": method, "options": {}}, "head": {"exchange": "none"}}
+    runs = {
+        secure: federation(tmp_path / secure, changes | {"federation": {**ALL["federation"], "secure": secure}}).run()
+        for secure in ("none", "all")
+    }
+    for name, array in runs["none"].model.items():
+        np.testing.assert_allclose(runs["all"].model[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("method", ["feddyn", "feddc"])
+def test_a_method_that_needs_every_sites_number_refuses_to_sum_all(tmp_path: Path, method: str) -> None:
+    with pytest.raises(ConfigError, match=r"federation\.secure: .* take statistics"):
+        federation(tmp_path, ALL | {"method": {"name": method, "options": {}}}).run()
+
+
+def test_a_site_keeps_its_update_short_where_nobody_else_can(tmp_path: Path) -> None:
+    changes = {"rounds": 1, "clip_update": 1e-3, "server": {"optimizer": "average"}}
+    made = federation(tmp_path, {"federation": ALL["federation"] | changes})
+    start = initial_state(made.job).model
+    state = made.run()
+    moved = distance(state.model, {name: start[name] for name in state.parameters})
+    assert 1e-4 < moved <= 1e-3 * (1 + 1e-3)
+
+
+def test_a_total_that_moves_the_model_too_far_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A site with software of its own does not keep its update short; who it is, the total does not tell."""
+    genuine = hospital_module.clipped_update
+
+    def unbounded(model: Arrays, received: Arrays, norm: float) -> tuple[Arrays, float]:
+        huge = {name: start + 100 * (model[name] - start) for name, start in received.items()}
+        return model | huge, genuine(model, received, norm)[1]
+
+    monkeypatch.setattr(hospital_module, "clipped_update", unbounded)
+    with pytest.raises(FedMRError, match=r"would move the model by .*clip_update"):
+        federation(tmp_path, {"federation": ALL["federation"] | {"clip_update": 0.1}}).run()
+
+
+def test_without_a_total_of_the_models_the_round_fails_and_can_be_resumed(
+    tmp_path: Path, all_summed: tuple[Watched, GlobalState]
+) -> None:
+    policies = [OPEN, CLOSED, OPEN, OPEN, OPEN]
+    with pytest.raises(FedMRError, match=r"Round 1 has no secure total of the models: .* needs 4 masked vectors"):
+        federation(tmp_path, ALL, policies, dropping={SITES[1]: ASK_MASKED, SITES[2]: ASK_MASKED}).run()
+    assert same_arrays(federation(tmp_path, ALL, policies).run().model, all_summed[1].model)
+
+
+def test_a_server_that_dies_after_the_opening_gets_the_same_total_when_it_resumes(
+    tmp_path: Path, all_summed: tuple[Watched, GlobalState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies = [OPEN, CLOSED, OPEN, OPEN, OPEN]
+
+    def killed(self: object, *arguments: Any) -> GlobalState:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(ReplyCollector, "close", killed)
+        federation(tmp_path, ALL, policies).run()
+    opened = tmp_path / "client_state" / SITES[0] / "runner" / "secure" / "opened.jsonl"
+    assert len(opened.read_text().splitlines()) == 1
+    assert same_arrays(federation(tmp_path, ALL, policies).run().model, all_summed[1].model)
+
+
+def test_a_projected_head_of_a_secure_total_is_that_of_the_plain_statistics(tmp_path: Path) -> None:
+    projected = {"head": {"exchange": "last", "projection": 12, "shrinkage": 0.1}}
+    heads = []
+    for changes in (PLAIN, SECURE):
+        one_round = {**projected, "federation": changes["federation"] | {"rounds": 1}}
+        heads.append(federation(tmp_path / str(len(heads)), one_round).run().head)
+    for name, array in heads[0].items():
+        np.testing.assert_allclose(heads[1][name], array, rtol=1e-2, atol=1e-2 * np.abs(array).max())
+
+
+@pytest.mark.parametrize("changes", [{"robust": "median"}, {"buffers": "first"}])
+def test_a_job_that_sums_all_cannot_look_at_single_replies(changes: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="knows no single reply"):
+        FederationConfig(rounds=1, min_sites=3, secure="all", **changes)
 
 
 @pytest.mark.parametrize("changes", [{"sites_per_round": 3, "min_sites": 3}, {"min_sites": 2}])

@@ -58,6 +58,14 @@ def test_a_job_below_a_floor_is_refused_by_name(tmp_path: Path, changes: dict[st
     assert not (tmp_path / "client_state").exists(), "nothing was trained"
 
 
+@pytest.mark.parametrize(("asked", "given"), [("all", "statistics"), ("all", "none"), ("statistics", "none")])
+def test_a_site_can_demand_secure_sums(tmp_path: Path, asked: str, given: str) -> None:
+    sums = {"federation": {"min_sites": 3, "secure": given}}
+    assert answer(tmp_path / "a", f"{{secure: {asked}}}", **sums) == refusals.floor_code("secure")
+    sums["federation"]["secure"] = asked
+    assert answer(tmp_path / "b", f"{{secure: {asked}}}", **sums) == ReturnCode.OK
+
+
 def test_methods_and_models_can_be_named(tmp_path: Path) -> None:
     assert answer(tmp_path / "a", "{methods: [fedavg]}") == refusals.floor_code("method")
     assert answer(tmp_path / "b", "{models: [resnet18]}") == refusals.floor_code("model")

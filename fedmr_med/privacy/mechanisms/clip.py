@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 
+from fedmr_med.arrays import Arrays, distance
 from fedmr_med.privacy.mechanisms.base import Mechanism
 
 
@@ -37,3 +39,18 @@ class Clip(Mechanism):
     def sentence(self) -> str:
         """Say the bound."""
         return f"each image counts with a feature vector of length {self.norm:g} at most"
+
+
+def clipped_update(model: Arrays, received: Arrays, norm: float) -> tuple[Arrays, float]:
+    """Return a model whose parameters are at most ``norm`` away from the received ones, and how far they were.
+
+    Args:
+        model: trained weights and buffers by name; buffers stay as they are.
+        received: the parameters that training started from.
+        norm: the largest length of the change of all parameters together.
+    """
+    length = distance(model, received)
+    if length <= norm:
+        return model, length
+    scale = np.float32(norm / length)
+    return model | {name: start + scale * (model[name] - start) for name, start in received.items()}, length

@@ -49,6 +49,11 @@ class Gaussian(Mechanism):
         return self.sums_scale / (self.count_weight * self.norm)
 
     @property
+    def least_count(self) -> int:
+        """The noisy count from which on a class counts: below it noise outweighs the images."""
+        return math.ceil(4 * self.counts_scale)
+
+    @property
     def moments_scale(self) -> float:
         """Standard deviation of the noise on each entry of the second moments."""
         return self.sums_scale * self.norm

@@ -1,0 +1,121 @@
+"""The models of a round as sums: what a method's server half adds up, and the buffers of all methods alike.
+
+The server adds replies. Where models are summed securely (``federation.secure: all``), each site makes the sums of its
+own reply alone, their numbers add up over the sites, and the server goes on from the total as if it had added them.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedmr_med import methods
+from fedmr_med.arrays import Arrays
+from fedmr_med.config import JobConfig
+from fedmr_med.errors import WireError
+from fedmr_med.methods.base import Contribution
+from fedmr_med.secure.fixed import BITS, Field
+from fedmr_med.sums import Sums
+
+BUFFERS, COUNTERS, NUMBERS = "buffers", "counters", "numbers"
+IMAGES, SITES = "images", "sites"
+_SEPARATOR = "/"
+Values = Mapping[str, npt.NDArray[Any]]
+
+
+class ModelSums:
+    """Adds up models, given the one that the round started from.
+
+    Args:
+        job: the job's settings.
+        model: weights and buffers by name.
+        parameters: the names in ``model`` that are trained.
+    """
+
+    def __init__(self, job: JobConfig, model: Arrays, parameters: frozenset[str]):
+        self.server = methods.build(job.method).server()
+        self.parameters = {name: array for name, array in model.items() if name in parameters}
+        self._model = model
+        self._buffers = job.federation.buffers
+        self._sums = Sums()
+        self._counters: Arrays = {}
+        self._first_buffers: Arrays | None = None
+
+    def add(self, *contributions: Contribution) -> None:
+        """Add validated replies; many at once take less time than one after the other."""
+        for contribution in contributions:
+            self.server.add(self._sums, contribution, self.parameters)
+            self._add_buffers(contribution)
+            self._sums.add_number(IMAGES, contribution.samples)
+            self._sums.add_number(SITES, 1)
+        self._sums.flush()
+
+    def finish(self, method_state: Arrays, num_sites: int) -> tuple[Arrays, Arrays, Arrays]:
+        """Return the new parameters, the method's new server state, and the new buffers.
+
+        Args:
+            method_state: the server state that the round started from.
+            num_sites: sites of the federation, whether or not they took part.
+        """
+        made, state = self.server.finish(self._sums, self.parameters, method_state, num_sites)
+        if self._buffers == "first":
+            return made, state, self._first_buffers or {}
+        return made, state, {**self._sums.mean(BUFFERS, self._sums.numbers[IMAGES]), **self._counters}
+
+    def values(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all sums by name, as they add up over sites: float64, and whole numbers for counters."""
+        totals = {group: self._sums.total(group) for group in self._sums.groups}
+        numbers = {name: np.asarray(value, dtype=np.float64) for name, value in self._sums.numbers.items()}
+        parts = {**totals, NUMBERS: numbers, COUNTERS: self._counters}
+        return {
+            _SEPARATOR.join((part, name)): array for part, arrays in parts.items() for name, array in arrays.items()
+        }
+
+    def fields(self) -> dict[str, Field]:
+        """Return shape and digits of what :meth:`values` gives; one made-up reply shows it for all."""
+        forms = self.server.payload_forms(self.parameters)
+        payload = {name: np.ones(shape, dtype) for name, (shape, dtype) in forms.items()}
+        self.add(Contribution("", 1, self._model, payload))
+        return {name: Field(array.shape, _digits(name)) for name, array in self.values().items()}
+
+    def take(self, values: Values, *, sites: int, most_images: int) -> None:
+        """Go on from the total of several sites' :meth:`values`, as if their replies had been added.
+
+        Of the counters, which cannot have a highest value in a total, the mean is taken.
+
+        Args:
+            values: the total.
+            sites: how many sites it is of.
+            most_images: training images that a site may have.
+
+        Raises:
+            WireError: no replies add up to it.
+        """
+        parts: dict[str, Arrays] = {BUFFERS: {}}  # a network without BatchNorm has none
+        for name, array in values.items():
+            part, _, rest = name.partition(_SEPARATOR)
+            parts.setdefault(part, {})[rest] = np.asarray(array)
+        numbers = {name: float(value) for name, value in parts.pop(NUMBERS).items()}
+        if numbers[SITES] != sites or not sites <= numbers[IMAGES] <= sites * most_images:
+            counted = f"{numbers[IMAGES]:.6g} training images of {numbers[SITES]:.6g} sites"
+            raise WireError(f"the total of {sites} sites counts {counted}")
+        self._counters = {name: np.rint(array / sites) for name, array in parts.pop(COUNTERS, {}).items()}
+        for group, arrays in parts.items():
+            self._sums.add(group, {name: array.astype(np.float32) for name, array in arrays.items()}, 1)
+        self._sums.numbers = numbers
+
+    def _add_buffers(self, contribution: Contribution) -> None:
+        buffers = {name: contribution.model[name] for name in self._model if name not in self.parameters}
+        if self._first_buffers is None:
+            self._first_buffers = buffers
+        floats = {name: array for name, array in buffers.items() if array.dtype.kind == "f"}
+        self._sums.add(BUFFERS, floats, contribution.samples)
+        for name in buffers.keys() - floats.keys():
+            highest = np.maximum(self._counters.get(name, buffers[name]), buffers[name])
+            self._counters[name] = np.asarray(highest)  # numpy makes a scalar of an array without dimensions
+
+
+def _digits(name: str) -> int:
+    """Return the binary digits after the point: none for counters, few for numbers, which can be large."""
+    return {COUNTERS: 0, NUMBERS: 8}.get(name.partition(_SEPARATOR)[0], BITS)
