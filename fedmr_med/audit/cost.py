@@ -1,6 +1,8 @@
 """What a secure sum costs: bytes and seconds of one site and of the server, measured in this process."""
 
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -8,11 +10,14 @@ import numpy as np
 
 from fedmr_med.errors import ConfigError
 from fedmr_med.schema import Strict
-from fedmr_med.secure.identity import UNSIGNED
+from fedmr_med.secure.identity import UNSIGNED, Certified, Identity
 from fedmr_med.secure.messages import FEWEST, Release, Roster, threshold
 from fedmr_med.secure.participant import Participant
+from fedmr_med.secure.primitives import Vector
 from fedmr_med.secure.summing import SecureSum
-from fedmr_med.wire.secure import Question, encode_answer, encode_question
+from fedmr_med.wire.secure import Answer, Question, encode_answer, encode_question
+
+CHAIN, SESSION, NAME = "chain", "session", "cost"
 
 
 class SumCost(Strict):
@@ -22,7 +27,8 @@ class SumCost(Strict):
         sites, dropped: sites with keys, and how many of them were lost before they masked.
         numbers: length of the vectors.
         bytes_up, bytes_down: of one site, all steps together; the vector itself is 8 bytes a number of ``bytes_up``.
-        site_seconds, server_seconds: work of one site, and of the server, without the network.
+        site_seconds, server_seconds: CPU time of one site, and of the server.
+        seconds: wall time of all of it, one site after the other, waiting for the disk included.
     """
 
     sites: int
@@ -32,65 +38,115 @@ class SumCost(Strict):
     bytes_down: int
     site_seconds: float
     server_seconds: float
+    seconds: float
 
 
-def sum_cost(sites: int, dropped: int, numbers: int) -> SumCost:
+def unsigned(count: int) -> dict[str, Identity]:
+    """Return so many made-up sites, which sign nothing."""
+    return dict.fromkeys((f"site-{number:04}" for number in range(count)), UNSIGNED)
+
+
+def certified(kits: Path) -> dict[str, Identity]:
+    """Return the sites of a provisioned federation, which sign with their certificates.
+
+    Raises:
+        ConfigError: the folder has no sites' kits.
+    """
+    found = sorted(path.parent.parent for path in kits.glob("*/startup/client.crt"))
+    if not found:
+        raise ConfigError(f"{kits} has no kits of sites: give the folder with one kit per participant.")
+    return {kit.name: Certified(kit / "startup") for kit in found}
+
+
+def sum_cost(identities: Mapping[str, Identity], dropped: int, numbers: int) -> SumCost:
     """Run one sum and measure it.
+
+    Args:
+        identities: the sites, and how they sign.
+        dropped: how many of them are lost before they mask.
+        numbers: length of the vectors.
 
     Raises:
         ConfigError: so few sites cannot lose so many.
     """
-    if sites < FEWEST or sites - dropped < threshold(sites):
-        raise ConfigError(f"A sum of {sites} sites cannot be opened without {dropped} of them.")
-    names = [f"site-{number:04}" for number in range(sites)]
+    names = sorted(identities)
+    if len(names) < FEWEST or len(names) - dropped < threshold(len(names)):
+        raise ConfigError(f"A sum of {len(names)} sites cannot be opened without {dropped} of them.")
+    started, bill = time.perf_counter(), _Bill()
     with TemporaryDirectory() as folder:
-        members = {name: Participant(name, Path(folder) / name, UNSIGNED) for name in names}
-        expected, generator = np.zeros(numbers, np.uint64), np.random.default_rng(0)
-        for position, member in enumerate(members.values()):
-            vector = generator.integers(0, 2**40, numbers, dtype=np.uint64)
-            member.hold("cost", vector)
-            if position >= dropped:
-                expected += vector
-        up = down = 0
-        clock, at_sites = time.perf_counter(), 0.0
-        began = time.perf_counter()
-        keys = [member.keys("cost", "cost") for member in members.values()]
-        at_sites += time.perf_counter() - began
-        release, roster = Release("cost", "cost", "cost"), Roster.of(keys)
-        secure = SecureSum(release, roster, numbers)
+        members = {name: Participant(name, Path(folder) / name, identities[name]) for name in names}
+        expected = _hold(members, names[dropped:], numbers)
+        with bill.at_sites():
+            keys = [member.keys(CHAIN, SESSION) for member in members.values()]
+        release, roster = Release(CHAIN, SESSION, NAME), Roster.of(keys)
+        with bill.at_server():
+            secure = SecureSum(release, roster, numbers)
         question = Question("offer", release, "0" * 16, roster)
-        up += encode_answer(keys[0]).size
-        down += encode_question(question).size
-        began = time.perf_counter()
-        offers = [member.offer(release, roster) for member in members.values()]
-        at_sites += time.perf_counter() - began
-        for offer in offers:
-            secure.take_offer(offer)
-        up += encode_answer(offers[0]).size
-        down += encode_question(Question("mask", release, "0" * 16, roster, tuple(offers))).size
-        began = time.perf_counter()
-        masked = [members[name].mask(release, roster, offers) for name in names[dropped:]]
-        at_sites += time.perf_counter() - began
-        for answer in masked:
-            secure.take_masked(answer)
-        survivors = secure.survivors()
-        up += encode_answer(masked[0]).size
-        down += encode_question(Question("unmask", release, "0" * 16, roster, (), survivors)).size
-        began = time.perf_counter()
-        shares = [members[name].unmask(release, roster, survivors) for name in survivors]
-        at_sites += time.perf_counter() - began
-        for part in shares:
-            secure.take_shares(part)
-        up += encode_answer(shares[0]).size
-        total = secure.total()
-        elapsed = time.perf_counter() - clock
+        bill.note(question, keys[0])
+        with bill.at_sites():
+            offers = [member.offer(release, roster) for member in members.values()]
+        with bill.at_server():
+            for offer in offers:
+                secure.take_offer(offer)
+        bill.note(Question("mask", release, "0" * 16, roster, tuple(offers)), offers[0])
+        with bill.at_sites():
+            masked = [members[name].mask(release, roster, offers) for name in names[dropped:]]
+        with bill.at_server():
+            for answer in masked:
+                secure.take_masked(answer)
+            survivors = secure.survivors()
+        bill.note(Question("unmask", release, "0" * 16, roster, (), survivors), masked[0])
+        with bill.at_sites():
+            shares = [members[name].unmask(release, roster, survivors) for name in survivors]
+        with bill.at_server():
+            for part in shares:
+                secure.take_shares(part)
+            total = secure.total()
+        bill.up += encode_answer(shares[0]).size
     assert np.array_equal(total, expected), "a secure sum is the plain sum"
     return SumCost(
-        sites=sites,
+        sites=len(names),
         dropped=dropped,
         numbers=numbers,
-        bytes_up=up,
-        bytes_down=down,
-        site_seconds=at_sites / sites,
-        server_seconds=elapsed - at_sites,
+        bytes_up=bill.up,
+        bytes_down=bill.down,
+        site_seconds=bill.sites / len(names),
+        server_seconds=bill.server,
+        seconds=time.perf_counter() - started,
     )
+
+
+class _Bill:
+    """Adds up CPU time of all sites and of the server, and bytes of one site."""
+
+    def __init__(self) -> None:
+        self.up = self.down = 0
+        self.sites = self.server = 0.0
+
+    def note(self, question: Question, answer: Answer) -> None:
+        """Count the answer to the step before, and the question of the next."""
+        self.up += encode_answer(answer).size
+        self.down += encode_question(question).size
+
+    @contextmanager
+    def at_sites(self) -> Iterator[None]:
+        started = time.process_time()
+        yield
+        self.sites += time.process_time() - started
+
+    @contextmanager
+    def at_server(self) -> Iterator[None]:
+        started = time.process_time()
+        yield
+        self.server += time.process_time() - started
+
+
+def _hold(members: Mapping[str, Participant], staying: list[str], numbers: int) -> Vector:
+    """Give every site a vector, and return the plain sum of those who stay."""
+    generator, expected = np.random.default_rng(0), np.zeros(numbers, np.uint64)
+    for name, member in members.items():
+        vector = generator.integers(0, 2**40, numbers, dtype=np.uint64)
+        member.hold(NAME, vector)
+        if name in staying:
+            expected += vector
+    return expected

@@ -63,25 +63,34 @@ def sums(
     sites: Annotated[str, typer.Option(help="Numbers of sites, comma-separated.")] = "3,6,20",
     dropped: Annotated[str, typer.Option(help="Shares of them that are lost before masking.")] = "0,0.1,0.3",
     numbers: Annotated[int, typer.Option(min=1, help="Length of the vectors: C (d + 1) for prototypes.")] = 5128,
+    kits: Annotated[
+        Path | None,
+        typer.Option(help="Folder of a provisioned federation: its sites, signing with their certificates."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure bytes and seconds of a secure sum in this process."""
-    from fedmr_med.audit.cost import sum_cost
+    """Measure bytes and seconds of a secure sum in this process: the bytes of one site, and CPU time."""
+    from fedmr_med.audit.cost import certified, sum_cost, unsigned
 
-    pairs = {(int(n), round(float(share) * int(n))) for n in sites.split(",") for share in dropped.split(",")}
+    groups = [certified(kits)] if kits else [unsigned(int(count)) for count in sites.split(",")]
+    pairs = [
+        (members, lost)
+        for members in groups
+        for lost in sorted({round(float(share) * len(members)) for share in dropped.split(",")})
+    ]
     costs = []
-    for count, lost in sorted(pairs):
+    for members, lost in pairs:
         try:
-            costs.append(sum_cost(count, lost, numbers))
+            costs.append(sum_cost(members, lost, numbers))
         except ConfigError as e:
             typer.echo(str(e), err=True)
     if as_json:
         typer.echo(json.dumps([cost.model_dump() for cost in costs]))
         return
-    typer.echo(f"{'sites':>6}{'lost':>6}{'KB up':>10}{'KB down':>10}{'ms a site':>12}{'ms server':>12}")
+    typer.echo(f"{'sites':>6}{'lost':>6}{'KB up':>10}{'KB down':>10}{'ms a site':>12}{'ms server':>12}{'s in all':>10}")
     for cost in costs:
         size = f"{cost.bytes_up / 1e3:>10.0f}{cost.bytes_down / 1e3:>10.0f}"
-        work = f"{1e3 * cost.site_seconds:>12.0f}{1e3 * cost.server_seconds:>12.0f}"
+        work = f"{1e3 * cost.site_seconds:>12.0f}{1e3 * cost.server_seconds:>12.0f}{cost.seconds:>10.1f}"
         typer.echo(f"{cost.sites:>6}{cost.dropped:>6}{size}{work}")
 
 

@@ -9,7 +9,6 @@ import torch
 from typer.testing import CliRunner
 
 from fedmr_med.audit import attacks
-from fedmr_med.audit.cost import sum_cost
 from fedmr_med.audit.run import NOISE, NONE, SECURE, SMALL_CELLS
 from fedmr_med.cli import app
 from fedmr_med.jobs.folder import write_job
@@ -70,9 +69,3 @@ def test_the_command_attacks_a_site_under_each_defence(tmp_path: Path) -> None:
     for attack in ("class counts", "prototype is one image", "test counts from the confusion matrix"):
         assert success[SECURE, attack] == 0
     assert success[SECURE, "one image by differencing"] < 0.6
-
-
-def test_the_cost_of_a_sum_is_far_below_a_megabyte_at_six_sites() -> None:
-    cost = sum_cost(6, 2, 5128)
-    assert cost.bytes_up - 8 * cost.numbers < 10_000
-    assert cost.bytes_up + cost.bytes_down < 1_000_000
