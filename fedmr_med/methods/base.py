@@ -82,11 +82,15 @@ class ClientHalf:
         return logits if self.missing is None else self.missing.seen(logits)
 
     def objective(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the weighted terms of the local objective by name; their sum is minimised."""
+        """Return the weighted terms that depend on the images, by name; their sum and the penalties' is minimised."""
         terms = {"classification": batch.classification}
         if self.missing is not None:
             terms |= self.missing.terms(batch)
         return terms if self.reshaping is None else terms | self.reshaping.terms(batch)
+
+    def penalties(self) -> dict[str, Tensor]:
+        """Return the weighted terms that depend on :attr:`parameters` alone, by name."""
+        return {}
 
     def after_backward(self) -> None:
         """Change the gradients before the optimiser's step."""
@@ -182,6 +186,8 @@ class Method:
         exact_wire: whether server and sites must go by the same parameters to the last bit, so that float16 on the wire
             would let them drift apart.
         adds_up: whether the server half needs no more than sums over the replies, as ``federation.secure: all`` has.
+        per_sample: whether ``objective`` is a mean over images, and all that does not depend on images is in
+            ``penalties``: private training takes the gradient of each image alone. A method has to say so itself.
     """
 
     name: ClassVar[str]
@@ -191,9 +197,26 @@ class Method:
     keeps_state: ClassVar[bool] = False
     exact_wire: ClassVar[bool] = False
     adds_up: ClassVar[bool] = True
+    per_sample: ClassVar[bool] = False
 
     def __init__(self, options: Any):
         self.options = options
+
+    def check_per_sample(self) -> None:
+        """Look whether the method, with these options, can train on the gradient of each image alone.
+
+        Raises:
+            ConfigError: its objective mixes images or uses the site's class counts; names the key.
+        """
+        if not self.per_sample:
+            raise ConfigError(f"method.name: {self.name} does not say that it goes with train.private (per_sample).")
+        if self.options.logits.kind != "plain":
+            raise ConfigError(
+                f"method.options.logits.kind: {self.options.logits.kind} trains with the site's class counts, which "
+                "train.private would not protect; use plain."
+            )
+        if self.reshaping is not None and (problem := self.reshaping.mixes_images):
+            raise ConfigError(f"method.options: {problem} does not go with train.private.")
 
     @property
     def reshaping(self) -> ReshapingOptions | None:

@@ -8,3 +8,4 @@ class FedAvg(Method):
     """Both halves are the defaults of :mod:`fedmr_med.methods.base`."""
 
     name = "fedavg"
+    per_sample = True

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedmr_med.arrays import Arrays, Forms, forms_of
 from fedmr_med.errors import ConfigError
-from fedmr_med.methods.base import Batch, ClientHalf, Contribution, LocalResult, LocalRound, Sums, register
+from fedmr_med.methods.base import ClientHalf, Contribution, LocalResult, LocalRound, Sums, register
 from fedmr_med.methods.feddyn import DRIFT, FedDyn, FedDynOptions, FedDynServer, clip, relative_size
 from fedmr_med.methods.vectors import (
     combine,
@@ -56,11 +56,11 @@ class FedDCClient(ClientHalf):
         self.anchor = combine(local.received, -1, self.drift)
         self.correction = combine(self.control, -1 / self.omega, self.global_control)
 
-    def objective(self, batch: Batch) -> dict[str, Tensor]:
-        """Add the drift penalty and the gradient correction."""
+    def penalties(self) -> dict[str, Tensor]:
+        """The drift penalty and the gradient correction."""
         drift = self.alpha / 2 * squared_distance(self.parameters, self.anchor)
         control = -inner_product(self.parameters, self.correction)
-        return super().objective(batch) | {"drift": drift, "control": control}
+        return {"drift": drift, "control": control}
 
     def after_backward(self) -> None:
         """Clip the gradient."""

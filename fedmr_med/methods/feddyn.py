@@ -27,7 +27,6 @@ from torch.nn.utils import clip_grad_norm_
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.methods.base import (
-    Batch,
     ClientHalf,
     Contribution,
     LocalResult,
@@ -90,11 +89,11 @@ class FedDynClient(ClientHalf):
         self.alpha = options.alpha / relative_size(local)
         self.drift = to_tensors(without_prefix(DRIFT, local.client_state), local.received)
 
-    def objective(self, batch: Batch) -> dict[str, Tensor]:
-        """Add the proximal and the linear term."""
+    def penalties(self) -> dict[str, Tensor]:
+        """The proximal and the linear term."""
         proximal = self.alpha / 2 * squared_distance(self.parameters, self.local.received)
         linear = self.alpha * inner_product(self.parameters, self.drift)
-        return super().objective(batch) | {"proximal": proximal, "linear": linear}
+        return {"proximal": proximal, "linear": linear}
 
     def after_backward(self) -> None:
         """Clip the gradient."""
@@ -157,6 +156,7 @@ class FedDyn(Method):
     """Federated learning with dynamic regularisation."""
 
     name = "feddyn"
+    per_sample = True
     options_type = FedDynOptions
     client_half = FedDynClient
     server_half = FedDynServer

@@ -23,6 +23,7 @@ class FedMR(Method):
     """Classification loss + mu1 * intra-class loss + mu2 * anchor or inter-class loss."""
 
     name = "fedmr"
+    per_sample = True
     options_type = FedMROptions
     options: FedMROptions
 

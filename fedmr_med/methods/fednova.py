@@ -60,5 +60,6 @@ class FedNova(Method):
     """FedAvg of updates normalised by their steps."""
 
     name = "fednova"
+    per_sample = True
     client_half = FedNovaClient
     server_half = FedNovaServer

@@ -69,6 +69,7 @@ class FedProc(Method):
     """FedAvg plus a contrastive loss against the global prototypes."""
 
     name = "fedproc"
+    per_sample = True
     options_type = FedProcOptions
     client_half = FedProcClient
 

@@ -3,7 +3,7 @@
 from pydantic import Field
 from torch import Tensor
 
-from fedmr_med.methods.base import Batch, ClientHalf, Method, Options, register
+from fedmr_med.methods.base import ClientHalf, Method, Options, register
 from fedmr_med.methods.vectors import squared_distance
 
 
@@ -22,10 +22,9 @@ class FedProxClient(ClientHalf):
 
     options: FedProxOptions
 
-    def objective(self, batch: Batch) -> dict[str, Tensor]:
-        """Add the proximal term."""
-        proximal = self.options.mu / 2 * squared_distance(self.parameters, self.local.received)
-        return super().objective(batch) | {"proximal": proximal}
+    def penalties(self) -> dict[str, Tensor]:
+        """The proximal term."""
+        return {"proximal": self.options.mu / 2 * squared_distance(self.parameters, self.local.received)}
 
 
 @register
@@ -33,5 +32,6 @@ class FedProx(Method):
     """FedAvg plus a proximal term."""
 
     name = "fedprox"
+    per_sample = True
     options_type = FedProxOptions
     client_half = FedProxClient

@@ -85,6 +85,7 @@ class Moon(Method):
     """FedAvg plus model-contrastive learning."""
 
     name = "moon"
+    per_sample = True
     options_type = MoonOptions
     client_half = MoonClient
     keeps_state = True

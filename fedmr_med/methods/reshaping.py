@@ -77,6 +77,15 @@ class ReshapingOptions(Strict):
         return counts and self.prototypes == "mean"
 
     @property
+    def mixes_images(self) -> str | None:
+        """Which option keeps the losses from being of one image at a time, in words; None where none does."""
+        if self.terms != "inter" and self.mu1 > 0:
+            return "the intra-class loss (mu1 above 0), of which a single image has none,"
+        if self.lite is not None:
+            return "lite, which draws among the images of a batch,"
+        return "negatives: local, which tells the classes of the site," if self.negatives == "local" else None
+
+    @property
     def keeps_own_prototypes(self) -> bool:
         """Whether a site keeps its own prototypes from round to round."""
         return self.own_prototypes and self.needs_prototypes

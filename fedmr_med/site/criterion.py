@@ -41,9 +41,16 @@ def focal(config: LossConfig, weight: Tensor | None) -> Criterion:
     """Return the focal loss, divided by the batch size."""
     from monai.losses import FocalLoss
 
-    loss = FocalLoss(to_onehot_y=True, use_softmax=True, gamma=config.gamma, weight=weight, reduction="none")
-    # MONAI means something else by "sum", and its "mean" divides by the number of classes as well.
-    return lambda logits, labels: loss(logits, labels[:, None]).sum() / len(labels)
+    loss = FocalLoss(use_softmax=True, gamma=config.gamma, weight=weight, reduction="none")
+
+    def focal_loss(logits: Tensor, labels: Tensor) -> Tensor:
+        # MONAI's own one-hot writes in place, which torch.func.vmap does not take.
+        targets = labels[:, None] == torch.arange(logits.shape[1], device=labels.device)
+        # MONAI means something else by "sum", and its "mean" divides by the number of classes as well.
+        each: Tensor = loss(logits, targets.to(logits))
+        return each.sum() / len(labels)
+
+    return focal_loss
 
 
 LOSSES: Registry[Callable[[LossConfig, Tensor | None], Criterion]] = Registry("loss")

@@ -102,7 +102,7 @@ def train_step(
         features, logits = network(images)
     exact_logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     classification = criterion(client.seen_logits(exact_logits), labels)
-    terms = client.objective(Batch(images, labels, features, logits, classification))
+    terms = client.objective(Batch(images, labels, features, logits, classification)) | client.penalties()
     optimizer.zero_grad()
     torch.stack([*terms.values()]).sum().backward()  # type: ignore[no-untyped-call]
     client.after_backward()
