@@ -98,6 +98,22 @@ class LossConfig(Strict):
     class_weights: Literal["none", "local", "flamby"] = "none"
 
 
+class PrivateTrainConfig(Strict):
+    """Differentially private local training (DP-SGD, Abadi et al. 2016), see docs/security.md.
+
+    Every step draws each image with probability batch size over number of images, clips the gradient of each, and adds
+    noise to their sum. What is drawn and the noise come from the operating system, not from the job's seed: such a run
+    cannot be repeated bit for bit. Prototypes, scores and numbers of images are not part of the guarantee.
+
+    Attributes:
+        clip: largest length of one image's gradient; a patient's, where the table names patients.
+        noise: standard deviation of the noise on the sum of a step's gradients, relative to ``clip``.
+    """
+
+    clip: float = Field(gt=0, le=1e6)
+    noise: float = Field(gt=0, le=1e6)
+
+
 class TrainConfig(Strict):
     """Local training of one round.
 
@@ -110,6 +126,7 @@ class TrainConfig(Strict):
         precision: of the network's forward pass; ``auto`` is bfloat16 on a GPU that has it, else float32.
         compile: whether the network goes through ``torch.compile``: half a minute and more for the first step of a
             process, faster steps afterwards. Worth it for long rounds on a GPU; it needs a C++ compiler at the site.
+        private: clipped and noisy gradients; None takes them as they are.
     """
 
     optimizer: Name = "sgd"
@@ -123,12 +140,24 @@ class TrainConfig(Strict):
     workers: int = Field(0, ge=0, le=64)
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: bool = False
+    private: PrivateTrainConfig | None = None
 
     @model_validator(mode="after")
     def _one_budget(self) -> Self:
         if (self.epochs is None) == (self.updates is None):
             raise ValueError("give exactly one of train.epochs and train.updates")
         return self
+
+    @model_validator(mode="after")
+    def _gradients_of_single_images(self) -> Self:
+        if self.private is not None and self.compile:
+            raise ValueError("train.compile: a compiled network has no gradients of single images; drop train.private")
+        return self
+
+    @property
+    def noise(self) -> float:
+        """Noise on a step's gradients relative to their clip; 0 without ``private``."""
+        return 0.0 if self.private is None else self.private.noise
 
 
 class ServerConfig(Strict):
@@ -350,6 +379,14 @@ class JobConfig(Strict):
             raise ValueError(
                 "federation.rounds: 0 rounds train nothing: say head.exchange: last for a closed-form head, or none to "
                 "score the initial model alone"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _private_training_sees_no_counts(self) -> Self:
+        if self.train.private is not None and self.loss.class_weights == "local":
+            raise ValueError(
+                "loss.class_weights: local weighs by the site's own class counts, which train.private does not protect"
             )
         return self
 

@@ -42,6 +42,13 @@ def build_network(job: JobConfig, *, pretrained: bool = False) -> models.Network
         adapted = method.adapt(network)
     if job.model.freeze_backbone and adapted is not network:
         raise ConfigError(f"model.freeze_backbone: {job.method.name} with these options trains more than a classifier.")
+    if job.train.private is not None:
+        method.check_per_sample()
+        if models.batch_norm_names(adapted.state_dict()):
+            raise ConfigError(
+                f"train.private: {job.model.name} has BatchNorm, which mixes the images of a batch and keeps "
+                "statistics of them; say model.options.norm: group."
+            )
     if job.train.compile:
         adapted.compile()
     return adapted
@@ -89,6 +96,7 @@ def reply_form(job: JobConfig) -> ReplyForm:
         secure=job.federation.secure,
         sum_sizes=sums.sizes,
         private=job.federation.private is not None,
+        training_noise=job.train.noise,
     )
 
 

@@ -15,6 +15,10 @@ class ClassNamesError(PolicyError):
     """A job names the classes otherwise than the site does, so that a label would mean something else."""
 
 
+class BudgetError(PolicyError):
+    """A round of training would cost more than is left of the site's privacy budget for training."""
+
+
 class NoFeaturesError(WireError):
     """A site has no features of the frozen network, and did not receive the network to make them."""
 
@@ -30,6 +34,7 @@ FLOORS = {
     "head": "the classifier that the server sent",
     "norm": "the size of what the server sent",
     "repeat": "a round asked again with another model",
+    "private": "training without noise, or with too little (train.private)",
     "jobs_per_day": "the number of jobs in a day",
 }
 """What a site's training floors can refuse, in words."""
@@ -56,6 +61,7 @@ def floor_code(floor: str) -> str:
 
 
 NOT_APPROVED, POLICY, DATA = "FEDMR_NOT_APPROVED", "FEDMR_POLICY", "FEDMR_DATA"
+BUDGET = "FEDMR_BUDGET"
 CLASSES, FEATURES = "FEDMR_CLASSES", "FEDMR_FEATURES"
 CONFIG, TASK, FAILED = "FEDMR_CONFIG", "FEDMR_TASK", "EXECUTION_EXCEPTION"
 
@@ -63,6 +69,7 @@ CONFIG, TASK, FAILED = "FEDMR_CONFIG", "FEDMR_TASK", "EXECUTION_EXCEPTION"
 _CODES: dict[type[FedMRError], str] = {
     NotApprovedError: NOT_APPROVED,
     ClassNamesError: CLASSES,
+    BudgetError: BUDGET,
     PolicyError: POLICY,
     DataError: DATA,
     ConfigError: CONFIG,
@@ -72,6 +79,7 @@ _CODES: dict[type[FedMRError], str] = {
 WORDS = {
     NOT_APPROVED: "it has not approved these settings (there: fedmr-med site jobs)",
     CLASSES: "the job names the classes otherwise than the site does (there: classes in site.yaml)",
+    BUDGET: "its privacy budget for training is used up",
     POLICY: "its policy does not allow what the job asks",
     **{floor_code(floor): f"its training floors do not allow {what}" for floor, what in FLOORS.items()},
     DATA: "its images cannot be used (there: fedmr-med site check)",

@@ -133,6 +133,7 @@ class SiteReport(Strict):
         terms: mean of each term of the local objective.
         images_total, images_skipped: images found, and those of them that could not be read.
         epsilon: what its prototypes have cost of its privacy, over all chains; None where they have no noise.
+        training_epsilon: the same of its model updates.
     """
 
     seconds: float | None = Field(None, strict=True, ge=0, le=MAX_SECONDS)
@@ -143,6 +144,11 @@ class SiteReport(Strict):
     images_total: int | None = Field(None, strict=True, ge=0, le=MAX_IMAGES)
     images_skipped: int | None = Field(None, strict=True, ge=0, le=MAX_IMAGES)
     epsilon: Omitted[Annotated[float, Field(strict=True, ge=0, le=MAX_TERM)]] = None
+    training_epsilon: Omitted[Annotated[float, Field(strict=True, ge=0, le=MAX_TERM)]] = None
+
+    def costs(self) -> "SiteReport":
+        """Return what the site's noisy releases have cost, and nothing else of the report."""
+        return SiteReport(epsilon=self.epsilon, training_epsilon=self.training_epsilon)
 
 
 class SiteRound(SiteReport):

@@ -1,7 +1,7 @@
 """Batches of a fold, the same ones whatever the number of worker processes."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +83,21 @@ class Batches:
         plan = [(stream, tuple(order[start : start + self._batch_size])) for start in starts]
         if drop_single and plan and len(plan[-1][1]) == 1:
             plan.pop()
+        yield from self._made(plan)
+
+    def drawn(self, *stream: int | str, plan: Iterable[tuple[int, ...]]) -> Iterator[Batch]:
+        """Iterate over batches of chosen items, none of them empty.
+
+        Args:
+            stream: names the randomness of the augmentation; each batch gets its own.
+            plan: the indices of each batch.
+
+        Yields:
+            as :meth:`epoch`.
+        """
+        yield from self._made([((*stream, number), indices) for number, indices in enumerate(plan)])
+
+    def _made(self, plan: list[tuple[Stream, tuple[int, ...]]]) -> Iterator[Batch]:
         if not self._workers:
             yield from (self._maker[key] for key in plan)
             return

@@ -178,18 +178,19 @@ def _policy(kit: Path, job: JobConfig) -> list[Check]:
 
 
 def _training(site: SiteConfig, job: JobConfig, images: int | None = None) -> list[Check]:
-    """Say whether the job keeps to the site's training floors; with ``images``, also in what it does with them."""
+    """Say whether the job keeps to what the site demands of training; with ``images``, also in its use of them."""
     from fedmr_med.site.floors import SiteFloors
 
-    if site.policy.training is None:
-        return [Check("training", "note", "any settings of a job are taken (policy.training: null)")]
     floors = SiteFloors(site.policy.training, Path())
     try:
+        site.policy.check_training_noise(job.train.noise)
         floors.check_job(job)
         if images is not None:
             floors.check_amount(job, images)
     except FloorError as e:
         return [Check("training", "note", f"the job {job.name} would be refused here: {e}")]
+    if site.policy.training is None:
+        return [Check("training", "note", "any settings of a job are taken (policy.training: null)")]
     return [Check("training", "pass", f"the job {job.name} keeps to the floors of this hospital")]
 
 

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from fedmr_med.export.source import Source
 from fedmr_med.figures import Estimate, Figures
 from fedmr_med.files import write_text
+from fedmr_med.privacy.explain import privacy_costs
 from fedmr_med.results import Evaluation, History
 from fedmr_med.schema import Strict
 
@@ -165,7 +166,8 @@ def _privacy(source: Source, sites: dict[str, SiteCard]) -> tuple[str, ...]:
     content = job.federation.model_dump(mode="json")
     if content.get("secure", "none") != "none":
         lines.append(f"Secure sums: {content['secure']}.")
-    return tuple(lines)
+    history = source.run.history if source.run and source.run.history else History()
+    return (*lines, *privacy_costs(history))
 
 
 def _version(package: str) -> str | None:

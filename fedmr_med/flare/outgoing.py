@@ -86,7 +86,14 @@ def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -
         classes, size = len(form.class_names), form.feature_size
         content = messages.decode_reply(reply, site="", num_classes=classes, feature_size=size)
         form.check(content)
-        left = permitted(content, policy, form.class_names, secure=form.secure, private=form.private)
+        left = permitted(
+            content,
+            policy,
+            form.class_names,
+            secure=form.secure,
+            private=form.private,
+            training_noise=form.training_noise,
+        )
         return messages.encode_reply(left, halved=form.halved)
     if task == AppConstants.TASK_VALIDATION:
         scores = messages.decode_validation(reply, len(form.class_names))
@@ -102,6 +109,7 @@ def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -
     if task == messages.TASK_SECURE and form.secure != "none":
         return messages.to_shareable(encode_answer(_secure_answer(messages.to_message(reply), form)))
     if task == AppConstants.TASK_SUBMIT_MODEL and policy.allow_submit_model:
+        policy.check_training_noise(form.training_noise)
         model = messages.decode_model(reply)
         form.check_model(model)
         return messages.encode_model(model)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from fedmr_med.errors import ConfigError
 
@@ -9,18 +10,35 @@ DELTA = 1e-5
 """The chance, at most, that a guarantee fails; well below one over the images of a site."""
 
 
-def epsilon(multipliers: Iterable[float], delta: float = DELTA) -> float:
-    """Return epsilon of all releases together, each of sensitivity 1 with noise of the given multiplier.
+class Noisy(NamedTuple):
+    """Sums of sensitivity 1 that are released with Gaussian noise.
+
+    Attributes:
+        noise: standard deviation over sensitivity.
+        rate: probability with which each image is drawn into a sum, independently and unseen; 1 draws all.
+        steps: how many such sums.
+    """
+
+    noise: float
+    rate: float = 1.0
+    steps: int = 1
+
+
+def epsilon(releases: Iterable[float | Noisy], delta: float = DELTA) -> float:
+    """Return epsilon of all releases together.
 
     Args:
-        multipliers: noise over sensitivity of each release; no subsampling is counted on.
+        releases: each :class:`Noisy`; a number is the noise of one sum over all images.
         delta: of the guarantee.
 
     Raises:
         ConfigError: opacus is not installed.
     """
-    releases = Counter(multipliers)
-    if not releases:
+    counted: Counter[tuple[float, float]] = Counter()
+    for release in releases:
+        noise, rate, steps = release if isinstance(release, Noisy) else Noisy(release)
+        counted[noise, rate] += steps
+    if not counted:
         return 0.0
     try:
         from opacus.accountants import RDPAccountant
@@ -28,7 +46,10 @@ def epsilon(multipliers: Iterable[float], delta: float = DELTA) -> float:
     except ImportError as e:
         raise ConfigError("Privacy budgets need opacus: pip install 'fedmr-med[dp]'.") from e
     orders = RDPAccountant.DEFAULT_ALPHAS
-    spent = sum(rdp.compute_rdp(q=1.0, noise_multiplier=s, steps=n, orders=orders) for s, n in releases.items())
+    spent = sum(
+        rdp.compute_rdp(q=rate, noise_multiplier=noise, steps=steps, orders=orders)
+        for (noise, rate), steps in counted.items()
+    )
     found, _ = rdp.get_privacy_spent(orders=orders, rdp=spent, delta=delta)
     return float(found)
 

@@ -1,4 +1,4 @@
-"""A site's privacy budget: how much its releases may cost together, over all chains."""
+"""A site's privacy budgets: how much its releases may cost together, over all chains."""
 
 from pydantic import Field
 
@@ -7,12 +7,13 @@ from fedmr_med.schema import Strict
 
 
 class PrivacyBudget(Strict):
-    """What a site's prototypes may tell about one image, or one patient where its table names them.
+    """What a site's prototypes, or its model updates, may tell about one image, or one patient where its table names
+    them.
 
     Attributes:
         epsilon: of all releases together; what would go over it is not released.
         delta: of the guarantee.
-        min_noise: smallest noise multiplier of a release that the site takes part in.
+        min_noise: smallest noise multiplier of a release, or of a training step, that the site takes part in.
     """
 
     epsilon: float = Field(gt=0, le=1000)

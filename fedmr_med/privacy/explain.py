@@ -2,6 +2,7 @@
 
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.results import History
 
 UPDATE_SPEAKS = (
     "The trained model leaves every site, also one that has opted out, and can reveal something of its data, such as "
@@ -52,15 +53,23 @@ def explain(policy: SitePolicy) -> list[str]:
             f"cost epsilon {policy.privacy.epsilon:g} at delta {policy.privacy.delta:g}. Scores and the trained model "
             "are not part of it."
         )
+    if policy.training_privacy is not None:
+        budget = policy.training_privacy
+        lines.append(
+            f"Training budget: the hospital trains only for jobs with noise on the gradients (train.private), at least "
+            f"{budget.min_noise:g} times what one image can change, and only until all rounds together have cost "
+            f"epsilon {budget.epsilon:g} at delta {budget.delta:g}; then it refuses to train. Training losses do not "
+            "leave. Prototypes, scores and the number of images are not part of it."
+        )
     level = "scalar" if policy.share_metrics == "per_class" and shared in (False, ()) else policy.share_metrics
     enough = f"the classes with at least {policy.min_class_count} of them"
+    told = "training losses and times" if policy.training_privacy is None else "times of training"
     lines.append(
         {
             "none": "Metrics: none leave, nor local training losses and times.",
-            "scalar": f"Metrics: accuracy, balanced accuracy and number of test images, over {enough}; training losses "
-            "and times.",
+            "scalar": f"Metrics: accuracy, balanced accuracy and number of test images, over {enough}; {told}.",
             "per_class": "Metrics: the confusion matrix on the local test images, which tells how many test images of "
-            f"each shared class there are, over {enough}; training losses and times.",
+            f"each shared class there are, over {enough}; {told}.",
         }[level]
     )
     lines.append(
@@ -71,6 +80,22 @@ def explain(policy: SitePolicy) -> list[str]:
     lines.append(_floors(policy.training))
     lines.append(_APPROVALS[policy.approve])
     lines.append(TOTAL_SPEAKS if summed == "all" else UPDATE_SPEAKS)
+    return lines
+
+
+def privacy_costs(history: History) -> list[str]:
+    """Say what noisy releases have cost each site by its latest report; nothing where none had noise."""
+    lines = []
+    for what, key in (("prototypes", "epsilon"), ("model updates", "training_epsilon")):
+        latest = {
+            site: cost
+            for record in history.rounds
+            for site, part in record.sites.items()
+            if (cost := getattr(part, key)) is not None
+        }
+        if latest:
+            figures = ", ".join(f"{site} {cost:.2f}" for site, cost in sorted(latest.items()))
+            lines.append(f"Differential privacy of {what}, epsilon over all jobs of a site so far: {figures}.")
     return lines
 
 

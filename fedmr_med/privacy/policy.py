@@ -14,6 +14,7 @@ from pydantic import Field, field_validator
 from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.mechanisms import Rounding, Suppression
+from fedmr_med.refusals import FloorError
 from fedmr_med.schema import Strict
 
 _LEAST_ROUNDING = 10
@@ -58,12 +59,15 @@ class SitePolicy(Sharing):
             that it helped to open before; see docs/security.md.
         privacy: what its prototypes may tell about one image, over all jobs; None sets no limit. With it, class sums
             leave in jobs with ``federation.private`` only.
+        training_privacy: what its model updates may tell about one image, over all jobs; None sets no limit. With it,
+            the site trains for jobs with ``train.private`` only, and for none once the budget is used up.
         training: what a job must keep to, or the site does not train for it; None demands nothing.
     """
 
     round_samples: int = Field(10, ge=1, le=1000)
     allow_regrouping: bool = False
     privacy: PrivacyBudget | None = None
+    training_privacy: PrivacyBudget | None = None
     training: TrainingFloors | None = TrainingFloors()
 
     @field_validator("round_samples")
@@ -86,6 +90,17 @@ class SitePolicy(Sharing):
         shared = int(counts[self.shareable_classes(counts, class_names)].sum())
         opted_out = 0 if chosen.all() else rounding.nearest(int(counts[~chosen].sum()))
         return max(rounding.base, rounding.up(shared) + opted_out)
+
+    def check_training_noise(self, noise: float) -> None:
+        """Look at the noise of a job's local training, relative to the clip of a gradient; 0 where it has none.
+
+        Raises:
+            FloorError: the site demands more.
+        """
+        budget = self.training_privacy
+        if budget is not None and noise < budget.min_noise:
+            had = f"train.private.noise is {noise:g}" if noise else "the job has no train.private"
+            raise FloorError("private", f"{had}; policy.training_privacy.min_noise asks for {budget.min_noise:g}.")
 
     @property
     def rounding(self) -> Rounding:

@@ -30,6 +30,7 @@ def permitted(
     *,
     secure: Secure = "none",
     private: bool = False,
+    training_noise: float = 0.0,
 ) -> SiteReply:
     """Return the reply without what the policy does not allow.
 
@@ -39,13 +40,19 @@ def permitted(
         class_names: the classes of the task.
         secure: what leaves in secure sums only, and so is no part of a reply.
         private: whether the job has noise on class sums, which a site with a privacy budget demands.
+        training_noise: noise on the gradients of local training, 0 without, which a site with a budget for training
+            demands.
+
+    Raises:
+        FloorError: the model was trained with less noise than the policy demands.
     """
+    policy.check_training_noise(training_noise)
     summed = secure != "none"
     closed = summed or (policy.privacy is not None and not private)
     samples = policy.rounding.up(max(1, reply.samples))
     scores = None if summed else permitted_scores(reply.scores, policy, class_names)
     if secure == "all":
-        report = None if reply.report is None else SiteReport(epsilon=reply.report.epsilon)
+        report = None if reply.report is None else reply.report.costs()
         return replace(reply, samples=0, model={}, payload={}, prototypes=None, scores=None, report=report)
     return replace(
         reply,
@@ -60,6 +67,8 @@ def _permitted_report(report: SiteReport | None, policy: SitePolicy, used: int) 
     """Return the report with the images that its reply tells of anyway: another total would tell of the others."""
     if report is None or policy.share_metrics == "none":
         return None
+    if policy.training_privacy is not None:
+        report = report.model_copy(update={"terms": {}})  # losses have no noise
     if policy.round_samples == 1 or report.images_total is None:
         return report
     return report.model_copy(update={"images_total": used + (report.images_skipped or 0)})

@@ -20,7 +20,7 @@ from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import Transform
 from fedmr_med.errors import DataError, PolicyError
 from fedmr_med.head import projection
-from fedmr_med.methods.base import Contribution, LocalRound
+from fedmr_med.methods.base import ClientHalf, Contribution, LocalRound
 from fedmr_med.metrics import Scores
 from fedmr_med.model_file import load_model, save_model
 from fedmr_med.model_sums import ModelSums
@@ -39,10 +39,11 @@ from fedmr_med.site.floors import SiteFloors
 from fedmr_med.site.own_layers import OwnLayers
 from fedmr_med.site.own_prototypes import OwnPrototypes
 from fedmr_med.site.private import PrivateSums
+from fedmr_med.site.private_training import PrivateTraining
 from fedmr_med.site.received import check_model, check_task
 from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.statistics import head_statistics, hold_out
-from fedmr_med.site.training import class_sums, local_steps, outputs, train
+from fedmr_med.site.training import Trained, class_sums, local_steps, outputs, train
 from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.statistics import HeadReply
@@ -116,6 +117,7 @@ class Hospital:
         self.policy = site.policy.restricted_by(job.policy)
         self.floors = SiteFloors(self.policy.training, state_folder)
         self.floors.check_job(job)
+        self.policy.check_training_noise(job.train.noise)
         self.job = job
         self.data = open_data(name, job, site) if site_data is None else site_data
         self.floors.check_amount(job, len(self.data.train))
@@ -123,6 +125,7 @@ class Hospital:
         self.state_folder = state_folder
         private = job.federation.private
         self.private = None if private is None else PrivateSums(name, job, self.policy, state_folder, witness)
+        self.private_training = PrivateTraining.of(name, job, self.policy, self.data.train, state_folder, witness)
         # It only holds vectors here; whoever answers the steps of a sum brings the site's certificate.
         self.secure = SecureSite(name, job, self.policy, state_folder, UNSIGNED)
         self._model_file = state_folder / "local_model.pt"
@@ -162,6 +165,7 @@ class Hospital:
         Raises:
             WireError: the task does not fit the job, or is not finite.
             FloorError: it does not keep to the site's training floors.
+            BudgetError: the site's privacy budget for training does not allow another round.
         """
         started = time.monotonic()
         check_task(task, self.network, self.method)
@@ -181,17 +185,8 @@ class Hospital:
             kept = store.load(accepted) if self.method.keeps_state else {}
             local = self._local_round(task, kept, None if own is None else own.load(accepted))
             client = self.method.client(local)
-            stream = (self.job.seed, self.name, task.round)
-            with self._timed("train"), torch_stream(*stream, "network"):
-                trained = train(
-                    self.network,
-                    client,
-                    self.train_batches,
-                    self.classification_loss,
-                    self.job.train,
-                    stream=stream,
-                    should_stop=should_stop,
-                )
+            with self._timed("train"):
+                trained = self._trained(task, client, should_stop)
             if trained.result.state:
                 store.save(task.round, trained.result.state, accepted)
         if self.policy.allow_submit_model:
@@ -217,7 +212,7 @@ class Hospital:
         )
         reply = replace(reply, report=self._report(trained.terms, time.monotonic() - started))
         private, names = self.private is not None, self.job.task.class_names
-        reply = permitted(reply, self.policy, names, private=private)
+        reply = permitted(reply, self.policy, names, private=private, training_noise=self.job.train.noise)
         if not self.job.federation.sums_statistics:
             return reply
         # Noise must stay whole, also where it makes a count look small.
@@ -225,7 +220,8 @@ class Hospital:
         if self.job.federation.sums_models:
             values |= model_values(self._model_sums(task, reply))
         self._hold(TRAIN, task, values)
-        return permitted(reply, self.policy, names, secure=self.job.federation.secure)
+        secure, noise = self.job.federation.secure, self.job.train.noise
+        return permitted(reply, self.policy, names, secure=secure, training_noise=noise)
 
     def _model_sums(self, task: TrainTask, reply: SiteReply) -> Values:
         """Return the trained model as sums that add up over the sites, its change scaled down if it is too long."""
@@ -236,6 +232,28 @@ class Hospital:
         sums = ModelSums(self.job, task.model, names)
         sums.add(Contribution(self.name, reply.samples, model, reply.payload))
         return sums.values()
+
+    def _trained(self, task: TrainTask, client: ClientHalf, should_stop: Callable[[], bool]) -> Trained:
+        """Train the network for one round.
+
+        Raises:
+            BudgetError: the site's budget for training does not allow it.
+        """
+        private = self.private_training
+        if private is not None:
+            private.charge(client.local.steps, chain=task.chain, release=release_name(TRAIN, task))
+            return private.train(self.network, client, self.train_batches, self.classification_loss, should_stop)
+        stream = (self.job.seed, self.name, task.round)
+        with torch_stream(*stream, "network"):
+            return train(
+                self.network,
+                client,
+                self.train_batches,
+                self.classification_loss,
+                self.job.train,
+                stream=stream,
+                should_stop=should_stop,
+            )
 
     def validate(self, task: TrainTask) -> Scores | None:
         """Score the received model; None where the policy shares no metrics, or a secure sum takes them.
@@ -344,6 +362,7 @@ class Hospital:
             "images_total": len(self.data.train) + len(self.data.test) + len(self.data.skipped),
             "images_skipped": len(self.data.skipped),
             **({} if self.private is None else {"epsilon": self.private.epsilon()}),
+            **({} if self.private_training is None else {"training_epsilon": self.private_training.epsilon()}),
         }
         return validated(SiteReport, figures, f"the report of {self.method.name}")
 
@@ -375,9 +394,17 @@ class Hospital:
         return (sums.only(shared) if shared.any() else None), withheld
 
     def _own_prototypes(self, chain: str) -> OwnPrototypes | None:
-        """Return the store of this site's own prototypes, where the method uses them and a class is withheld."""
+        """Return the store of this site's own prototypes, where the method uses them and a class is withheld.
+
+        They have no noise, so private training does without.
+        """
         reshaping = self.method.reshaping
-        if reshaping is None or not reshaping.keeps_own_prototypes or not self._withheld().any():
+        if (
+            self.private_training is not None
+            or reshaping is None
+            or not reshaping.keeps_own_prototypes
+            or not self._withheld().any()
+        ):
             return None
         return OwnPrototypes(
             self.state_folder / chain / "own_prototypes",

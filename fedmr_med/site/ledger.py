@@ -15,10 +15,10 @@ from typing import Any
 from fedmr_med import journal
 from fedmr_med.errors import PolicyError
 from fedmr_med.files import locked, private_files, write_text
-from fedmr_med.privacy.accountant import epsilon
+from fedmr_med.privacy.accountant import Noisy, epsilon
 from fedmr_med.privacy.budget import PrivacyBudget
 
-LEDGER_FILE = "privacy_ledger.jsonl"
+LEDGER_FILE, TRAINING_FILE = "privacy_ledger.jsonl", "training_ledger.jsonl"
 
 
 class Ledger:
@@ -34,14 +34,22 @@ class Ledger:
         self.witness = witness
 
     def spend(
-        self, budget: PrivacyBudget | None, *, chain: str, release: str, noise: float, classes: Sequence[str]
+        self,
+        budget: PrivacyBudget | None,
+        *,
+        chain: str,
+        release: str,
+        noise: float,
+        rate: float = 1.0,
+        steps: int = 1,
+        classes: Sequence[str] = (),
     ) -> bool:
         """Write down a release that is about to be made; False, and nothing written, if the budget does not allow it.
 
         Args:
             budget: of the site; None allows everything, and only counts.
             chain, release: what it is for; asked again, it is spent for again.
-            noise: the release's multiplier.
+            noise, rate, steps: of the release, see :class:`fedmr_med.privacy.accountant.Noisy`.
             classes: names of the classes that it holds.
 
         Raises:
@@ -50,11 +58,13 @@ class Ledger:
         with self._turn():
             entries = self._entries()
             if budget is not None:
-                multipliers = [*(float(entry["noise"]) for entry in entries), noise]
-                if noise < budget.min_noise or epsilon(multipliers, budget.delta) > budget.epsilon:
+                releases = [*map(_noisy, entries), Noisy(noise, rate, steps)]
+                if noise < budget.min_noise or epsilon(releases, budget.delta) > budget.epsilon:
                     return False
             number = len(entries) + 1
             entry = {"number": number, "chain": chain, "release": release, "noise": noise, "classes": list(classes)}
+            if (rate, steps) != (1.0, 1):
+                entry |= {"rate": rate, "steps": steps}
             journal.append(self.path, entry)
             if self.witness is not None:
                 write_text(self.witness, json.dumps({"number": number, "head": journal.read(self.path).head}))
@@ -69,9 +79,16 @@ class Ledger:
         entries = self._entries()
         names = sorted({name for entry in entries for name in entry["classes"]})
         return {
-            name: epsilon([float(entry["noise"]) for entry in entries if name in entry["classes"]], delta)
-            for name in names
+            name: epsilon([_noisy(entry) for entry in entries if name in entry["classes"]], delta) for name in names
         }
+
+    def total(self, delta: float) -> float:
+        """Return epsilon of all releases together, whatever they hold.
+
+        Raises:
+            PolicyError: as :meth:`spend`.
+        """
+        return epsilon([*map(_noisy, self._entries())], delta)
 
     def _entries(self) -> Sequence[dict[str, Any]]:
         number, head = self._witnessed()
@@ -104,3 +121,7 @@ class Ledger:
     def _turn(self) -> Iterator[None]:
         with private_files(), locked(self.path.with_suffix(".lock"), patience=60):
             yield
+
+
+def _noisy(entry: dict[str, Any]) -> Noisy:
+    return Noisy(float(entry["noise"]), float(entry.get("rate", 1)), int(entry.get("steps", 1)))

@@ -23,6 +23,7 @@ class ReplyForm:
         secure: what leaves in secure sums only; for ``all``, ``model`` and ``payload`` are empty.
         sum_sizes: lengths of the vectors of secure sums.
         private: whether the job has noise on class sums.
+        training_noise: noise on gradients relative to their clip; 0 where local training has none.
     """
 
     class_names: tuple[str, ...]
@@ -35,6 +36,7 @@ class ReplyForm:
     secure: Secure = "none"
     sum_sizes: frozenset[int] = frozenset()
     private: bool = False
+    training_noise: float = 0.0
 
     def check(self, reply: SiteReply) -> None:
         """Compare a reply's settings and arrays with the form.

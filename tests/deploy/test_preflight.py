@@ -72,6 +72,9 @@ def test_a_job_that_this_hospital_would_refuse(kits: Path) -> None:
     found = run(kit)["training"]
     assert found.outcome == "note"
     assert "isic_fedmr would be refused here: federation.min_sites is 4" in found.message
+    set_policy(kit, {"training": {"min_sites": 3}, "training_privacy": {"epsilon": 8}}, None)
+    assert "the job has no train.private" in run(kit)["training"].message
+    set_policy(kit, {"training_privacy": None}, None)
     set_policy(kit, {"training": {"min_sites": 3, "min_updates": 1000}}, None)
     assert run(kit)["training"].outcome == "pass", "how many steps it makes depends on the data"
     found = run(kit, data=True)["training"]

@@ -7,7 +7,7 @@ from opacus.accountants import RDPAccountant
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from fedmr_med.privacy.accountant import epsilon, noise_for
+from fedmr_med.privacy.accountant import Noisy, epsilon, noise_for
 
 
 def exact_epsilon(multiplier: float, delta: float) -> float:
@@ -40,3 +40,11 @@ def test_releases_with_different_noise_add_up() -> None:
 def test_the_noise_for_a_budget_uses_it_up_and_no_more(budget: float, releases: int) -> None:
     noise = noise_for(budget, steps=releases)
     assert 0.98 * budget < epsilon([noise] * releases) <= budget
+
+
+def test_training_steps_on_drawn_images_and_whole_releases_add_up_as_in_the_library() -> None:
+    accountant = RDPAccountant()
+    accountant.history = [(1.1, 0.02, 300), (1.1, 0.02, 200), (0.8, 0.1, 40), (5.0, 1.0, 3)]
+    releases = [Noisy(1.1, 0.02, 300), Noisy(0.8, 0.1, 40), Noisy(1.1, 0.02, 200), 5.0, 5.0, 5.0]
+    assert epsilon(releases) == pytest.approx(accountant.get_epsilon(1e-5))
+    assert epsilon([Noisy(1.1, 0.02, 300)]) < epsilon([1.1]), "300 hidden draws of a fiftieth cost less than one of all"

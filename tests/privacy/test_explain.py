@@ -4,11 +4,12 @@ import re
 
 import pytest
 
-from fedmr_med.privacy.explain import TOTAL_SPEAKS, UPDATE_SPEAKS, explain
+from fedmr_med.privacy.budget import PrivacyBudget
+from fedmr_med.privacy.explain import TOTAL_SPEAKS, UPDATE_SPEAKS, explain, privacy_costs
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.report.summary import sites_table
-from fedmr_med.results import History
+from fedmr_med.results import History, RoundRecord, SiteRound
 from tests.helpers import REPOSITORY
 
 
@@ -56,3 +57,27 @@ def test_the_documents_say_of_the_update_what_the_policy_says(document: str) -> 
 
 def test_the_report_of_a_run_says_it_too() -> None:
     assert UPDATE_SPEAKS in str(sites_table(History()).caption)
+
+
+def test_explain_says_what_a_budget_for_training_demands() -> None:
+    budget = PrivacyBudget(epsilon=8, min_noise=0.9)
+    said = "\n".join(explain(SitePolicy(share_metrics="scalar", training_privacy=budget)))
+    assert "trains only for jobs with noise on the gradients (train.private), at least 0.9 times" in said
+    assert "until all rounds together have cost epsilon 8 at delta 1e-05; then it refuses to train" in said
+    assert "training losses and times" not in said, "losses have no noise"
+    assert "Training budget" not in "\n".join(explain(SitePolicy()))
+
+
+def test_a_run_says_what_its_noise_has_cost_each_site() -> None:
+    def part(**costs: float) -> SiteRound:
+        return SiteRound(samples=10, shared_classes=(), bytes_up=1, bytes_down=1, **costs)  # type: ignore[arg-type]
+
+    rounds = (
+        RoundRecord(round=1, sites={"a": part(training_epsilon=3.0), "b": part(training_epsilon=2.0)}),
+        RoundRecord(round=2, sites={"a": part(training_epsilon=4.25, epsilon=1.0)}),
+    )
+    assert privacy_costs(History(rounds=rounds)) == [
+        "Differential privacy of prototypes, epsilon over all jobs of a site so far: a 1.00.",
+        "Differential privacy of model updates, epsilon over all jobs of a site so far: a 4.25, b 2.00.",
+    ]
+    assert privacy_costs(History()) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedmr_med.errors import PolicyError
-from fedmr_med.privacy.accountant import epsilon
+from fedmr_med.privacy.accountant import Noisy, epsilon
 from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.site.ledger import Ledger
 
@@ -97,3 +97,11 @@ def test_what_was_changed_by_hand_stops_releases(tmp_path: Path, change: str) ->
         book.witness.write_text("{}")
     with pytest.raises(PolicyError):
         spend(book, noise=8.0)
+
+
+def test_steps_of_training_are_counted_with_the_rate_of_their_draws(tmp_path: Path) -> None:
+    book = ledger(tmp_path)
+    for number in range(2):
+        assert book.spend(BUDGET, chain="chain", release=f"train-{number}", noise=1.0, rate=0.01, steps=50)
+    assert ledger(tmp_path).total(1e-5) == pytest.approx(epsilon([Noisy(1.0, 0.01, 100)]))
+    assert not book.spend(BUDGET, chain="chain", release="train-2", noise=1.0, rate=0.5, steps=50)

@@ -1,6 +1,6 @@
 """What left the hospitals, and what that can reveal."""
 
-from fedmr_med.privacy.explain import UPDATE_SPEAKS
+from fedmr_med.privacy.explain import UPDATE_SPEAKS, privacy_costs
 from fedmr_med.report.elements import Section, bullets, join, paragraph
 from fedmr_med.report.pages._run import final, history, sites
 from fedmr_med.report.sources import ChainRun
@@ -29,6 +29,7 @@ def page(run: ChainRun) -> Section:
         lines += [f"No score left {_names(sorted(chosen.held_back))}."] if chosen.held_back else []
     if past.head and not secure:
         lines.append(f"Class statistics for the closed-form head left {_names(sorted(past.head.sites))}.")
+    lines += privacy_costs(past)
     told = paragraph("No image, no path of a file and no patient's name leaves a hospital.")
     return Section("privacy", "Privacy", join([bullets([*lines, UPDATE_SPEAKS]), told]))
 

@@ -1,0 +1,175 @@
+"""Differentially private local training (DP-SGD, Abadi et al. 2016), and what it costs of a site's budget.
+
+Each step draws every image, or every patient where the table names them, independently with the same probability, sums
+the clipped gradients of what was drawn, and adds Gaussian noise. What is drawn, how images are augmented, dropout and
+noise all come from the operating system: the server knows the job's seed, and the accounting counts on draws that
+nobody can see.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedmr_med.config import JobConfig, PrivateTrainConfig
+from fedmr_med.data.base import Fold, class_counts
+from fedmr_med.data.loading import Batches
+from fedmr_med.methods.base import ClientHalf
+from fedmr_med.models.base import Network
+from fedmr_med.privacy.accountant import DELTA
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.refusals import BudgetError
+from fedmr_med.secure.noise import normals, uniforms
+from fedmr_med.seeding import torch_stream
+from fedmr_med.site import optim
+from fedmr_med.site.criterion import Criterion
+from fedmr_med.site.ledger import TRAINING_FILE, Ledger
+from fedmr_med.site.optim import Optimizer
+from fedmr_med.site.per_sample import clipped_sum, use_plain_activations
+from fedmr_med.site.private import image_shares
+from fedmr_med.site.training import Aborted, Trained, to_device
+
+_log = logging.getLogger(__name__)
+
+
+class PrivateTraining:
+    """Trains at one site with noise on the gradients, and keeps account of it.
+
+    Attributes:
+        rate: probability with which a step draws an image, or a patient: the batch size over the number of training
+            images that the site's reply tells. So neither it nor epsilon tells more than that number.
+
+    Args:
+        site: its name.
+        job: the job's settings; its ``train.private`` is there.
+        policy: the site's policy.
+        fold: the training images.
+        ledger: of the budget for training.
+    """
+
+    def __init__(self, site: str, job: JobConfig, policy: SitePolicy, fold: Fold, ledger: Ledger):
+        assert job.train.private is not None
+        self._site, self._train, self._budget = site, job.train, policy.training_privacy
+        self._settings: PrivateTrainConfig = job.train.private
+        self.ledger = ledger
+        self._shares = image_shares(fold)
+        self._units = units(fold)
+        told = policy.released_samples(class_counts(fold, job.task.num_classes), job.task.class_names)
+        self.rate = min(1.0, job.train.batch_size / told)
+
+    @classmethod
+    def of(
+        cls, site: str, job: JobConfig, policy: SitePolicy, fold: Fold, state_folder: Path, witness: Path | None
+    ) -> "PrivateTraining | None":
+        """Return what trains privately for a job, with a ledger in the site's folder; None where the job does not ask.
+
+        The witness of its ledger lies beside that of the prototypes' ledger.
+        """
+        if job.train.private is None:
+            return None
+        beside = None if witness is None else witness.with_name(f"{witness.stem}-training{witness.suffix}")
+        return cls(site, job, policy, fold, Ledger(state_folder / TRAINING_FILE, beside))
+
+    def charge(self, steps: int, *, chain: str, release: str) -> None:
+        """Write down a round of training before it begins. One that is stopped, or repeated, has been spent for.
+
+        Raises:
+            BudgetError: the budget does not allow it.
+            PolicyError: the ledger of the budget is not the latest.
+        """
+        noise = self._settings.noise
+        if not self.ledger.spend(self._budget, chain=chain, release=release, noise=noise, rate=self.rate, steps=steps):
+            assert self._budget is not None
+            raise BudgetError(
+                f"{release} would cost more than is left of epsilon {self._budget.epsilon:g} "
+                f"(policy.training_privacy; {self.epsilon():.2f} is spent)."
+            )
+        _log.info("%s: epsilon of training after %s: %.2f", self._site, release, self.epsilon())
+
+    def epsilon(self) -> float:
+        """Return what all training so far has cost, in all chains."""
+        return self.ledger.total(DELTA if self._budget is None else self._budget.delta)
+
+    def train(
+        self,
+        network: Network,
+        client: ClientHalf,
+        batches: Batches,
+        criterion: Criterion,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> Trained:
+        """Train ``network`` in place for one round, like :func:`fedmr_med.site.training.train`.
+
+        It returns no terms of the objective: they have no noise, so they must not leave.
+
+        Raises:
+            Aborted: ``should_stop`` said so.
+        """
+        secret = secrets.randbits(63)
+        use_plain_activations(network)
+        network.train()
+        plan = [self.drawn() for _ in range(client.local.steps)]
+        ready = batches.drawn(secret, "augmentation", plan=[rows for rows in plan if rows])
+        optimizer = optim.build(network.parameters(), self._train)
+        with torch_stream(secret, "network"):
+            for rows in plan:
+                if should_stop():
+                    raise Aborted
+                images, labels = next(ready) if rows else (None, None)
+                self.step(network, client, optimizer, criterion, images, labels, self._shares[list(rows)])
+        optimizer.zero_grad()
+        return Trained(client.finish({name: tensor.detach() for name, tensor in network.named_parameters()}), {})
+
+    def drawn(self) -> tuple[int, ...]:
+        """Draw the images of a step: all images of a patient, or none."""
+        taken = uniforms(int(self._units.max()) + 1) < self.rate
+        return tuple(np.flatnonzero(taken[self._units]).tolist())
+
+    def step(
+        self,
+        network: Network,
+        client: ClientHalf,
+        optimizer: Optimizer,
+        criterion: Criterion,
+        images: torch.Tensor | None,
+        labels: torch.Tensor | None,
+        shares: "np.ndarray[tuple[int], np.dtype[np.float64]]",
+    ) -> None:
+        """Take one optimiser step; with no image drawn, on noise and the method's penalties alone."""
+        device, settings = next(network.parameters()).device, self._settings
+        optimizer.zero_grad()
+        parameters = {name: tensor for name, tensor in network.named_parameters() if tensor.requires_grad}
+        sums = {name: torch.zeros_like(tensor) for name, tensor in parameters.items()}
+        if images is not None and labels is not None:
+            sums = clipped_sum(
+                network,
+                client,
+                criterion,
+                to_device(images, device),
+                to_device(labels, device),
+                torch.from_numpy(shares).to(device),
+                settings.clip,
+                self._train.precision,
+            )
+        expected = self.rate * self._shares.sum()
+        for name, tensor in parameters.items():
+            noise = torch.from_numpy(normals(tuple(tensor.shape))).to(tensor)
+            tensor.grad = (sums[name] + settings.clip * settings.noise * noise) / expected
+        if penalties := client.penalties():
+            torch.stack([*penalties.values()]).sum().backward()  # type: ignore[no-untyped-call]
+        client.after_backward()
+        optimizer.step()
+
+
+def units(fold: Fold) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """Return the number of what each image is protected with, (n,): the image itself, or the patient that it shows."""
+    groups = getattr(fold, "groups", None)
+    if groups is None:
+        return np.arange(len(fold))
+    # An image without a name of its own is alone.
+    names = [(name, index if name == "" else -1) for index, name in enumerate(groups)]
+    known = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([known[name] for name in names])
