@@ -88,6 +88,14 @@ class EfficientNetB0(Network):
         return features, self.classifier(features)
 
 
+def with_plain_swish(network: nn.Module) -> None:
+    """Put torch's SiLU in the place of efficientnet-pytorch's, whose way to save memory torch.func does not take."""
+    for module in list(network.modules()):
+        for name, child in module.named_children():
+            if type(child).__name__ == "MemoryEfficientSwish":
+                setattr(module, name, nn.SiLU())
+
+
 def from_flamby(state: Mapping[str, T]) -> dict[str, T]:
     """Rename the state of FLamby's ``Baseline`` to that of this network with the ``flamby`` head."""
     return {name.replace("base_model._fc.", "classifier."): value for name, value in state.items()}

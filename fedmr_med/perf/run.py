@@ -15,7 +15,7 @@ from fedmr_med.perf.federation import runner_figure, wire_figures
 from fedmr_med.perf.loading import data_wait, loader_speedups
 from fedmr_med.perf.measure import Figure, round_to
 from fedmr_med.perf.startup import import_figures
-from fedmr_med.perf.steps import memory_ratios, prototype_pass_ratio, round_ratios, step_ratios
+from fedmr_med.perf.steps import memory_ratios, private_step_ratio, prototype_pass_ratio, round_ratios, step_ratios
 from fedmr_med.perf.workload import Case
 from fedmr_med.process import kept_memory, set_threads
 from fedmr_med.server.state import initial_state
@@ -38,7 +38,7 @@ class Plan:
         pairs: further cases of FedAvg, FedMR and FedMR by loops alone: how the ratio grows with the sizes.
         memory: cases of the peak memory of all methods.
         rounds: cases of a whole round of ``epochs`` local epochs: of all methods on the first case, then of two.
-        prototype_pass: its case.
+        prototype_pass, private: their case, with the number of repetitions.
         loader: images, their size, the batch and the repetitions of the data path.
         wait: case of the training loop behind one worker, with the number of images.
         aggregation: pairs of (name of the network's job, contributions), repetitions; the last is the entry.
@@ -51,6 +51,7 @@ class Plan:
     memory: tuple[Case, ...]
     rounds: tuple[tuple[Case, int], ...]
     prototype_pass: tuple[Case, int]
+    private: tuple[Case, int]
     loader: dict[str, int]
     wait: tuple[Case, int] | None
     aggregation: tuple[tuple[str, int, int], ...]
@@ -63,7 +64,7 @@ class Plan:
     def stages(self) -> int:
         """How often :func:`measure` says what is next."""
         several = (self.steps, self.pairs, self.memory, self.rounds, self.aggregation)
-        return sum(map(len, several)) + 3 + (self.wait is not None)
+        return sum(map(len, several)) + 4 + (self.wait is not None)
 
 
 QUICK = Plan(
@@ -72,6 +73,7 @@ QUICK = Plan(
     memory=(SMALL_CNN,),
     rounds=((replace(SMALL_CNN, batches=2), 3),),
     prototype_pass=(replace(SMALL_CNN, batches=4), 5),
+    private=(SMALL_CNN, 5),
     loader={"images": 16, "image_size": 200, "batch_size": 16, "repetitions": 3},
     wait=None,
     aggregation=(("efficientnet_b0", 20, 3),),
@@ -93,6 +95,7 @@ FULL = Plan(
     memory=(EFFICIENTNET, RESNET, SMALL_CNN),
     rounds=((replace(SMALL_CNN, batches=8), 9), (replace(EFFICIENTNET, batches=4), 3), (replace(RESNET, batches=2), 3)),
     prototype_pass=(replace(EFFICIENTNET, batches=2), 5),
+    private=(SMALL_CNN, 21),
     loader={"images": 64, "image_size": 200, "batch_size": 32, "repetitions": 7},
     wait=(replace(EFFICIENTNET, batch_size=32), 256),
     aggregation=tuple((name, n, 5) for name in ("wide_resnet28_10", "efficientnet_b0") for n in (6, 50, 100)),
@@ -135,7 +138,9 @@ def _training(plan: Plan, on_start: Callable[[str], None]) -> list[Figure]:
         on_start(f"rounds: {case}")
         figures += round_ratios(case, BOTH if number else every, repetitions, epochs=plan.epochs)
     on_start("prototype pass")
-    return [*figures, prototype_pass_ratio(*plan.prototype_pass)]
+    figures.append(prototype_pass_ratio(*plan.prototype_pass))
+    on_start("private step")
+    return [*figures, private_step_ratio(*plan.private)]
 
 
 def _data(plan: Plan, folder: Path, on_start: Callable[[str], None], flamby: Path | None) -> list[Figure]:
@@ -201,6 +206,7 @@ def as_object(figures: list[Figure]) -> dict[str, Any]:
         "round_ratio": by_model("round_ratio"),
         "memory_ratio": by_model("memory_ratio"),
         "prototype_pass_ratio": one("prototype_pass_ratio"),
+        "private_step_ratio": one("private_step_ratio"),
         "loader_speedup": {kind: round_to(value) for kind, value in by_subject("loader_speedup").items()},
         "loader_speedup_flamby": {kind: round_to(value) for kind, value in by_subject("loader_speedup_flamby").items()},
         "data_wait": one("data_wait"),

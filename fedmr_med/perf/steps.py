@@ -38,6 +38,15 @@ def prototype_pass_ratio(case: Case, repetitions: int) -> Figure:
     return Figure.of("prototype_pass_ratio", case.model, str(case), compared, ratios(seconds, "pass", "epoch"))
 
 
+def private_step_ratio(case: Case, repetitions: int) -> Figure:
+    """Measure a step of private training against a plain one, of FedMR."""
+    client = Client(case, "fedmr")
+    client.prepare_steps()
+    seconds = interleaved({"private": client.private_step, "plain": client.step}, repetitions)
+    compared = f"{CPU} of a step with clipped and noisy gradients (train.private) / of a plain step"
+    return Figure.of("private_step_ratio", case.model, str(case), compared, ratios(seconds, "private", "plain"))
+
+
 def memory_ratios(case: Case, methods: Sequence[str]) -> list[Figure]:
     """Measure the peak of all tensors in memory, the network's own included, against FedAvg's."""
     peaks = {name: peak_bytes(case, name) for name in dict.fromkeys([BASE, *methods])}

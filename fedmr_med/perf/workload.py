@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedmr_med import methods, models
-from fedmr_med.config import LossConfig, MethodConfig, TrainConfig
+from fedmr_med.config import LossConfig, MethodConfig, PrivateTrainConfig, TrainConfig
 from fedmr_med.data.base import ArrayFold
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import unchanged
@@ -19,6 +19,7 @@ from fedmr_med.perf.loops import LoopClient
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.seeding import torch_stream
 from fedmr_med.site import criterion, optim
+from fedmr_med.site.private_training import private_step
 from fedmr_med.site.training import class_sums, train, train_step
 
 LOOPS = "fedmr (loops)"
@@ -119,6 +120,15 @@ class Client:
     def step(self) -> None:
         """Train on one batch."""
         train_step(self.network, self._client, self._optimizer, self.loss, *self.batches.ready[0])
+
+    def private_step(self) -> None:
+        """Train on one batch with clipped and noisy gradients of single images."""
+        config = self.config.model_copy(update={"private": PrivateTrainConfig(clip=1.0, noise=1.0)})
+        size = self.case.batch_size
+        batch, shares = self.batches.ready[0], np.ones(size)
+        private_step(
+            self.network, self._client, self._optimizer, self.loss, batch, config, shares=shares, expected=size
+        )
 
     def epochs(self) -> None:
         """Train for the configured epochs, as in a round."""

@@ -8,7 +8,7 @@ gradients, do not take networks with activations in place, and go by the gradien
 from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from fedmr_med.methods.base import Batch, ClientHalf
@@ -61,14 +61,6 @@ def clipped_sum(
             kept = gradient if finite.all() else gradient.nan_to_num(posinf=0, neginf=0)
             sums[name] += torch.tensordot(factors.to(kept), kept, dims=1)
     return sums
-
-
-def use_plain_activations(network: nn.Module) -> None:
-    """Put torch's SiLU in the place of efficientnet-pytorch's, whose way to save memory torch.func does not take."""
-    for module in list(network.modules()):
-        for name, child in module.named_children():
-            if type(child).__name__ == "MemoryEfficientSwish":
-                setattr(module, name, nn.SiLU())
 
 
 def _objective(network: Network, client: ClientHalf, criterion: Criterion, precision: str) -> Objective:

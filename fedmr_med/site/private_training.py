@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from fedmr_med.config import JobConfig, PrivateTrainConfig
+from fedmr_med.config import JobConfig, TrainConfig
 from fedmr_med.data.base import Fold, class_counts
 from fedmr_med.data.loading import Batches
 from fedmr_med.methods.base import ClientHalf
@@ -28,9 +29,11 @@ from fedmr_med.site import optim
 from fedmr_med.site.criterion import Criterion
 from fedmr_med.site.ledger import TRAINING_FILE, Ledger
 from fedmr_med.site.optim import Optimizer
-from fedmr_med.site.per_sample import clipped_sum, use_plain_activations
+from fedmr_med.site.per_sample import clipped_sum
 from fedmr_med.site.private import image_shares
 from fedmr_med.site.training import Aborted, Trained, to_device
+
+Shares = npt.NDArray[np.float64]
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +56,6 @@ class PrivateTraining:
     def __init__(self, site: str, job: JobConfig, policy: SitePolicy, fold: Fold, ledger: Ledger):
         assert job.train.private is not None
         self._site, self._train, self._budget = site, job.train, policy.training_privacy
-        self._settings: PrivateTrainConfig = job.train.private
         self.ledger = ledger
         self._shares = image_shares(fold)
         self._units = units(fold)
@@ -80,7 +82,7 @@ class PrivateTraining:
             BudgetError: the budget does not allow it.
             PolicyError: the ledger of the budget is not the latest.
         """
-        noise = self._settings.noise
+        noise = self._train.noise
         if not self.ledger.spend(self._budget, chain=chain, release=release, noise=noise, rate=self.rate, steps=steps):
             assert self._budget is not None
             raise BudgetError(
@@ -109,7 +111,6 @@ class PrivateTraining:
             Aborted: ``should_stop`` said so.
         """
         secret = secrets.randbits(63)
-        use_plain_activations(network)
         network.train()
         plan = [self.drawn() for _ in range(client.local.steps)]
         ready = batches.drawn(secret, "augmentation", plan=[rows for rows in plan if rows])
@@ -118,8 +119,16 @@ class PrivateTraining:
             for rows in plan:
                 if should_stop():
                     raise Aborted
-                images, labels = next(ready) if rows else (None, None)
-                self.step(network, client, optimizer, criterion, images, labels, self._shares[list(rows)])
+                private_step(
+                    network,
+                    client,
+                    optimizer,
+                    criterion,
+                    next(ready) if rows else None,
+                    self._train,
+                    shares=self._shares[list(rows)],
+                    expected=self.rate * self._shares.sum(),
+                )
         optimizer.zero_grad()
         return Trained(client.finish({name: tensor.detach() for name, tensor in network.named_parameters()}), {})
 
@@ -128,43 +137,47 @@ class PrivateTraining:
         taken = uniforms(int(self._units.max()) + 1) < self.rate
         return tuple(np.flatnonzero(taken[self._units]).tolist())
 
-    def step(
-        self,
-        network: Network,
-        client: ClientHalf,
-        optimizer: Optimizer,
-        criterion: Criterion,
-        images: torch.Tensor | None,
-        labels: torch.Tensor | None,
-        shares: "np.ndarray[tuple[int], np.dtype[np.float64]]",
-    ) -> None:
-        """Take one optimiser step; with no image drawn, on noise and the method's penalties alone."""
-        device, settings = next(network.parameters()).device, self._settings
-        optimizer.zero_grad()
-        parameters = {name: tensor for name, tensor in network.named_parameters() if tensor.requires_grad}
-        sums = {name: torch.zeros_like(tensor) for name, tensor in parameters.items()}
-        if images is not None and labels is not None:
-            sums = clipped_sum(
-                network,
-                client,
-                criterion,
-                to_device(images, device),
-                to_device(labels, device),
-                torch.from_numpy(shares).to(device),
-                settings.clip,
-                self._train.precision,
-            )
-        expected = self.rate * self._shares.sum()
-        for name, tensor in parameters.items():
-            noise = torch.from_numpy(normals(tuple(tensor.shape))).to(tensor)
-            tensor.grad = (sums[name] + settings.clip * settings.noise * noise) / expected
-        if penalties := client.penalties():
-            torch.stack([*penalties.values()]).sum().backward()  # type: ignore[no-untyped-call]
-        client.after_backward()
-        optimizer.step()
+
+def private_step(
+    network: Network,
+    client: ClientHalf,
+    optimizer: Optimizer,
+    criterion: Criterion,
+    batch: tuple[torch.Tensor, torch.Tensor] | None,
+    config: TrainConfig,
+    *,
+    shares: Shares,
+    expected: float,
+) -> None:
+    """Take one optimiser step; without a batch, on noise and the method's penalties alone.
+
+    Args:
+        network, client, optimizer, criterion: as in :func:`fedmr_med.site.training.train_step`.
+        batch: images (B, ...) and labels (B,); None if no image was drawn.
+        config: its ``private`` has clip and noise.
+        shares: (B,) how much each image counts.
+        expected: what the shares of a step add up to on average.
+    """
+    settings = config.private
+    assert settings is not None
+    optimizer.zero_grad()
+    parameters = {name: tensor for name, tensor in network.named_parameters() if tensor.requires_grad}
+    sums = {name: torch.zeros_like(tensor) for name, tensor in parameters.items()}
+    if batch is not None:
+        device = next(network.parameters()).device
+        images, labels = (to_device(part, device) for part in batch)
+        counted = torch.from_numpy(shares).to(device)
+        sums = clipped_sum(network, client, criterion, images, labels, counted, settings.clip, config.precision)
+    for name, tensor in parameters.items():
+        noise = torch.from_numpy(normals(tuple(tensor.shape))).to(tensor)
+        tensor.grad = (sums[name] + settings.clip * settings.noise * noise) / expected
+    if penalties := client.penalties():
+        torch.stack([*penalties.values()]).sum().backward()  # type: ignore[no-untyped-call]
+    client.after_backward()
+    optimizer.step()
 
 
-def units(fold: Fold) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+def units(fold: Fold) -> npt.NDArray[np.int64]:
     """Return the number of what each image is protected with, (n,): the image itself, or the patient that it shows."""
     groups = getattr(fold, "groups", None)
     if groups is None:

@@ -21,6 +21,7 @@ PLAN = Plan(
     memory=(TINY,),
     rounds=((TINY, 1),),
     prototype_pass=(TINY, 1),
+    private=(TINY, 1),
     loader={"images": 2, "image_size": 16, "batch_size": 2, "repetitions": 1},
     wait=None,
     aggregation=(("small_cnn", 2, 1), ("small_cnn", 3, 1)),
@@ -50,7 +51,13 @@ def test_all_fields_are_there(monkeypatch: pytest.MonkeyPatch, one_thread_afterw
     assert found["step_ratio"]["small_cnn"]["fedavg"] == 1
     assert set(found["loader_speedup"]) == {"train", "fast", "test"}
     assert set(found["wire_bytes"]) == {"float32", "float16", "difference"}
-    for name in ("prototype_pass_ratio", "aggregate_vs_numpy", "aggregate_vs_flare", "runner_ms_per_task"):
+    for name in (
+        "prototype_pass_ratio",
+        "private_step_ratio",
+        "aggregate_vs_numpy",
+        "aggregate_vs_flare",
+        "runner_ms_per_task",
+    ):
         assert found[name] > 0
     assert found["import_seconds"] > 0
     if sys.platform == "linux":

@@ -14,10 +14,11 @@ from fedmr_med.config import LossConfig, MethodConfig
 from fedmr_med.methods.base import ClientHalf, LocalRound
 from fedmr_med.models.base import Network
 from fedmr_med.models.classifier import ClassifierOnly
+from fedmr_med.models.efficientnet import with_plain_swish
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.site import criterion
 from fedmr_med.site.criterion import Criterion
-from fedmr_med.site.per_sample import clipped_sum, use_plain_activations
+from fedmr_med.site.per_sample import clipped_sum
 
 CLASSES, IMAGES = 4, 6
 LOSS = criterion.build(LossConfig(), np.ones(CLASSES, dtype=np.int64))
@@ -34,7 +35,7 @@ METHODS = ("fedavg", "fedprox", "feddyn", "feddc", "fednova", "fedproc", "moon",
 def network(name: str = "small_cnn") -> Network:
     torch.manual_seed(0)
     made = models.build(name, num_classes=CLASSES, **NETWORKS[name]).double().train()
-    use_plain_activations(made)
+    with_plain_swish(made)
     return made
 
 

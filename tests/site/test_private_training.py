@@ -269,3 +269,15 @@ def test_private_training_does_without_own_prototypes(tmp_path: Path) -> None:
     for job, kept in ((small_job(), True), (private_job(), False)):
         small_hospital("bcn", job, tmp_path / str(kept), closed).train(task_for(initial_state(job), job))
         assert bool([*(tmp_path / str(kept)).rglob("own_prototypes")]) == kept
+
+
+def test_the_network_of_isic_trains_privately_beside_a_frozen_copy(tmp_path: Path) -> None:
+    small = {"batch_size": 2, "updates": 1}
+    job = private_job(
+        "fedavg", method={"name": "moon"}, model={"name": "efficientnet_b0", "options": {"norm": "group"}}, train=small
+    )
+    hospital = small_hospital("bcn", job.override({"task": {"image_size": 32}}), tmp_path)
+    assert hospital.private_training is not None
+    hospital.private_training.drawn = lambda: (0, 1)  # type: ignore[method-assign]
+    reply = hospital.train(task_for(initial_state(hospital.job), hospital.job))
+    assert all(np.isfinite(array).all() for array in reply.model.values())
