@@ -17,8 +17,17 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on std
 def audit(
     site_file: Annotated[Path, typer.Argument(help="A site.yaml: data and policy.")],
     job: Annotated[Path | None, typer.Option(help="Job folder; default: Fed-ISIC2019 with FedMR.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Model file to start the round from; default: the job's.")] = None,
+    others: Annotated[
+        list[Path] | None,
+        typer.Option("--with", help="site.yaml of another site, to attack the secure total too; two or more."),
+    ] = None,
     noise: Annotated[float, typer.Option(min=0.01, help="Noise multiplier of the defence `noise`.")] = 2.0,
-    out: Annotated[Path | None, typer.Option(help="Write the findings to this JSON file.")] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps that make a picture from a prototype.")] = 200,
+    out: Annotated[Path | None, typer.Option(help="Write the findings to this JSON file, for `report`.")] = None,
+    sacro: Annotated[
+        Path | None, typer.Option(help="Write the attacks on membership to this file, as SACRO-ML reports them.")
+    ] = None,
     fail_above: Annotated[
         float | None, typer.Option(min=0, max=1, help="Exit code 1 if an attack on --defence gets further than this.")
     ] = None,
@@ -29,29 +38,37 @@ def audit(
 
     It reads the site's images and trains one round here. Nothing leaves this machine.
     """
+    from fedmr_med.audit.defences import DEFENCES
     from fedmr_med.audit.run import audit as run_audit
+    from fedmr_med.audit.sacro import write_sacro
     from fedmr_med.config import JOB_FILE, load_job
     from fedmr_med.files import write_text
     from fedmr_med.jobs.isic import isic_job
+    from fedmr_med.report.findings import audit_lines
     from fedmr_med.sites import load_site
 
     settings = isic_job("fedmr") if job is None else load_job(job / "app" / "config" / JOB_FILE)
-    found = run_audit(site_file.resolve().parent.name, settings, load_site(site_file), noise=noise)
-    defences = list(dict.fromkeys(finding.defence for finding in found.findings))
-    if defence not in defences:
-        raise ConfigError(f"--defence is {defence!r}, not one of {', '.join(defences)}.")
+    names = [path.resolve().parent.name for path in (site_file, *(others or ()))]
+    if len(set(names)) < len(names):
+        raise ConfigError("--with names a site twice; sites have the names of their folders.")
+    possible = DEFENCES if others else DEFENCES[:-1]
+    if defence not in possible:
+        raise ConfigError(f"--defence is {defence!r}, not one of {', '.join(possible)}.")
+    cohort = dict(zip(names[1:], map(load_site, others or ()), strict=True))
+    found, guesses = run_audit(
+        names[0], settings, load_site(site_file), noise=noise, others=cohort, initial_model=model, steps=steps
+    )
     text = json.dumps(found.model_dump(mode="json"), indent=1)
     if out is not None:
         write_text(out, text + "\n")
+    if sacro is not None:
+        write_sacro(sacro, found, guesses)
     if as_json:
         typer.echo(text)
-    elif found.demo:
+    if found.demo:
         typer.echo("DEMO: generated pictures stand in for images.", err=True)
-    attacks = list(dict.fromkeys(finding.attack for finding in found.findings))
-    values = {(finding.attack, finding.defence): finding.success for finding in found.findings}
-    typer.echo(f"{'success of an attack, 0 to 1':<40}" + "".join(f"{name:>9}" for name in defences), err=as_json)
-    for attack in attacks:
-        typer.echo(f"{attack:<40}" + "".join(f"{values[attack, name]:>9.2f}" for name in defences), err=as_json)
+    for line in audit_lines(found):
+        typer.echo(line, err=as_json)
     worst = found.worst(defence)
     if fail_above is not None and worst.success > fail_above:
         typer.echo(f"{worst.attack}: {worst.success:.2f} against {defence}, above {fail_above:g}.", err=True)
