@@ -37,6 +37,7 @@ from fedmr_med.data.demo import effective_job
 from fedmr_med.errors import ConfigError
 from fedmr_med.privacy.accountant import epsilon
 from fedmr_med.privacy.mechanisms import Gaussian
+from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.release import released_scores
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure.messages import FEWEST
@@ -139,7 +140,10 @@ def audit(
     job = asked.override({"federation": {"secure": "none", "private": None}})
     state = initial_state(job, initial_model)
     seen = visit(name, job, site, state)
-    cohort = {other: _put_in(visit(other, job, config, state)) for other, config in others.items()}
+    cohort = {
+        other: _put_in(visit(other, job, config, state), config.policy.restricted_by(job.policy))
+        for other, config in others.items()
+    }
     views = [View(defence, made, seen) for defence, made in _defences(seen, asked, site, noise, cohort).items()]
     drawn = sizes.parts(seen)
     wanted = {view.name: view.pictures for view in views}
@@ -217,11 +221,11 @@ def _defences(
     return defences | ({TOTAL: Defence(SMALL, sums.total(small), sums.total_scores)} if cohort else {})
 
 
-def _put_in(other: Visit) -> PutIn:
-    """Return what another site puts into a secure sum, with k = 11."""
+def _put_in(other: Visit, policy: SitePolicy) -> PutIn:
+    """Return what another site puts into a secure sum under its own policy."""
     train, test = other.after.train, other.before.test
-    scores = released_scores(test.logits, test.labels, SMALL, other.names)
-    return plain(SMALL, other.names)(train.features, train.labels), None if scores is None else scores.confusion
+    scores = released_scores(test.logits, test.labels, policy, other.names)
+    return plain(policy, other.names)(train.features, train.labels), None if scores is None else scores.confusion
 
 
 def _of_update(seen: Visit) -> tuple[Guess, Guess]:

@@ -42,9 +42,9 @@ def audit(
     from fedmr_med.audit.run import audit as run_audit
     from fedmr_med.audit.sacro import write_sacro
     from fedmr_med.config import JOB_FILE, load_job
-    from fedmr_med.files import write_text
     from fedmr_med.jobs.isic import isic_job
     from fedmr_med.report.findings import audit_lines
+    from fedmr_med.results import write_result
     from fedmr_med.sites import load_site
 
     settings = isic_job("fedmr") if job is None else load_job(job / "app" / "config" / JOB_FILE)
@@ -58,13 +58,12 @@ def audit(
     found, guesses = run_audit(
         names[0], settings, load_site(site_file), noise=noise, others=cohort, initial_model=model, steps=steps
     )
-    text = json.dumps(found.model_dump(mode="json"), indent=1)
     if out is not None:
-        write_text(out, text + "\n")
+        write_result(out, found)
     if sacro is not None:
         write_sacro(sacro, found, guesses)
     if as_json:
-        typer.echo(text)
+        typer.echo(json.dumps(found.model_dump(mode="json")))
     if found.demo:
         typer.echo("DEMO: generated pictures stand in for images.", err=True)
     for line in audit_lines(found):

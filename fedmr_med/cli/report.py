@@ -11,7 +11,8 @@ def report(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            help="Simulator workspace, downloaded chain, bench, paper or flamby folder, or a hospital's kit."
+            help="Simulator workspace, downloaded chain, bench, paper or flamby folder, a hospital's kit, or the "
+            "findings of `privacy audit`."
         ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="The HTML file to write.")] = Path("report.html"),

@@ -8,8 +8,8 @@ from pathlib import Path
 from fedmr_med.errors import ResultsError
 from fedmr_med.files import write_text
 from fedmr_med.report.elements import Section
-from fedmr_med.report.pages import CHAIN_PAGES, audit, comparison
-from fedmr_med.report.sources import AuditLog, ChainRun, Comparison, Source, find_sources
+from fedmr_med.report.pages import CHAIN_PAGES, attacks, audit, comparison
+from fedmr_med.report.sources import Attacks, AuditLog, ChainRun, Comparison, Source, find_sources
 from fedmr_med.version import __version__
 
 DEMO = "DEMO on generated pictures: no figure here is a medical result."
@@ -78,4 +78,7 @@ def part(source: Source, name: str) -> Part:
         return Part(name, f"{first.dataset} {first.split or ''}".strip(), first.demo, (comparison.methods(source),))
     if isinstance(source, AuditLog):
         return Part(name, f"Audit log of {source.place.name}", False, (audit.page(source),))
+    if isinstance(source, Attacks):
+        found = source.audit
+        return Part(name, f"Privacy audit of {found.site}", found.demo, (attacks.page(found),))
     return Part(name, source.title, source.demo, tuple(comparison.tables(source)))

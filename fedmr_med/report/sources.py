@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from fedmr_med import journal
+from fedmr_med.audit.findings import Audit
 from fedmr_med.errors import FedMRError, ResultsError
 from fedmr_med.model_file import read_tensors
 from fedmr_med.results import RunResult, RunResults, read_result
 
 RESULTS, STUDY, CHECKPOINT, EVENTS = "results.json", "study.json", "checkpoint.pt", "events.jsonl"
-AUDIT = "released.jsonl"
+AUDIT, ATTACKS = "released.jsonl", "audit.json"
 
 _PLACES = ("", "server/chains/*", "chains/*", "*", "*/*", "*/*/*", "*/*/*/*")
 
@@ -65,7 +66,15 @@ class AuditLog:
     problems: tuple[str, ...] = field(default=())
 
 
-Source = ChainRun | Comparison | Tables | AuditLog
+@dataclass(frozen=True)
+class Attacks:
+    """What ``fedmr-med privacy audit`` found."""
+
+    place: Path
+    audit: Audit
+
+
+Source = ChainRun | Comparison | Tables | AuditLog | Attacks
 
 
 def find_sources(place: Path) -> list[Source]:
@@ -79,7 +88,7 @@ def find_sources(place: Path) -> list[Source]:
     for pattern in _PLACES:
         found = sorted(
             path
-            for name in (STUDY, RESULTS, AUDIT)
+            for name in (STUDY, RESULTS, AUDIT, ATTACKS)
             for path in (place.glob(f"{pattern}/{name}") if pattern else [place / name])
             if path.is_file()
         )
@@ -88,7 +97,7 @@ def find_sources(place: Path) -> list[Source]:
         kept = [path for path in found if path.name != RESULTS or path.parent not in studies]
         if kept:
             return [source for path in kept for source in _read(path)]
-    looked = f"{RESULTS}, {STUDY} or {AUDIT}"
+    looked = f"{RESULTS}, {STUDY}, {AUDIT} or {ATTACKS}"
     raise ResultsError(f"{place} holds nothing to report on: no {looked} is in it or in a folder of it.")
 
 
@@ -101,6 +110,8 @@ def _read(path: Path) -> list[Source]:
         keys = content.keys()
     except (OSError, ValueError, AttributeError) as e:
         raise ResultsError(f"{path} cannot be read: {str(e).splitlines()[0]}.") from e
+    if "findings" in keys:
+        return [Attacks(path.parent, read_result(path, Audit))]
     if "tables" in keys:
         tables = tuple((str(table["title"]), tuple(table["rows"])) for table in content["tables"])
         notes = (*content.get("differs", ()), *content.get("notes", ()))

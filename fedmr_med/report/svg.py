@@ -89,6 +89,32 @@ def forest(title: str, rows: Sequence[tuple[str, float, float | None, float | No
     return _picture(title, axes, parts, "; ".join(f"{name} {value:.3f}" for name, value, *_ in rows) + ".")
 
 
+def heat_map(title: str, rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]]) -> Markup:
+    """Return a table of colours: the higher a value from 0 to 1, the stronger the colour; each cell says its value."""
+    left, top, wide, high = 270, 24, 92, 26
+    area = Axes((0, 1), (0, 1), width=left + wide * len(columns), height=top + high * len(rows))
+    parts = [
+        Markup('<text class="tick" x="{}" y="16">{}</text>').format(left + wide * (place + 0.5), name)
+        for place, name in enumerate(columns)
+    ]
+    for line, (name, cells) in enumerate(zip(rows, values, strict=True)):
+        y = top + high * line
+        parts.append(Markup('<text class="name" x="{}" y="{}">{}</text>').format(left - 8, y + 17, name))
+        for place, value in enumerate(cells):
+            x, hover = left + wide * place, f"{name}, {columns[place]}: {value:.2f}"
+            parts.append(
+                Markup('<rect class="heat" x="{}" y="{}" width="{}" height="{}" fill-opacity="{}"><title>{}</title>'
+                       '</rect><text class="cell" x="{}" y="{}">{}</text>').format(
+                    x + 1, y + 1, wide - 2, high - 2, round(0.05 + 0.7 * value, 3), hover,
+                    x + wide / 2, y + 17, f"{value:.2f}")
+            )  # fmt: skip
+    worst = max(
+        ((v, row, c) for row, cells in zip(rows, values, strict=True) for c, v in zip(columns, cells, strict=True))
+    )
+    said = f"{len(rows)} rows by {len(columns)} columns; the highest is {worst[0]:.2f}: {worst[1]}, {worst[2]}."
+    return _picture(title, area, parts, said)
+
+
 def _picture(title: str, axes: Axes, parts: Sequence[Markup], description: str) -> Markup:
     own = f"chart{next(_numbers)}"
     return Markup(

@@ -13,9 +13,11 @@ from fedmr_med.audit.findings import Audit
 from fedmr_med.audit.run import INVERSION
 from fedmr_med.cli import app
 from fedmr_med.jobs.folder import write_job
+from fedmr_med.results import read_result
 from tests.helpers.small import small_job
 
 CLOSED = "{share_prototypes: false, training: null}"
+SHARING = "{share_prototypes: true, share_metrics: per_class}"
 
 
 def command(*words: str | Path) -> Result:
@@ -26,7 +28,7 @@ def command(*words: str | Path) -> Result:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("audit")
     write_job(small_job(), folder / "job", {})
-    for center, (name, policy) in enumerate({"rosendahl": CLOSED, "msk": "{}", "vienna": "{}"}.items(), start=3):
+    for center, (name, policy) in enumerate({"rosendahl": CLOSED, "msk": SHARING, "vienna": SHARING}.items(), start=3):
         (folder / name).mkdir()
         (folder / name / "site.yaml").write_text(f"data: {{source: demo, center: {center}}}\npolicy: {policy}\n")
     return folder
@@ -36,12 +38,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def found(place: Path) -> Iterator[Audit]:
     """An audit with a cohort of three, whose gate is closed: an open site gives everything away."""
     with_others = [word for name in ("msk", "vienna") for word in ("--with", place / name / "site.yaml")]
-    gate = ["--fail-above", "0.99", "--defence", NONE]
+    gate = ["--fail-above", "0.99", "--defence", NONE, "--steps", "30"]
     files = ["--out", place / "audit.json", "--sacro", place / "sacro.json"]
     done = command(place / "rosendahl" / "site.yaml", "--job", place / "job", *with_others, *gate, *files)
     assert done.exit_code == 1, done.output
     assert "above 0.99" in done.output
-    yield Audit.model_validate_json((place / "audit.json").read_text())
+    yield read_result(place / "audit.json", Audit)
 
 
 def test_an_open_site_gives_everything_away(found: Audit) -> None:

@@ -1,0 +1,60 @@
+"""How far attacks on a hospital's releases get, under each defence: the findings of ``fedmr-med privacy audit``."""
+
+from markupsafe import Markup
+
+from fedmr_med.audit.findings import Audit
+from fedmr_med.privacy.explain import UPDATE_SPEAKS
+from fedmr_med.report.elements import Section, figure, join, legend, number, paragraph, table
+from fedmr_med.report.findings import noise_line
+from fedmr_med.report.svg import heat_map, lines
+
+_SHADES = 5
+
+
+def page(audit: Audit) -> Section:
+    """Return what gets furthest, the map of attacks and defences, and prototypes by the number of their images."""
+    train, test = audit.images
+    cohort = f" The secure total is of it, {', '.join(audit.cohort)}." if audit.cohort else ""
+    parts = [
+        paragraph(f"{audit.site}: {train} training and {test} test images; {audit.trained}.{cohort}"),
+        _worst(audit),
+        _map(audit),
+        _sizes(audit) if audit.sizes else None,
+        paragraph(f"{noise_line(audit)} An attack that fails proves nothing; one that succeeds does."),
+        paragraph(UPDATE_SPEAKS),
+    ]
+    return Section("attacks", f"Attacks on what {audit.site} would release", join(parts))
+
+
+def _worst(audit: Audit) -> Markup:
+    worst = [audit.worst(defence) for defence in audit.defences]
+    rows = [(found.defence, found.attack, number(found.success, 2)) for found in worst]
+    return table("What gets furthest against each defence", ("defence", "attack", "success"), rows)
+
+
+def _map(audit: Audit) -> Markup:
+    title = "Success of each attack against each defence, from 0, nothing or chance, to 1"
+    values = [[audit.success(attack, defence) for defence in audit.defences] for attack in audit.attacks]
+    shades = {
+        (row, column): f"miss{max(1, round(_SHADES * value))}"
+        for row, cells in enumerate(values)
+        for column, value in enumerate(cells, start=1)
+        if value >= 0.005
+    }
+    rows = [(attack, *(number(v, 2) for v in cells)) for attack, cells in zip(audit.attacks, values, strict=True)]
+    numbers = table(title, ("attack", *audit.defences), rows, classes=shades)
+    return figure(heat_map(title, audit.attacks, audit.defences, values), title, numbers)
+
+
+def _sizes(audit: Audit) -> Markup:
+    title = "Prototypes of so many images of one class, without a defence"
+    series = {
+        "nearest image match": [(float(size.images), size.nearest) for size in audit.sizes],
+        "membership by prototype": [(float(size.images), size.membership) for size in audit.sizes],
+    }
+    looked = [(float(size.images), size.inversion) for size in audit.sizes if size.inversion is not None]
+    series |= {"inversion of a prototype": looked} if looked else {}
+    rows = [(str(s.images), number(s.nearest, 2), number(s.membership, 2), number(s.inversion, 2)) for s in audit.sizes]
+    values = table(title, ("images", "nearest", "membership", "inversion"), rows)
+    chart = lines(title, series, xlabel="images in the prototype", ylabel="success", yrange=(0, 1))
+    return join([legend(list(series)), figure(chart, title, values)])
