@@ -1,7 +1,8 @@
 """Pictures made from prototypes, and how like the site's images they are. All of them are made in one go."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
@@ -34,21 +35,20 @@ def of_class(visit: Visit, label: int, prototype: Floats) -> Wanted:
     return Wanted(prototype, np.flatnonzero(train == label), len(train) + outside)
 
 
-def likenesses(visit: Visit, wanted: Sequence[Wanted], *, steps: int) -> list[float] | None:
-    """Return the likeness of each picture, from 0 to 1; None where the site's data are no pictures.
+def likenesses(visit: Visit, wanted: Mapping[str, Sequence[Wanted]], *, steps: int) -> dict[str, list[float]]:
+    """Return the likeness of each picture, from 0 to 1, by the names of ``wanted``; nothing for data of other kinds.
 
     Args:
         visit: the site and the network that the server has of it.
         wanted: the pictures to make.
         steps: of the optimiser.
     """
-    first = next(visit.images())
-    if first.ndim != 4:
-        return None
-    if not wanted:
-        return []
+    first, asked = next(visit.images()), [want for group in wanted.values() for want in group]
+    if first.ndim != 4 or not asked:
+        return {}
     device = visit.hospital.device
-    targets = torch.from_numpy(np.stack([want.prototype for want in wanted])).float().to(device)
+    targets = torch.from_numpy(np.stack([want.prototype for want in asked])).float().to(device)
     made = invert(visit.features_of(), targets, (first.shape[1], first.shape[2], first.shape[3]), steps=steps)
     alike = np.concatenate([similarity(made, images.to(device)) for images in visit.images()], axis=1)
-    return [likeness(row[want.inside], row[want.outside]) for row, want in zip(alike, wanted, strict=True)]
+    found = (likeness(row[want.inside], row[want.outside]) for row, want in zip(alike, asked, strict=True))
+    return {name: list(islice(found, len(group))) for name, group in wanted.items()}

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +44,7 @@ from fedmr_med.server.state import initial_state
 from fedmr_med.sites import SiteConfig
 
 INVERSION = "inversion of a prototype"
+_BY_SIZE = "prototypes by size"
 _LEFT_OUT = 8  # images that differencing tries
 _INVERTED = 3  # prototypes of a defence that are made into pictures, those of the fewest images
 
@@ -130,8 +130,8 @@ def audit(
         The findings, and the scores behind those about membership.
 
     Raises:
-        ConfigError: there is one other site; a sum needs three.
-        DataError: a site has no usable data.
+        ConfigError: there is one other site, where a sum needs three; or the training of a site diverged.
+        DataError: a site has no usable data, or no test images.
     """
     others = others or {}
     if 0 < len(others) < FEWEST - 1:
@@ -146,15 +146,14 @@ def audit(
     }
     views = [View(defence, made, seen) for defence, made in _defences(seen, asked, site, noise, cohort).items()]
     drawn = sizes.parts(seen)
-    wanted = {view.name: view.pictures for view in views}
-    alike = likenesses(seen, [*chain.from_iterable(wanted.values()), *sizes.pictures(seen, drawn)], steps=steps)
+    wanted = {view.name: view.pictures for view in views} | {_BY_SIZE: sizes.pictures(seen, drawn)}
+    alike = likenesses(seen, wanted, steps=steps)
     of_update = _of_update(seen)
     findings = []
     for view in views:
         found = {attack: succeed(view) for attack, succeed in ATTACKS.items()}
-        if alike is not None:
-            own, alike = alike[: len(wanted[view.name])], alike[len(wanted[view.name]) :]
-            found[INVERSION] = float(np.mean(own)) if own else 0.0
+        if view.name in alike:
+            found[INVERSION] = float(np.mean(alike[view.name] or [0.0]))
         found |= {guess.attack: guess.advantage for guess in (view.by_prototype, *of_update)}
         findings += [Finding(defence=view.name, attack=attack, success=value) for attack, value in found.items()]
     guesses = (*of_update, *(view.by_prototype for view in views))
@@ -168,7 +167,7 @@ def audit(
         epsilon=_epsilon(noise),
         cohort=tuple(others),
         findings=tuple(findings),
-        sizes=sizes.by_size(seen, drawn, alike),
+        sizes=sizes.by_size(seen, drawn, alike.get(_BY_SIZE)),
     )
     return report, tuple(guess for guess in guesses if len(guess.members) and len(guess.others))
 

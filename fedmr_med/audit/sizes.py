@@ -12,7 +12,7 @@ from fedmr_med.audit.pictures import Wanted
 from fedmr_med.audit.visit import Visit
 
 SIZES = (1, 2, 5, 11, 25, 50)
-_DRAWS, _PICTURES = 20, 2
+_DRAWS, _PICTURES = 200, 2
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
 from fedmr_med.data.base import class_counts
 from fedmr_med.data.loading import Batches
+from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.models.base import Network
 from fedmr_med.network import whole_network
 from fedmr_med.server.state import GlobalState, train_task
@@ -112,17 +113,23 @@ def visit(name: str, job: JobConfig, site: SiteConfig, state: GlobalState) -> Vi
     """Let a site train one round from a global state, without floors, and look at its images before and after.
 
     Raises:
-        DataError: the site has no usable data.
+        DataError: the site has no usable data, or no test images to compare with.
+        ConfigError: the training diverged, so that there is nothing to attack.
     """
     with TemporaryDirectory() as folder:
         hospital = Hospital(name, job, site.model_copy(update={"policy": OPEN}), Path(folder))
+        if not len(hospital.data.test):
+            raise DataError(f"Site {name} has no test images, which an audit compares its training images with.")
         task = train_task(state, job, "audit")
         hospital.validate(task)
         bias = hospital.network.classifier.bias.detach().cpu().double().numpy()
         before = _folds(hospital)
         hospital.train(task)
         backbone = {} if state.backbone is None else state.backbone.arrays
-        return Visit(hospital, backbone, bias, before, _folds(hospital))
+        after = _folds(hospital)
+    if not np.isfinite(after.train.features).all():
+        raise ConfigError(f"The training of {name} diverged: lower train.lr of the job.")
+    return Visit(hospital, backbone, bias, before, after)
 
 
 def _folds(hospital: Hospital) -> Folds:

@@ -13,7 +13,7 @@ FeaturesOf = Callable[[Tensor], Tensor]
 """Features (n, d) of images (n, channels, height, width)."""
 
 STEPS = 200
-_LR, _SMOOTH = 0.05, 0.02
+_LR, _SMOOTH = 0.1, 0.2
 _RANGE = 2.5  # of normalised pixels
 _COARSE = 16  # edge, in pixels, at which pictures are compared: an attacker is content with a blurred one
 _DRAWS = 50
