@@ -35,7 +35,8 @@ def write_sacro(path: Path, audit: Audit, guesses: Iterable[Guess]) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    entries = (_entry(path, audit, guess) for guess in guesses)
+    # SACRO-ML's recommendation counts what was significant in earlier entries again: the least significant go first.
+    entries = sorted((_entry(path, audit, guess) for guess in guesses), key=_chance, reverse=True)
     content = {f"{entry['metadata']['attack_name']}_{entry['log_id']}": entry for entry in entries}
     write_text(path, json.dumps(content, indent=1) + "\n")
 
@@ -125,6 +126,11 @@ def _entry(path: Path, audit: Audit, guess: Guess) -> dict[str, Any]:
         },
         "attack_experiment_logger": {"attack_instance_logger": {"instance_0": found}},
     }
+
+
+def _chance(entry: dict[str, Any]) -> float:
+    chance: float = entry["attack_experiment_logger"]["attack_instance_logger"]["instance_0"]["P_HIGHER_AUC"]
+    return chance
 
 
 def _null_range(found: dict[str, Any]) -> str:

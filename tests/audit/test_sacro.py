@@ -93,7 +93,8 @@ def test_sacro_ml_reads_the_file(written: Path, tmp_path: Path) -> None:
     text.process_attack_target_json(str(written))
     text.export_to_file(str(tmp_path / "summary.txt"))
     summary = (tmp_path / "summary.txt").read_text()
-    assert "AUC are statistically significant in experiment membership by prototype, defence none" in summary
+    said = "10% AUC are statistically significant in experiment membership by prototype, defence"
+    assert f">{said} none" in summary and f"<{said} noise" in summary
     content = json.loads(written.read_text())
     means = formatter.SummariseUnivariateMetricsModule(content).process_dict()
     assert sorted(round(entry["AUC"]["mean"], 3) for entry in means.values()) == sorted(
