@@ -127,8 +127,11 @@ def visit(name: str, job: JobConfig, site: SiteConfig, state: GlobalState) -> Vi
         hospital.train(task)
         backbone = {} if state.backbone is None else state.backbone.arrays
         after = _folds(hospital)
-    if not np.isfinite(after.train.features).all():
-        raise ConfigError(f"The training of {name} diverged: lower train.lr of the job.")
+    lengths = np.linalg.norm(after.train.features, axis=1)
+    if not np.isfinite(lengths).all() or not np.median(lengths):
+        raise ConfigError(
+            f"The training of {name} left features that are zero or not finite: lower train.lr of the job."
+        )
     return Visit(hospital, backbone, bias, before, after)
 
 

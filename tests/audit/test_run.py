@@ -11,9 +11,13 @@ from typer.testing import CliRunner, Result
 from fedmr_med.audit.defences import DEFENCES, NOISE, NONE, POLICY, SECURE, SMALL_CELLS, TOTAL
 from fedmr_med.audit.findings import Audit
 from fedmr_med.audit.run import INVERSION
+from fedmr_med.audit.visit import visit
 from fedmr_med.cli import app
+from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.folder import write_job
 from fedmr_med.results import read_result
+from fedmr_med.server.state import initial_state
+from fedmr_med.sites import DemoSource, SiteConfig
 from tests.helpers.small import small_job
 
 CLOSED = "{share_prototypes: false, training: null}"
@@ -120,3 +124,10 @@ def test_what_cannot_be_audited_is_said_before_the_work(
     chosen = ["--with", site] if words[0] == "--with" else words
     assert run(monkeypatch, "privacy", "audit", site, *chosen) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_round_that_diverges_is_said() -> None:
+    job = small_job(train={"optimizer": "sgd", "lr": 100.0, "updates": 8})
+    site = SiteConfig(data=DemoSource(source="demo", center=3))
+    with pytest.raises(ConfigError, match="features that are zero or not finite"):
+        visit("rosendahl", job, site, initial_state(job))
