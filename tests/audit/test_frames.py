@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 
 from fedmr_med.audit.attacks import counts, images
+from fedmr_med.network import sum_forms
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation
 from fedmr_med.secure.messages import Masked
@@ -16,7 +17,7 @@ from fedmr_med.secure.primitives import Vector
 from fedmr_med.secure.summing import SecureSum
 from fedmr_med.site.training import class_sums
 from fedmr_med.sites import DemoSource, SiteConfig
-from fedmr_med.wire.totals import COUNTS, SUMS, layout_of
+from fedmr_med.wire.totals import COUNTS, SUMS
 from tests.helpers.small import OPEN, small_hospital, small_job
 
 CENTRES = {"rosendahl": 3, "msk": 4, "vienna-dias": 5}
@@ -69,10 +70,10 @@ def test_two_frames_of_one_site_have_nothing_in_common(frames: dict[str, Vector]
 def test_the_frames_give_nothing_to_the_attacks(frames: dict[str, Vector], tmp_path: Path) -> None:
     job = small_job()
     hospital = small_hospital(AUDITED, job, tmp_path)
-    size, classes = hospital.network.feature_size, job.task.num_classes
+    classes = job.task.num_classes
     true = class_sums(hospital.network, hospital.prototype_batches, classes)
     assert counts.counts_read(true, hospital.counts) == 1, "the attack works on what is not masked"
-    layout = layout_of(next(iter(frames)), classes, size)
+    layout = sum_forms(job, hospital.network).layout(next(iter(frames)))
     plain = layout.pack({COUNTS: true.counts.numpy(), SUMS: true.sums.numpy()})
     assert least_likely(plain) < LEAST, "and so do the tests"
     means = (true.sums / true.counts.clamp(min=1)[:, None]).numpy()
