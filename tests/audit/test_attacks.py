@@ -69,10 +69,21 @@ def test_features_that_hardly_differ_are_not_taken_for_one_another() -> None:
 
 
 def test_the_nearest_candidate_of_a_small_class_is_a_training_image() -> None:
-    others = np.random.default_rng(1).normal(1, 1, FEATURES.shape)
+    others = np.random.default_rng(1).normal(1, 1, (40, 4))
     only = plain(FEATURES, LABELS).only(torch.tensor([False, False, True]))
-    assert images.nearest_match(only, (FEATURES, LABELS), (others, LABELS)) == 1
+    assert images.nearest_match(only, (FEATURES, LABELS), (others, np.full(40, 2))) == 1
     assert images.nearest_match(only, (FEATURES, LABELS), (FEATURES[:25], LABELS[:25])) == 0, "nobody to compare with"
+
+
+def test_a_match_that_chance_gives_as_well_counts_for_nothing() -> None:
+    """A prototype of random numbers, as a masked vector read as if it were not masked, and few others to compare."""
+    found = []
+    for seed in range(20):
+        generator = np.random.default_rng(seed)
+        others = generator.normal(1, 1, (3, 4)), np.array([0, 1, 2])
+        noise = ClassSums(torch.from_numpy(generator.normal(0, 1e6, (3, 4))), torch.from_numpy(COUNTS))
+        found.append(images.nearest_match(noise, (FEATURES, LABELS), others))
+    assert np.count_nonzero(found) <= 3, "one in twenty is expected"
 
 
 def test_the_nearest_candidate_of_a_large_class_is_a_matter_of_chance() -> None:
