@@ -52,7 +52,7 @@ def certified(kits: Path) -> dict[str, Identity]:
     Raises:
         ConfigError: the folder has no sites' kits.
     """
-    found = sorted(path.parent.parent for path in kits.glob("*/startup/client.crt"))
+    found = sorted(path.parent.parent for path in kits.glob("*/startup/fed_client.json"))
     if not found:
         raise ConfigError(f"{kits} has no kits of sites: give the folder with one kit per participant.")
     return {kit.name: Certified(kit / "startup") for kit in found}
