@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from tests.helpers import REPOSITORY
 from tests.helpers.imports import PACKAGE, imports, room, sources, third_party
@@ -13,6 +13,11 @@ FLARE_ROOMS = {"flare", "deploy", "recipes", "client"}
 FLARE_EXCEPTIONS = {"fedmr_med.perf.stock"}  # what FLARE's own aggregation costs, to compare with
 QUIET_ROOMS = {"data", "server", "site", "wire", "methods", "models"}
 PRESENTATION = {"rich", "matplotlib", "typer", "jinja2", "tqdm"}
+# From a tenth of a second to several: only what needs one of them imports it, when it needs it.
+SLOW_TO_IMPORT = {
+    *("torch._dynamo", "torch._inductor", "sympy", "torchvision", "monai", "opacus", "onnx", "onnxruntime"),
+    *("scipy", "sklearn", "pandas", "albumentations", "cv2", "PIL", "pydicom", "matplotlib"),
+}
 
 
 def graph() -> dict[str, dict[str, set[str]]]:
@@ -46,11 +51,32 @@ def test_flare_is_imported_by_its_adapters_only() -> None:
     assert {module for module, _ in users} <= FLARE_EXCEPTIONS
 
 
+def loaded_by(code: str) -> set[str]:
+    """Return the modules of a process that runs ``code``, with every package that one of them is in."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    return {parent for name in done.stdout.split() for parent in accumulate(name.split("."), "{}.{}".format)}
+
+
 def test_comparisons_and_studies_run_without_loading_flare() -> None:
-    code = "import fedmr_med.bench.compare, fedmr_med.runner, fedmr_med.studies.catalog, sys; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = loaded_by("import fedmr_med.bench.compare, fedmr_med.runner, fedmr_med.studies.catalog")
     assert "fedmr_med.runner" in loaded
-    assert not [name for name in loaded if name.split(".")[0] == "nvflare"]
+    assert "nvflare" not in loaded
+
+
+def test_the_command_line_answers_help_without_what_does_the_work() -> None:
+    loaded = loaded_by("import fedmr_med.cli")
+    assert "fedmr_med.cli.bench" in loaded
+    assert not loaded & ({"torch", "numpy", "pydantic", "nvflare"} | SLOW_TO_IMPORT)
+
+
+def test_a_client_process_imports_nothing_that_training_does_not_need() -> None:
+    # A step as well: torch loads its compiler with the first torch.optim.Optimizer.
+    step = "client = Client(Case('small_cnn', 12, batch_size=2), 'fedmr'); client.prepare_steps(); client.step()"
+    loaded = loaded_by(f"import fedmr_med.flare.executor\nfrom fedmr_med.perf.workload import Case, Client\n{step}")
+    assert {"torch", "nvflare"} <= loaded
+    assert not loaded & (SLOW_TO_IMPORT | PRESENTATION - {"tqdm"}), "tqdm is imported by torch"
 
 
 def test_presentation_stays_out_of_the_rooms_that_do_the_work() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedmr_med.data.benchmark import DATA_VARIABLE
+from fedmr_med.environment import DATA_VARIABLE
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -10,13 +10,13 @@ import numpy.typing as npt
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import ArrayFold, Fold, JoinedFold, Partitioned, SiteData, SubsetFold
 from fedmr_med.data.datasets import DATASETS, Dataset
-from fedmr_med.data.datasets.base import DATA_VARIABLE
 from fedmr_med.data.held_out import set_aside
 from fedmr_med.data.partition import partition, thin
+from fedmr_med.environment import DATA_VARIABLE
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.sites import BenchmarkSource
 
-__all__ = ["DATA_VARIABLE", "data_root", "load_benchmark", "load_test"]
+__all__ = ["data_root", "load_benchmark", "load_test"]
 
 
 def load_benchmark(source: BenchmarkSource, task: TaskConfig, *, seed: int) -> SiteData:
