@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -75,12 +75,13 @@ def private_files() -> Iterator[None]:
 
 
 @contextmanager
-def locked(*paths: Path, patience: float) -> Iterator[None]:
+def locked(*paths: Path, patience: float, when: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """Hold one of the lock files ``paths`` during the body. The lock goes with the process, however that ends.
 
     Args:
         paths: lock files in the same folder; made if they are not there, and never removed.
         patience: seconds to wait for other processes that hold all of them.
+        when: asked before each attempt; as long as it says no, others go first.
 
     Raises:
         TimeoutError: none of them let go of one.
@@ -89,11 +90,17 @@ def locked(*paths: Path, patience: float) -> Iterator[None]:
         paths[0].parent.mkdir(parents=True, exist_ok=True)
         streams = [stack.enter_context(path.open("ab")) for path in paths]
         give_up = time.monotonic() + patience
-        while not any(_try_lock(stream.fileno()) for stream in streams):
+        while not (when() and any(_try_lock(stream.fileno()) for stream in streams)):
             if time.monotonic() > give_up:
                 raise TimeoutError(f"{paths[0]} is locked by another process")
             time.sleep(0.05)
         yield
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds the lock file ``path``, which exists."""
+    with path.open("ab") as stream:
+        return not _try_lock(stream.fileno())
 
 
 def lock_shared(stream: BinaryIO) -> None:

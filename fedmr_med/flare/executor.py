@@ -1,6 +1,5 @@
 """The executor: decodes a task, lets the hospital answer it, encodes the reply."""
 
-import math
 from contextlib import AbstractContextManager, nullcontext
 
 from nvflare.apis.event_type import EventType
@@ -13,11 +12,11 @@ from nvflare.app_common.app_constant import AppConstants
 
 from fedmr_med import faults
 from fedmr_med.errors import FedMRError
-from fedmr_med.files import locked
 from fedmr_med.flare import context, messages
 from fedmr_med.flare.approval import require_approval
 from fedmr_med.flare.quiet import quiet_screen
 from fedmr_med.flare.tracking import figures, track
+from fedmr_med.flare.turns import turn
 from fedmr_med.models import parameter_names
 from fedmr_med.process import available_cores, kept_memory, set_threads
 from fedmr_med.refusals import code_of
@@ -75,11 +74,10 @@ class FedMRExecutor(Executor):
             return make_reply(code_of(e))
 
     def _turn(self, fl_ctx: FLContext) -> AbstractContextManager[None]:
-        """Let simulated sites work one per core at a time: more need more memory and end no sooner."""
+        """Let simulated sites work one per core at a time."""
         if not context.site_in_simulator(fl_ctx):
             return nullcontext()
-        run = context.root_folder(fl_ctx).parent
-        return locked(*(run / f".core-{core}.lock" for core in range(available_cores())), patience=math.inf)
+        return turn(context.root_folder(fl_ctx).parent / ".turns", fl_ctx.get_identity_name(), available_cores())
 
     def _train(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         hospital, task = self._open(fl_ctx), self._task(shareable, fl_ctx)
