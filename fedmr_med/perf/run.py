@@ -14,6 +14,8 @@ from fedmr_med.perf.aggregation import aggregation_figures, memory_figure
 from fedmr_med.perf.federation import runner_figure, wire_figures
 from fedmr_med.perf.loading import data_wait, loader_speedups
 from fedmr_med.perf.measure import Figure, round_to
+from fedmr_med.perf.parallel import parallel_figures
+from fedmr_med.perf.simulator import simulator_figures
 from fedmr_med.perf.startup import import_figures
 from fedmr_med.perf.steps import memory_ratios, private_step_ratio, prototype_pass_ratio, round_ratios, step_ratios
 from fedmr_med.perf.workload import Case
@@ -44,6 +46,8 @@ class Plan:
         aggregation: pairs of (name of the network's job, contributions), repetitions; the last is the entry.
         runner: clients and rounds.
         imports: repetitions.
+        parallel: clients, their updates, rounds and repetitions of clients side by side.
+        simulator: rounds and repetitions of FLARE's simulator, None leaves it out.
     """
 
     steps: tuple[tuple[Case, int], ...]
@@ -57,6 +61,8 @@ class Plan:
     aggregation: tuple[tuple[str, int, int], ...]
     runner: tuple[int, int]
     imports: int
+    parallel: dict[str, int]
+    simulator: dict[str, int] | None
     epochs: int = 10
     model: dict[str, Any] = field(default_factory=dict)
 
@@ -64,7 +70,7 @@ class Plan:
     def stages(self) -> int:
         """How often :func:`measure` says what is next."""
         several = (self.steps, self.pairs, self.memory, self.rounds, self.aggregation)
-        return sum(map(len, several)) + 4 + (self.wait is not None)
+        return sum(map(len, several)) + 5 + (self.wait is not None) + (self.simulator is not None)
 
 
 QUICK = Plan(
@@ -79,6 +85,8 @@ QUICK = Plan(
     aggregation=(("efficientnet_b0", 20, 3),),
     runner=(5, 2),
     imports=1,
+    parallel={"clients": 4, "updates": 25, "rounds": 1, "repetitions": 1},
+    simulator=None,
 )
 
 FULL = Plan(
@@ -101,6 +109,8 @@ FULL = Plan(
     aggregation=tuple((name, n, 5) for name in ("wide_resnet28_10", "efficientnet_b0") for n in (6, 50, 100)),
     runner=(20, 5),
     imports=5,
+    parallel={"clients": 10, "updates": 100, "rounds": 3, "repetitions": 3},
+    simulator={"rounds": 2, "repetitions": 1},
 )
 
 
@@ -120,6 +130,7 @@ def measure(
         figures += _training(plan, on_start)
         figures += _data(plan, Path(folder), on_start, flamby)
         figures += _server(plan, Path(folder), on_start)
+        figures += _processes(plan, Path(folder), on_start)
     return figures
 
 
@@ -169,6 +180,17 @@ def _server(plan: Plan, folder: Path, on_start: Callable[[str], None]) -> list[F
     return [*figures, *wire_figures(_job("efficientnet_b0", plan.model)), *import_figures(plan.imports)]
 
 
+def _processes(plan: Plan, folder: Path, on_start: Callable[[str], None]) -> list[Figure]:
+    """Measure what runs in several processes."""
+    on_start("clients side by side")
+    figures = parallel_figures(_new_folder(folder / "parallel"), **plan.parallel)
+    if plan.simulator is not None:
+        on_start("FLARE's simulator")
+        job = isic_job("fedmr").for_demo().override({"model": plan.model})
+        figures += simulator_figures(_new_folder(folder / "simulator"), job, **plan.simulator)
+    return figures
+
+
 def _job(model: str, options: dict[str, Any]) -> JobConfig:
     """Return the ISIC job with a network; ``options`` replace those the plan's sizes ask for."""
     chosen = options or {"name": model, "options": _FEDMR_HEAD if model == "efficientnet_b0" else {}}
@@ -191,8 +213,8 @@ def as_object(figures: list[Figure]) -> dict[str, Any]:
         values = [figure.value for figure in figures if figure.name == name]
         return round_to(values[-1]) if values else None
 
-    def by_subject(name: str) -> dict[str, float]:
-        return {figure.subject: round_to(figure.value, 12) for figure in figures if figure.name == name}
+    def by_subject(name: str, digits: int = 4) -> dict[str, float]:
+        return {figure.subject: round_to(figure.value, digits) for figure in figures if figure.name == name}
 
     def by_model(name: str) -> dict[str, dict[str, float]]:
         found: dict[str, dict[str, float]] = {}
@@ -207,14 +229,16 @@ def as_object(figures: list[Figure]) -> dict[str, Any]:
         "memory_ratio": by_model("memory_ratio"),
         "prototype_pass_ratio": one("prototype_pass_ratio"),
         "private_step_ratio": one("private_step_ratio"),
-        "loader_speedup": {kind: round_to(value) for kind, value in by_subject("loader_speedup").items()},
-        "loader_speedup_flamby": {kind: round_to(value) for kind, value in by_subject("loader_speedup_flamby").items()},
+        "loader_speedup": by_subject("loader_speedup"),
+        "loader_speedup_flamby": by_subject("loader_speedup_flamby"),
         "data_wait": one("data_wait"),
         "aggregate_vs_numpy": one("aggregate_vs_numpy"),
         "aggregate_vs_flare": one("aggregate_vs_flare"),
         "aggregate_memory": one("aggregate_memory"),
         "runner_ms_per_task": one("runner_ms_per_task"),
-        "wire_bytes": {name: int(value) for name, value in by_subject("wire_bytes").items()},
+        "wire_bytes": {name: int(value) for name, value in by_subject("wire_bytes", digits=12).items()},
         "import_seconds": one("import_seconds"),
+        "parallel_speedup": by_subject("parallel_speedup"),
+        "simulator_overhead": by_subject("simulator_overhead") or None,
         "figures": [figure.as_dict() for figure in figures],
     }

@@ -27,6 +27,8 @@ PLAN = Plan(
     aggregation=(("small_cnn", 2, 1), ("small_cnn", 3, 1)),
     runner=(2, 1),
     imports=1,
+    parallel={"clients": 2, "updates": 10, "rounds": 1, "repetitions": 1},
+    simulator=None,
     epochs=2,
     model={"name": "small_cnn"},
 )
@@ -60,6 +62,8 @@ def test_all_fields_are_there(monkeypatch: pytest.MonkeyPatch, one_thread_afterw
     ):
         assert found[name] > 0
     assert found["import_seconds"] > 0
+    assert set(found["parallel_speedup"]) == {"wall", "cpu"}
+    assert found["simulator_overhead"] is None, "not with --quick"
     if sys.platform == "linux":
         assert found["aggregate_memory"] > 0
     for figure in found["figures"]:

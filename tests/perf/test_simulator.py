@@ -1,0 +1,29 @@
+"""FLARE's simulator against the runner: both run, to the same model. No figure is checked."""
+
+from pathlib import Path
+
+import pytest
+
+from fedmr_med.errors import FedMRError
+from fedmr_med.jobs.isic import isic_job
+from fedmr_med.perf.simulator import simulator_figures
+
+SMALL = (
+    isic_job("fedmr").for_demo().override({"model": {"name": "small_cnn", "options": {}}, "task": {"image_size": 16}})
+)
+
+
+@pytest.mark.slow
+def test_both_run_the_same_job_to_the_same_model(tmp_path: Path) -> None:
+    figures = simulator_figures(tmp_path, SMALL, rounds=1, repetitions=1)
+    assert [(figure.name, figure.subject) for figure in figures] == [
+        ("simulator_overhead", "wall"),
+        ("simulator_overhead", "cpu"),
+    ]
+    assert all(figure.value > 0 for figure in figures)
+
+
+@pytest.mark.slow
+def test_a_simulator_that_fails_is_no_figure(tmp_path: Path) -> None:
+    with pytest.raises(FedMRError, match="simulator failed"):
+        simulator_figures(tmp_path, SMALL.override({"federation": {"min_sites": 7}}), rounds=1, repetitions=1)
