@@ -61,6 +61,11 @@ class Batches:
         self._plan: list[tuple[Stream, tuple[int, ...]]] = []
         self._loader: DataLoader[Batch] | None = None
 
+    @property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """The class of each item, (n,) int64, in the order of the fold."""
+        return self._maker.fold.labels
+
     def __len__(self) -> int:
         """Return how many batches one pass over the fold has."""
         return math.ceil(len(self._maker.fold) / self._batch_size)

@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fedmr_med import methods
+from fedmr_med.config import MethodConfig
 from fedmr_med.methods import PAPER_METHODS
 from fedmr_med.perf.workload import Case, Client
 
@@ -36,9 +38,14 @@ def refuse(name: str) -> Callable[..., Any]:
     return method
 
 
-@pytest.mark.parametrize("method", PAPER_METHODS)
-def test_a_step_asks_the_device_for_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client(CASE, method)
+BOTH_FORMS = [MethodConfig(name="fedmr", options={"variant": variant}) for variant in ("paper", "anchored")]
+METHODS = [*BOTH_FORMS, *(MethodConfig(name=name) for name in PAPER_METHODS if name != "fedmr")]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: "-".join([method.name, *method.options.values()]))
+def test_a_step_asks_the_device_for_nothing(method: MethodConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(CASE, method.name)
+    client.method = methods.build(method)
     client.prepare_steps()
     client.step()
     for name in ("cpu", "item", "numpy", "tolist"):
