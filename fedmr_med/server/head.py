@@ -1,5 +1,6 @@
 """The server's side of a head exchange: add up the sites' statistics and solve for the classifier."""
 
+import logging
 import threading
 import time
 from dataclasses import replace
@@ -23,8 +24,13 @@ WEIGHT, BIAS = "classifier.weight", "classifier.bias"
 HELD = 64
 """Statistics in memory at a time; those of further sites wait in a file."""
 
+LONGEST = 1e6
+"""Norm of a head's weights at most, as sites accept it; features that collapsed to points would give far more."""
+
 FALLBACK_SHRINKAGE = 0.1
 """Where no site can set enough images aside to choose it."""
+
+_log = logging.getLogger(__name__)
 
 
 class HeadCollector:
@@ -124,6 +130,9 @@ class HeadCollector:
             bytes_down=answered * self._bytes_down,
             seconds=time.monotonic() - self._started,
         )
+        if not np.linalg.norm(arrays[WEIGHT]) <= LONGEST:
+            _log.warning("no closed-form head: features of a class hardly differ, so that its weights have no bound")
+            return None
         made = replace(self.state, head=arrays, history=self.state.history.with_head(record))
         return None if made.defect() else made
 

@@ -171,6 +171,17 @@ def test_statistics_out_of_all_proportion_do_not_count(state: GlobalState, repli
         closed(state, {"odd": scaled(replies["bcn"], 1e200)})
 
 
+def test_features_that_collapsed_to_points_give_no_head(state: GlobalState, replies: dict[str, HeadReply]) -> None:
+    """Their scatter is rounding alone, and its inverse without bound: sites would refuse the head and stop the job."""
+    collapsed = {
+        name: replace(reply, kept=replace(reply.kept, scatter=1e-16 * reply.kept.scatter), held_out=None)
+        for name, reply in replies.items()
+    }
+    assert closed(state, replies) is not None
+    one_site = {"bcn": collapsed["bcn"]}
+    assert closed(state, one_site) is None
+
+
 def test_when_an_exchange_is_due(state: GlobalState) -> None:
     job = small_job(federation={"rounds": 6})
     due = {
