@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fedmr_med.config import JobConfig
 from fedmr_med.data.datasets import DATASETS
+from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.data.synthetic import write_synthetic
 from fedmr_med.jobs.benchmark import benchmark_sites
 from fedmr_med.jobs.catalog import job_for
@@ -14,6 +15,7 @@ from fedmr_med.perf.workload import Case, Client
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation
 from fedmr_med.server.state import initial_state, train_task
+from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.codec import encode_reply, encode_task
 from fedmr_med.wire.messages import SiteReply
 
@@ -34,6 +36,23 @@ def runner_figure(folder: Path, *, clients: int, rounds: int) -> Figure:
     case = f"small_cnn, {clients} clients, {rounds} rounds"
     compared = "milliseconds of wall time per train task, without training, prototype pass and scoring"
     return Figure.of("runner_ms_per_task", "runner", case, compared, milliseconds[1:])
+
+
+def secure_figure(folder: Path, job: JobConfig, *, rounds: int) -> Figure:
+    """Measure the share of a round that the secure sum of its statistics takes.
+
+    Args:
+        folder: for the run.
+        job: a job on the demo; the sites are its six hospitals.
+        rounds: how many; one figure each.
+    """
+    settings = {"rounds": rounds, "min_sites": len(HOSPITALS), "secure": "statistics"}
+    job = job.override({"federation": settings, "head": {"exchange": "none"}})
+    sites = {name: SiteConfig(data=DemoSource(source="demo", center=center)) for center, name in enumerate(HOSPITALS)}
+    records = Federation(job, sites, folder).run().history.rounds
+    shares = [record.secure.seconds / record.seconds for record in records if record.secure is not None]
+    case = f"{job.name}, {job.model.name}, {len(sites)} demo hospitals one after the other, {rounds} rounds"
+    return Figure.of("secure_share", "statistics", case, "wall time of a round's secure sum / of the round", shares)
 
 
 def wire_figures(job: JobConfig) -> list[Figure]:

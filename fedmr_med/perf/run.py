@@ -11,7 +11,7 @@ from fedmr_med import methods
 from fedmr_med.config import JobConfig
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.perf.aggregation import aggregation_figures, memory_figure
-from fedmr_med.perf.federation import runner_figure, wire_figures
+from fedmr_med.perf.federation import runner_figure, secure_figure, wire_figures
 from fedmr_med.perf.loading import data_wait, loader_speedups
 from fedmr_med.perf.measure import Figure, round_to
 from fedmr_med.perf.parallel import parallel_figures
@@ -47,7 +47,7 @@ class Plan:
         runner: clients and rounds.
         imports: repetitions.
         parallel: clients, their updates, rounds and repetitions of clients side by side.
-        simulator: rounds and repetitions of FLARE's simulator, None leaves it out.
+        simulator: rounds and repetitions of FLARE's simulator, and rounds with secure sums; None leaves both out.
     """
 
     steps: tuple[tuple[Case, int], ...]
@@ -185,9 +185,10 @@ def _processes(plan: Plan, folder: Path, on_start: Callable[[str], None]) -> lis
     on_start("clients side by side")
     figures = parallel_figures(_new_folder(folder / "parallel"), **plan.parallel)
     if plan.simulator is not None:
-        on_start("FLARE's simulator")
+        on_start("FLARE's simulator, secure sums")
         job = isic_job("fedmr").for_demo().override({"model": plan.model})
         figures += simulator_figures(_new_folder(folder / "simulator"), job, **plan.simulator)
+        figures.append(secure_figure(_new_folder(folder / "secure"), job, rounds=plan.simulator["rounds"]))
     return figures
 
 
@@ -236,6 +237,7 @@ def as_object(figures: list[Figure]) -> dict[str, Any]:
         "aggregate_vs_flare": one("aggregate_vs_flare"),
         "aggregate_memory": one("aggregate_memory"),
         "runner_ms_per_task": one("runner_ms_per_task"),
+        "secure_share": one("secure_share"),
         "wire_bytes": {name: int(value) for name, value in by_subject("wire_bytes", digits=12).items()},
         "import_seconds": one("import_seconds"),
         "parallel_speedup": by_subject("parallel_speedup"),

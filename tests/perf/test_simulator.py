@@ -6,6 +6,7 @@ import pytest
 
 from fedmr_med.errors import FedMRError
 from fedmr_med.jobs.isic import isic_job
+from fedmr_med.perf.federation import secure_figure
 from fedmr_med.perf.simulator import simulator_figures
 
 SMALL = (
@@ -21,6 +22,11 @@ def test_both_run_the_same_job_to_the_same_model(tmp_path: Path) -> None:
         ("simulator_overhead", "cpu"),
     ]
     assert all(figure.value > 0 for figure in figures)
+
+
+def test_the_share_of_secure_sums_is_between_nothing_and_the_round(tmp_path: Path) -> None:
+    figure = secure_figure(tmp_path, SMALL, rounds=1)
+    assert 0 < figure.value < 1
 
 
 @pytest.mark.slow
