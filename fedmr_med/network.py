@@ -7,7 +7,6 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError
 from fedmr_med.model_sums import ModelSums
 from fedmr_med.models.classifier import ClassifierOnly
-from fedmr_med.models.efficientnet import with_plain_swish
 from fedmr_med.models.views import AveragedViews
 from fedmr_med.secure.fixed import Field
 from fedmr_med.seeding import torch_stream
@@ -50,7 +49,6 @@ def build_network(job: JobConfig, *, pretrained: bool = False) -> models.Network
                 f"train.private: {job.model.name} has BatchNorm, which mixes the images of a batch and keeps "
                 "statistics of them; say model.options.norm: group."
             )
-        with_plain_swish(adapted)
     if job.train.compile:
         adapted.compile()
     return adapted

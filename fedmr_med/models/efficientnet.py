@@ -66,6 +66,8 @@ class EfficientNetB0(Network):
             batch_norm_momentum=1 - bn_momentum,
             drop_connect_rate=drop_connect,
         )
+        # torch's own SiLU holds as little memory as efficientnet-pytorch's way, is faster, and torch.func takes it.
+        self.base_model.set_swish(memory_efficient=False)
         self.dropout = nn.Dropout(dropout)
         self.neck: nn.Linear | None = None
         if head == "flamby":
@@ -86,14 +88,6 @@ class EfficientNetB0(Network):
             return pooled, self.classifier(self.dropout(pooled))
         features = self.neck(self.dropout(pooled))
         return features, self.classifier(features)
-
-
-def with_plain_swish(network: nn.Module) -> None:
-    """Put torch's SiLU in the place of efficientnet-pytorch's, whose way to save memory torch.func does not take."""
-    for module in list(network.modules()):
-        for name, child in module.named_children():
-            if type(child).__name__ == "MemoryEfficientSwish":
-                setattr(module, name, nn.SiLU())
 
 
 def from_flamby(state: Mapping[str, T]) -> dict[str, T]:

@@ -14,7 +14,6 @@ from fedmr_med.config import LossConfig, MethodConfig
 from fedmr_med.methods.base import ClientHalf, LocalRound
 from fedmr_med.models.base import Network
 from fedmr_med.models.classifier import ClassifierOnly
-from fedmr_med.models.efficientnet import with_plain_swish
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.site import criterion
 from fedmr_med.site.criterion import Criterion
@@ -34,9 +33,7 @@ METHODS = ("fedavg", "fedprox", "feddyn", "feddc", "fednova", "fedproc", "moon",
 
 def network(name: str = "small_cnn") -> Network:
     torch.manual_seed(0)
-    made = models.build(name, num_classes=CLASSES, **NETWORKS[name]).double().train()
-    with_plain_swish(made)
-    return made
+    return models.build(name, num_classes=CLASSES, **NETWORKS[name]).double().train()
 
 
 def batch(seed: int = 0, images: int = IMAGES) -> tuple[Tensor, Tensor]:
