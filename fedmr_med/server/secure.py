@@ -18,7 +18,6 @@ from fedmr_med.errors import WireError
 from fedmr_med.head import HeadStatistics
 from fedmr_med.metrics import Scores
 from fedmr_med.network import build_network, sum_forms
-from fedmr_med.privacy.mechanisms import Gaussian
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.results import Evaluation, SecureRecord
 from fedmr_med.secure.messages import FEWEST, Keys, Masked, Offer, Release, Roster, Shares, threshold
@@ -114,11 +113,10 @@ class SecureTotals:
         private = self._job.federation.private
 
         def statistics(values: Values) -> tuple[ClassSums, Scores | None, Values | None]:
-            sums = (
-                class_sums(values)
-                if private is None
-                else noisy_class_sums(values, self._least_count(private.gaussian, sites))
-            )
+            if private is None:
+                sums = class_sums(values)
+            else:
+                sums = noisy_class_sums(values, math.ceil(self._surplus(sites) * private.gaussian.least_count))
             return sums, total_scores(values), model_totals(values) or None
 
         found, record = self._read(release_name(TRAIN, task), sites, statistics)
@@ -136,16 +134,17 @@ class SecureTotals:
         private = self._job.federation.private
         if private is None:
             return self._read(release_name(HEAD, task), sites, head_statistics)
-        least = self._least_count(private.head_gaussian, sites)
-        return self._read(release_name(HEAD, task), sites, lambda values: noisy_head_statistics(values, least))
+        gaussian, more = private.head_gaussian, self._surplus(sites)
+        least, noise = math.ceil(more * gaussian.least_count), more * gaussian.moments_scale
+        return self._read(release_name(HEAD, task), sites, lambda values: noisy_head_statistics(values, least, noise))
 
     @cached_property
     def _forms(self) -> SumForms:
         return sum_forms(self._job, build_network(self._job))
 
-    def _least_count(self, gaussian: Gaussian, sites: Sequence[str]) -> int:
-        """Return the noisy count from which on a class counts; every site adds noise as if the fewest took part."""
-        return math.ceil(gaussian.least_count * math.sqrt(len(sites) / (self._job.federation.min_sites - 1)))
+    def _surplus(self, sites: Sequence[str]) -> float:
+        """Return how much more noise a total has than is needed: every site adds it as if the fewest took part."""
+        return math.sqrt(len(sites) / (self._job.federation.min_sites - 1))
 
     def _read(self, name: str, sites: Sequence[str], read: Callable[[Values], T]) -> tuple[T | None, SecureRecord]:
         try:

@@ -99,7 +99,7 @@ class PrivateSums:
         sums = self._large_enough(gaussian.add_to(found.sums, found.weights), gaussian)
         if sums is None or not self._policy.share_scatter:
             return None if sums is None else HeadStatistics.from_sums(sums)
-        return noisy_statistics(sums, gaussian.add_to_moments(found.moments))
+        return noisy_statistics(sums, gaussian.add_to_moments(found.moments), gaussian.moments_scale)
 
     def epsilon(self) -> float:
         """Return what the releases so far have cost together, in all chains: the most of any class."""

@@ -160,21 +160,32 @@ def noisy_class_sums(values: Values, least: int, prefix: str = "") -> ClassSums:
     return ClassSums(torch.from_numpy(values[prefix + SUMS].copy()), torch.from_numpy(counts.copy())).only(known)
 
 
-def noisy_head_statistics(values: Values, least: int) -> tuple[HeadStatistics, HeadStatistics]:
-    """Return the statistics of a total with noise, of which nothing is held out."""
+def noisy_head_statistics(values: Values, least: int, noise: float) -> tuple[HeadStatistics, HeadStatistics]:
+    """Return the statistics of a total with noise, of which nothing is held out.
+
+    Args:
+        values: the total.
+        least: the noisy count from which on a class counts.
+        noise: standard deviation of the noise on each entry of the second moments.
+    """
     sums = noisy_class_sums(values, least, f"{KEPT}_")
-    return noisy_statistics(sums, values[f"{KEPT}_{MOMENTS}"]), HeadStatistics.zeros(*sums.sums.shape)
+    return noisy_statistics(sums, values[f"{KEPT}_{MOMENTS}"], noise), HeadStatistics.zeros(*sums.sums.shape)
 
 
-def noisy_statistics(sums: ClassSums, moments: npt.NDArray[Any]) -> HeadStatistics:
-    """Return statistics with noise, their scatter without negative variances.
+def noisy_statistics(sums: ClassSums, moments: npt.NDArray[Any], noise: float) -> HeadStatistics:
+    """Return statistics with noise, no variance of their scatter below what noise alone gives.
+
+    A symmetric matrix (d, d) of independent noise has eigenvalues up to 2 sqrt(d) times its standard deviation (the
+    semicircle law). Directions below it tell nothing, and a head would divide by them.
 
     Args:
         sums: class sums and counts of (C, d).
         moments: the upper triangle of the uncentred second moments (d, d).
+        noise: standard deviation of the noise on each entry of the second moments.
     """
-    eigenvalues, vectors = torch.linalg.eigh(_matrix(moments, sums.sums.shape[1]) - _between(sums))
-    return HeadStatistics(sums, sums, (vectors * eigenvalues.clamp(min=0)) @ vectors.T)
+    size = sums.sums.shape[1]
+    eigenvalues, vectors = torch.linalg.eigh(_matrix(moments, size) - _between(sums))
+    return HeadStatistics(sums, sums, (vectors * eigenvalues.clamp(min=2 * noise * size**0.5)) @ vectors.T)
 
 
 def class_sums(values: Values, prefix: str = "") -> ClassSums:
