@@ -1,0 +1,25 @@
+"""``fedmr-med privacy``: figures for a budget, and what a sum costs, as a person or a script asks for them."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from fedmr_med.cli import app
+from fedmr_med.privacy.accountant import epsilon
+
+
+def test_the_noise_of_a_budget_is_printed_for_people_and_scripts() -> None:
+    words = ["privacy", "noise", "--epsilon", "4", "--releases", "3"]
+    said = CliRunner().invoke(app, words, catch_exceptions=False)
+    found = json.loads(CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout)["noise"]
+    assert float(said.stdout) == pytest.approx(found, abs=1e-3)
+    assert epsilon([found] * 3) <= 4
+
+
+def test_the_cost_of_sums_is_one_row_for_each_size_that_can_be_opened() -> None:
+    words = ["privacy", "sums", "--sites", "3,6", "--dropped", "0,0.3", "--numbers", "10", "--json"]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert [(row["sites"], row["dropped"]) for row in json.loads(done.stdout)] == [(3, 0), (6, 0), (6, 2)]
+    assert "A sum of 3 sites cannot be opened without 1" in done.stderr
