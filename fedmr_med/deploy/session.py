@@ -192,6 +192,7 @@ class Session:
     @contextlib.contextmanager
     def _talking(self) -> Iterator[Any]:
         """Give FLARE's session, and turn its errors into the toolkit's."""
+        from nvflare.apis.fl_exception import FLCommunicationError
         from nvflare.fuel.flare_api.api_spec import (
             AuthenticationError,
             AuthorizationError,
@@ -202,7 +203,8 @@ class Session:
             SessionClosed,
         )
 
-        lost = (NoConnection, NoReply, SessionClosed, OSError)
+        # A server that dies during the login gives the first of these.
+        lost = (FLCommunicationError, NoConnection, NoReply, SessionClosed, OSError)
         try:
             # FLARE prints on stdout, which belongs to the command's own result.
             with contextlib.redirect_stdout(sys.stderr):
