@@ -108,7 +108,7 @@ def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -
         return messages.encode_statistics(allowed)
     if task == messages.TASK_SECURE and form.secure != "none":
         return messages.to_shareable(encode_answer(_secure_answer(messages.to_message(reply), form)))
-    if task == AppConstants.TASK_SUBMIT_MODEL and policy.allow_submit_model:
+    if task == AppConstants.TASK_SUBMIT_MODEL and policy.allow_submit_model and form.secure != "all":
         policy.check_training_noise(form.training_noise)
         model = messages.decode_model(reply)
         form.check_model(model)

@@ -342,8 +342,8 @@ class Hospital:
             PolicyError: the policy keeps local models on site.
             CheckpointError: this site has not trained yet.
         """
-        if not self.policy.allow_submit_model:
-            raise PolicyError("submit_model was refused: policy.allow_submit_model is off.")
+        if not self.policy.allow_submit_model or self.job.federation.sums_models:
+            raise PolicyError("submit_model was refused: policy.allow_submit_model is off, or the job sums models.")
         return load_model(self._model_file).model
 
     def score(self) -> Scores | None:

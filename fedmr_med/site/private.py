@@ -1,7 +1,9 @@
 """A site's class sums with noise: differentially private, if its budget allows another release.
 
-The set of classes that leave must not depend on the images, so every class that the policy names is in the sums, with
-noise alone where the site has no image of it. What is too small is left out afterwards, by its noisy count.
+With a budget, the set of classes that leave must not depend on the images, so every class that the policy names is in
+the sums, with noise alone where the site has no image of it. What is too small is left out afterwards, by its noisy
+count. A site without a budget has not agreed that noise takes the place of its small-cell rule, whatever a job calls
+noise: there, small classes are in no sum.
 """
 
 import logging
@@ -14,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from fedmr_med.config import JobConfig, PrivateConfig
-from fedmr_med.data.base import Fold
+from fedmr_med.data.base import Fold, class_counts
 from fedmr_med.data.loading import Batches
 from fedmr_med.head import HeadStatistics, projection
 from fedmr_med.models.base import Network
@@ -134,7 +136,10 @@ class PrivateSums:
         directions: torch.Tensor | None = None,
     ) -> "Clipped":
         names = self._job.task.class_names
-        chosen = self._policy.chosen_classes(names)
+        if self._policy.privacy is None:
+            chosen = self._policy.shareable_classes(class_counts(fold, len(names)), names)
+        else:
+            chosen = self._policy.chosen_classes(names)
         shared = tuple(name for name, yes in zip(names, chosen, strict=True) if yes)
         if not shared or not self._charge(chain, release, shared):
             return Clipped.zeros(len(names), _length(network, directions))

@@ -136,6 +136,26 @@ def test_a_site_with_a_budget_shares_nothing_with_a_job_without_noise(tmp_path: 
     assert hospital.head_statistics(task).kept is None
 
 
+@pytest.mark.parametrize("secure", ["none", "statistics"])
+def test_noise_does_not_take_the_place_of_the_small_cell_rule_where_a_site_has_no_budget(
+    tmp_path: Path, secure: str
+) -> None:
+    """A job can call anything noise: with a millionth of it, sums and moments would hold the small classes."""
+    settings = {"min_sites": 3, "secure": secure, "private": PRIVATE | {"noise": 1e-6}}
+    policy = lenient(share_prototypes=True, min_class_count=30)
+    hospital = small_hospital("bcn", small_job(federation=settings), tmp_path, policy)
+    small = (hospital.counts > 0) & (hospital.counts < 30)
+    assert small.any()
+    assert hospital.private is not None
+    images = (hospital.network, hospital.prototype_batches, hospital.data.train)
+    sums = hospital.private.sums(*images, chain="chain", release="train-0")
+    assert sums is not None
+    assert not sums.counts.numpy()[small].any()
+    made = hospital.private.summed_head(*images, chain="chain", release="head-0")["kept_moments"]
+    expected = clipped(*images, Clip(PRIVATE["clip"]), hospital.counts >= 30).moments
+    np.testing.assert_allclose(made, expected, atol=1e-3 * np.abs(expected).max())
+
+
 def test_a_restored_ledger_stops_the_site(tmp_path: Path) -> None:
     job = small_job(federation={"rounds": 2, "min_sites": 1, "private": PRIVATE})
     task = task_for(initial_state(job), job)
