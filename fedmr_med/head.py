@@ -121,6 +121,20 @@ class HeadStatistics:
         return int(self.scattered.counts.sum()) - int((self.scattered.counts > 0).sum())
 
 
+def triangle_of(matrix: Tensor) -> Tensor:
+    """Return the upper triangle of a symmetric matrix (d, d), row by row: what of it travels."""
+    upper = torch.triu_indices(*matrix.shape)
+    return matrix[upper[0], upper[1]]
+
+
+def symmetric(triangle: Tensor, size: int) -> Tensor:
+    """Return the matrix (d, d) of an upper triangle, float64."""
+    upper = torch.triu_indices(size, size)
+    matrix = torch.zeros(size, size, dtype=torch.float64)
+    matrix[upper[0], upper[1]] = triangle.double()
+    return matrix + matrix.triu(1).T
+
+
 def projection(seed: int, feature_size: int, size: int | None) -> Tensor | None:
     """Return (size, feature_size) orthonormal directions, the same for all sites of a job; None keeps all features.
 

@@ -72,13 +72,6 @@ class ModelSums:
             _SEPARATOR.join((part, name)): array for part, arrays in parts.items() for name, array in arrays.items()
         }
 
-    def fields(self) -> dict[str, Field]:
-        """Return shape and digits of what :meth:`values` gives; one made-up reply shows it for all."""
-        forms = self.server.payload_forms(self.parameters)
-        payload = {name: np.ones(shape, dtype) for name, (shape, dtype) in forms.items()}
-        self.add(Contribution("", 1, self._model, payload))
-        return {name: Field(array.shape, _digits(name)) for name, array in self.values().items()}
-
     def take(self, values: Values, *, sites: int, most_images: int) -> None:
         """Go on from the total of several sites' :meth:`values`, as if their replies had been added.
 
@@ -114,6 +107,15 @@ class ModelSums:
         for name in buffers.keys() - floats.keys():
             highest = np.maximum(self._counters.get(name, buffers[name]), buffers[name])
             self._counters[name] = np.asarray(highest)  # numpy makes a scalar of an array without dimensions
+
+
+def sum_fields(job: JobConfig, model: Arrays, parameters: frozenset[str]) -> dict[str, Field]:
+    """Return shape and digits of what :meth:`ModelSums.values` gives; one made-up reply shows it for all."""
+    sums = ModelSums(job, model, parameters)
+    forms = sums.server.payload_forms(sums.parameters)
+    payload = {name: np.ones(shape, dtype) for name, (shape, dtype) in forms.items()}
+    sums.add(Contribution("", 1, model, payload))
+    return {name: Field(array.shape, _digits(name)) for name, array in sums.values().items()}
 
 
 def _digits(name: str) -> int:

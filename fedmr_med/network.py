@@ -5,7 +5,7 @@ from fedmr_med.arrays import Arrays, Forms, forms_of
 from fedmr_med.backbone import Backbone
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError
-from fedmr_med.model_sums import ModelSums
+from fedmr_med.model_sums import sum_fields
 from fedmr_med.models.classifier import ClassifierOnly
 from fedmr_med.models.views import AveragedViews
 from fedmr_med.secure.fixed import Field
@@ -113,5 +113,5 @@ def sum_forms(job: JobConfig, network: models.Network) -> SumForms:
     size = network.feature_size
     fields: dict[str, Field] = {}
     if job.federation.sums_models:
-        fields = ModelSums(job, models.state_arrays(network), models.parameter_names(network)).fields()
+        fields = sum_fields(job, models.state_arrays(network), models.parameter_names(network))
     return SumForms(job.task.num_classes, size, min(job.head.projection or size, size), fields)

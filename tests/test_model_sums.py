@@ -9,7 +9,7 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
 from fedmr_med.methods.base import Contribution
-from fedmr_med.model_sums import ModelSums
+from fedmr_med.model_sums import ModelSums, sum_fields
 from fedmr_med.secure.fixed import Layout
 from tests.helpers.small import small_job
 
@@ -41,7 +41,7 @@ def test_a_total_of_single_sums_gives_the_model_of_all_replies(numbers: list[int
     start, contributions = model(0), replies(numbers, method)
     plain = ModelSums(job(method), start, PARAMETERS)
     plain.add(*contributions)
-    layout = Layout(ModelSums(job(method), start, PARAMETERS).fields())
+    layout = Layout(sum_fields(job(method), start, PARAMETERS))
     total = np.zeros(layout.size, np.uint64)
     for contribution in contributions:
         single = ModelSums(job(method), start, PARAMETERS)

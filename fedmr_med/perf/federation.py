@@ -38,6 +38,11 @@ def runner_figure(folder: Path, *, clients: int, rounds: int) -> Figure:
     return Figure.of("runner_ms_per_task", "runner", case, compared, milliseconds[1:])
 
 
+def demo_hospitals() -> dict[str, SiteConfig]:
+    """Return the six hospitals on the demo, with the policy of a site that says nothing."""
+    return {name: SiteConfig(data=DemoSource(source="demo", center=center)) for center, name in enumerate(HOSPITALS)}
+
+
 def secure_figure(folder: Path, job: JobConfig, *, rounds: int) -> Figure:
     """Measure the share of a round that the secure sum of its statistics takes.
 
@@ -48,7 +53,7 @@ def secure_figure(folder: Path, job: JobConfig, *, rounds: int) -> Figure:
     """
     settings = {"rounds": rounds, "min_sites": len(HOSPITALS), "secure": "statistics"}
     job = job.override({"federation": settings, "head": {"exchange": "none"}})
-    sites = {name: SiteConfig(data=DemoSource(source="demo", center=center)) for center, name in enumerate(HOSPITALS)}
+    sites = demo_hospitals()
     records = Federation(job, sites, folder).run().history.rounds
     shares = [record.secure.seconds / record.seconds for record in records if record.secure is not None]
     case = f"{job.name}, {job.model.name}, {len(sites)} demo hospitals one after the other, {rounds} rounds"

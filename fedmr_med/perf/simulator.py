@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 from fedmr_med.config import JobConfig
-from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.errors import FedMRError
 from fedmr_med.jobs.folder import write_job
+from fedmr_med.perf.federation import demo_hospitals
 from fedmr_med.perf.measure import Figure
 from fedmr_med.perf.parallel import check_equal
 from fedmr_med.process import available_cores
@@ -18,7 +18,6 @@ from fedmr_med.schema import dump_yaml
 from fedmr_med.server.chain import CHECKPOINT
 from fedmr_med.server.checkpoint import load_checkpoint
 from fedmr_med.server.state import GlobalState, initial_state
-from fedmr_med.sites import DemoSource, SiteConfig
 
 
 def simulator_figures(folder: Path, job: JobConfig, *, rounds: int, repetitions: int) -> list[Figure]:
@@ -37,7 +36,7 @@ def simulator_figures(folder: Path, job: JobConfig, *, rounds: int, repetitions:
         FedMRError: the simulator failed, or the two models are not the same bit for bit.
     """
     job = job.override({"federation": {"rounds": rounds}, "head": {"exchange": "none"}})
-    sites = {name: SiteConfig(data=DemoSource(source="demo", center=center)) for center, name in enumerate(HOSPITALS)}
+    sites = demo_hospitals()
     write_job(job, folder / "job", {name: dump_yaml(site) for name, site in sites.items()})
     cores = available_cores()
     ratios = []

@@ -18,7 +18,7 @@ import torch
 from fedmr_med.config import JobConfig, PrivateConfig
 from fedmr_med.data.base import Fold, class_counts
 from fedmr_med.data.loading import Batches
-from fedmr_med.head import HeadStatistics, projection
+from fedmr_med.head import HeadStatistics, projection, triangle_of
 from fedmr_med.models.base import Network
 from fedmr_med.privacy.accountant import DELTA
 from fedmr_med.privacy.mechanisms import Clip, Gaussian
@@ -214,8 +214,7 @@ def clipped(
         weights = weights + np.bincount(labels.numpy(), weights=share.numpy(), minlength=len(chosen))
         moments += weighted.T @ features
         start += len(labels)
-    upper = torch.triu_indices(size, size)
-    return Clipped(sums, weights, moments[upper[0], upper[1]].numpy())
+    return Clipped(sums, weights, triangle_of(moments).numpy())
 
 
 def _length(network: Network, directions: torch.Tensor | None) -> int:

@@ -14,7 +14,7 @@ import torch
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.errors import WireError
-from fedmr_med.head import HeadStatistics
+from fedmr_med.head import HeadStatistics, symmetric, triangle_of
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.results import MAX_IMAGES
 from fedmr_med.wire.codec import ROUND, Message, whole_number
@@ -75,8 +75,7 @@ def _rows(statistics: HeadStatistics) -> Arrays:
         "sums": statistics.sums.sums[classes].numpy(),
     }
     if bool(statistics.scattered.counts.any()):
-        upper = torch.triu_indices(*statistics.scatter.shape)
-        rows[SCATTER] = statistics.scatter[upper[0], upper[1]].numpy()
+        rows[SCATTER] = triangle_of(statistics.scatter).numpy()
     return rows
 
 
@@ -110,10 +109,7 @@ def _matrix(name: str, triangle: npt.NDArray[Any], size: int) -> torch.Tensor:
         raise WireError(f"the {name} scatter is {triangle.dtype} of shape {triangle.shape}, not float64 of {expected}")
     if not np.isfinite(triangle).all():
         raise WireError(f"the {name} statistics have NaN or infinite values")
-    upper = torch.triu_indices(size, size)
-    matrix = torch.zeros(size, size, dtype=torch.float64)
-    matrix[upper[0], upper[1]] = torch.from_numpy(triangle)
-    matrix = matrix + matrix.triu(1).T
+    matrix = symmetric(torch.from_numpy(triangle), size)
     if bool((matrix.diagonal() < 0).any()):
         raise WireError(f"the {name} scatter has a negative variance")
     return matrix

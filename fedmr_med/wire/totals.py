@@ -15,7 +15,7 @@ import torch
 
 from fedmr_med.clinical import BINS, TEMPERATURES, IntArray
 from fedmr_med.errors import WireError
-from fedmr_med.head import HeadStatistics
+from fedmr_med.head import HeadStatistics, symmetric, triangle_of
 from fedmr_med.metrics import Scores, scores
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.results import MAX_IMAGES
@@ -141,9 +141,8 @@ def head_values(kept: HeadStatistics | None, held_out: HeadStatistics | None) ->
     for which, part in ((KEPT, kept), (HELD_OUT, held_out)):
         if part is None:
             continue
-        upper = torch.triu_indices(len(part.scatter), len(part.scatter))
         moments = part.scatter + _between(part.scattered)
-        fields = {**_sums(part.sums), MOMENTS: moments[upper[0], upper[1]].numpy()}
+        fields = {**_sums(part.sums), MOMENTS: triangle_of(moments).numpy()}
         values |= {f"{which}_{name}": array for name, array in fields.items()}
     return values
 
@@ -184,7 +183,7 @@ def noisy_statistics(sums: ClassSums, moments: npt.NDArray[Any], noise: float) -
         noise: standard deviation of the noise on each entry of the second moments.
     """
     size = sums.sums.shape[1]
-    eigenvalues, vectors = torch.linalg.eigh(_matrix(moments, size) - _between(sums))
+    eigenvalues, vectors = torch.linalg.eigh(symmetric(torch.from_numpy(moments), size) - _between(sums))
     return HeadStatistics(sums, sums, (vectors * eigenvalues.clamp(min=2 * noise * size**0.5)) @ vectors.T)
 
 
@@ -235,7 +234,7 @@ def head_statistics(values: Values) -> tuple[HeadStatistics, HeadStatistics]:
 def _statistics(values: Values, prefix: str) -> HeadStatistics:
     sums = class_sums(values, prefix)
     size = sums.sums.shape[1]
-    moments = _matrix(values[prefix + MOMENTS], size)
+    moments = symmetric(torch.from_numpy(values[prefix + MOMENTS]), size)
     scatter = moments - _between(sums)
     # Rounding can leave a direction without variance slightly negative.
     diagonal = scatter.diagonal()
@@ -243,14 +242,6 @@ def _statistics(values: Values, prefix: str) -> HeadStatistics:
         raise WireError(f"the total has {prefix}moments that no features have")
     diagonal.clamp_(min=0)
     return HeadStatistics(sums, sums, scatter)
-
-
-def _matrix(triangle: npt.NDArray[Any], size: int) -> torch.Tensor:
-    """Return a symmetric matrix (d, d), given its upper triangle."""
-    upper = torch.triu_indices(size, size)
-    matrix = torch.zeros(size, size, dtype=torch.float64)
-    matrix[upper[0], upper[1]] = torch.from_numpy(np.asarray(triangle, dtype=np.float64))
-    return matrix + matrix.triu(1).T
 
 
 def _sums(sums: ClassSums) -> dict[str, npt.NDArray[Any]]:

@@ -11,10 +11,14 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
+from fedmr_med.errors import PolicyError
 from fedmr_med.flare import messages as wire
 from fedmr_med.flare.filter import PrototypeFilter
+from fedmr_med.flare.outgoing import released
+from fedmr_med.network import reply_form
 from fedmr_med.wire import codec
 from tests.helpers.site_at_work import SHARES_ALL, SHARES_NOTHING, SiteAtWork, TalkativeExecutor
+from tests.helpers.small import lenient, small_job
 
 
 def guarded(folder: Path, site_file: str | None, executor: Executor | None = None) -> SiteAtWork:
@@ -143,3 +147,14 @@ def test_local_models_stay_unless_the_site_allows_them(tmp_path: Path) -> None:
     allowed = "data: {source: demo, center: 5}\npolicy: {allow_submit_model: true, training: null}"
     site = guarded(tmp_path / "b", allowed)
     assert set(wire.decode_model(site.answer("submit_model"))) == set(site.state().model)
+
+
+def test_a_job_that_sums_models_gets_no_local_model_on_request(tmp_path: Path) -> None:
+    policy = "data: {source: demo, center: 5}\npolicy: {allow_submit_model: true, training: null}"
+    job = small_job(federation={"min_sites": 3, "secure": "all"})
+    site = SiteAtWork(tmp_path, policy, job=job, site_filters=(PrototypeFilter(),))
+    site.answer()
+    assert site.answer("submit_model").get_return_code() != ReturnCode.OK
+    model = wire.encode_model(dict(site.state().model))
+    with pytest.raises(PolicyError, match="submit_model"):
+        released("submit_model", model, lenient(allow_submit_model=True), reply_form(job))
