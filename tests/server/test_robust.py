@@ -9,8 +9,8 @@ import torch
 
 from fedmr_med.config import FederationConfig, JobConfig
 from fedmr_med.evaluation.results import History, RoundRecord, SiteRound
+from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.robust import offences, outliers, restrained
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.codec import encode_reply
@@ -41,7 +41,7 @@ def replies(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPat
 
 def closed(job: JobConfig, state: GlobalState, replies: dict[str, SiteReply], **federation: object) -> GlobalState:
     changed = job.override({"federation": federation})
-    collector = ReplyCollector(changed, state, num_sites=len(SITES))
+    collector = TrainExchange(changed, state, num_sites=len(SITES))
     for site, reply in replies.items():
         collector.offer(site, encode_reply(replace(reply, settings=changed.digest())))
     return collector.close()
@@ -210,7 +210,7 @@ def test_a_site_that_never_fits_in_is_put_into_quarantine(
     small = {site: replace(reply, samples=9, prototypes=None) for site, reply in replies.items()}
     assert set(closed(job, later, small).history.rounds[-1].sites) == set(SITES)
     changed = job.override({"federation": {"quarantine_after": 3}})
-    collector = ReplyCollector(changed, later, num_sites=4)
+    collector = TrainExchange(changed, later, num_sites=4)
     small = {site: replace(reply, settings=changed.digest()) for site, reply in small.items()}
     for site, reply in small.items():
         if site == BAD:
