@@ -48,7 +48,12 @@ def dump_yaml(config: BaseModel, *, defaults: bool = True) -> str:
 @lru_cache(maxsize=8)
 def _as_yaml(content: str) -> str:
     """Return JSON as YAML. A checkpoint holds the job's settings, and writing them would be most of its cost."""
-    return yaml.safe_dump(json.loads(content), sort_keys=False, allow_unicode=True, width=110)
+    return as_yaml(json.loads(content))
+
+
+def as_yaml(content: Mapping[str, Any]) -> str:
+    """Return settings as YAML, in their own order."""
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
 
 
 HASH_VERSION = 1
