@@ -4,8 +4,6 @@ Every section is a frozen pydantic model that refuses unknown keys. What belongs
 is not here but in :mod:`fedmr_med.sites`.
 """
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,10 +14,24 @@ from pydantic import Field, model_validator
 from fedmr_med.evaluation.results import MAX_IMAGES
 from fedmr_med.privacy.mechanisms import Gaussian
 from fedmr_med.privacy.policy import Sharing
-from fedmr_med.schema import NAME_PATTERN, Strict, read_yaml, validated
+from fedmr_med.schema import NAME_PATTERN, Strict, read_yaml, settings_hash, validated
 from fedmr_med.secure.messages import FEWEST, Secure
 
 JOB_FILE = "fedmr.yaml"
+
+FIRST_DEFAULTS: Mapping[str, Any] = {}
+"""The first default, by dotted key, of every key of a job whose default was changed since.
+
+Hashes of a job cover what differs from the first defaults, so that releases agree on jobs of equal meaning. Whoever
+
+- adds a key with a default, adds it to ``tests/job_defaults.json`` and nothing here: no hash changes;
+- changes the default of ``train.lr`` from 0.01, adds ``"train.lr": 0.01`` here: jobs that rely on it hash differently;
+- changes what a value means, or the default of an option of a method or a network, raises
+  :data:`fedmr_med.schema.HASH_VERSION`. Options are hashed as they are written: their defaults are not known here.
+"""
+
+_NOT_COMPARED: dict[str, Any] = {"name": True, "chain": True, "federation": {"rounds", "stop", "resume_from"}}
+"""What runs that can be compared may differ in: their names, and where and when a chain ends."""
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 Metric = Literal["balanced_accuracy", "accuracy"]
@@ -396,24 +408,34 @@ class JobConfig(Strict):
             self.for_demo()
         return self
 
-    def for_demo(self) -> "JobConfig":
+    def for_demo(self) -> Self:
         """Return this job with its ``demo`` overrides applied."""
         return self.override(self.demo).model_copy(update={"demo": {}})
 
-    def override(self, changes: dict[str, Any]) -> "JobConfig":
+    def override(self, changes: dict[str, Any]) -> Self:
         """Return a copy in which ``changes``, nested like the YAML file, replace values.
 
         Raises:
             ConfigError: a key does not exist or a value is not valid.
         """
         merged = merge(self.model_dump(mode="json", exclude={"demo"}), changes)
-        return validated(JobConfig, merged | {"demo": {}}, "the overrides")
+        return validated(type(self), merged | {"demo": {}}, "the overrides")
 
     def digest(self) -> str:
-        """Return a short hash of what makes two runs comparable: not the name, nor where and when the chain ends."""
-        ends = {"rounds", "stop", "resume_from"}
-        content = self.model_dump(mode="json", exclude={"name": True, "chain": True, "federation": ends})
-        return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
+        """Return a short hash of what makes two runs comparable, as server and sites compare it."""
+        return self.hash_of(self.compared())[:16]
+
+    def compared(self) -> dict[str, Any]:
+        """Return what makes two runs comparable, defaults included: not the name, nor where the chain ends."""
+        return self.model_dump(mode="json", exclude=_NOT_COMPARED)
+
+    def hash_of(self, content: Mapping[str, Any]) -> str:
+        """Return the SHA-256, in hex, of what a part of the job sets; see :data:`FIRST_DEFAULTS`.
+
+        Args:
+            content: the part, as ``model_dump(mode="json")`` returns it, defaults included.
+        """
+        return settings_hash(self, content, FIRST_DEFAULTS)
 
 
 def load_job(path: Path) -> JobConfig:

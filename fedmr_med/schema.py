@@ -1,6 +1,8 @@
 """What every configuration is made of: frozen pydantic models that refuse unknown keys, read from YAML."""
 
+import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,15 +34,78 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-def dump_yaml(config: BaseModel) -> str:
-    """Return a configuration as YAML, defaults included, so that a reader sees every setting."""
-    return _as_yaml(config.model_dump_json())
+def dump_yaml(config: BaseModel, *, defaults: bool = True) -> str:
+    """Return a configuration as YAML, in the order of the schema.
+
+    Args:
+        config: what to write.
+        defaults: whether keys at their defaults are written too, which keeps the meaning whatever version reads it.
+            Without them a reader sees what was decided.
+    """
+    return _as_yaml(config.model_dump_json(exclude_defaults=not defaults))
 
 
 @lru_cache(maxsize=8)
 def _as_yaml(content: str) -> str:
     """Return JSON as YAML. A checkpoint holds the job's settings, and writing them would be most of its cost."""
-    return yaml.safe_dump(json.loads(content), sort_keys=False, allow_unicode=True, width=110)
+    return as_yaml(json.loads(content))
+
+
+def as_yaml(content: Mapping[str, Any]) -> str:
+    """Return settings as YAML, in their own order."""
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
+
+
+HASH_VERSION = 1
+"""Raised where a setting comes to mean something else although its value stays, such as another default of a method's
+option. Every chain then has to be started anew and every approval given again."""
+
+
+def settings_hash(config: BaseModel, content: Mapping[str, Any], first_defaults: Mapping[str, Any]) -> str:
+    """Return the SHA-256, in hex, of the settings that differ from their first defaults.
+
+    A key that a later version adds changes no hash until it is set. See :data:`fedmr_med.config.FIRST_DEFAULTS` for
+    what to do when a default changes.
+
+    Args:
+        config: the settings.
+        content: what of them counts, as ``model_dump(mode="json")`` returns it.
+        first_defaults: by dotted key, the first default of keys that have another one now.
+    """
+    text = json.dumps([HASH_VERSION, _set_values(config, content, first_defaults)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _set_values(
+    config: BaseModel, content: Mapping[str, Any], first_defaults: Mapping[str, Any], prefix: str = ""
+) -> dict[str, Any]:
+    """Return the part of ``content`` that differs from the first defaults; of a section, key by key."""
+    found = {}
+    for name, dumped in content.items():
+        own, value, key = getattr(config, name), dumped, prefix + name
+        default = first_defaults.get(key, type(config).model_fields[name].default)
+        if isinstance(own, BaseModel):
+            own = value = _set_values(own, dumped, first_defaults, f"{key}.")
+        if isinstance(default, BaseModel):
+            default = default.model_dump(mode="json", exclude_unset=True)
+        if own != default:
+            found[name] = value
+    return found
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return which settings differ, as ``key: old -> new``."""
+    old, new = dict(_flat(before)), dict(_flat(after))
+    keys = sorted(old.keys() | new.keys())
+    return [f"{key}: {old.get(key)} -> {new.get(key)}" for key in keys if old.get(key) != new.get(key)]
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 class _PlainLoader(yaml.SafeLoader):

@@ -1,16 +1,24 @@
 """Job configuration: strict, comparable, overridable."""
 
+import json
 import re
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 import yaml
+from pydantic import BaseModel, create_model
 
-from fedmr_med.config import JobConfig, load_job
+from fedmr_med import config
+from fedmr_med.config import FIRST_DEFAULTS, HeadConfig, JobConfig, TrainConfig, load_job
 from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.isic import isic_job
+from fedmr_med.privacy.policy import Sharing
 from fedmr_med.schema import dump_yaml
+from fedmr_med.site.approval import settings_id
+from tests.helpers import REPOSITORY
 
 
 @pytest.fixture
@@ -19,8 +27,9 @@ def job() -> JobConfig:
 
 
 def test_a_job_survives_its_yaml_file(job: JobConfig, tmp_path: Path) -> None:
-    (tmp_path / "fedmr.yaml").write_text(dump_yaml(job))
-    assert load_job(tmp_path / "fedmr.yaml") == job
+    for defaults in (True, False):
+        (tmp_path / "fedmr.yaml").write_text(dump_yaml(job, defaults=defaults))
+        assert load_job(tmp_path / "fedmr.yaml") == job
 
 
 @pytest.mark.parametrize(
@@ -110,3 +119,124 @@ def test_the_digest_tells_configurations_apart(job: JobConfig) -> None:
     assert longer.digest() == same.digest()
     assert job.override({"seed": 1}).digest() != same.digest()
     assert job.override({"train": {"lr": 0.1}}).digest() != same.digest()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"policy": {"min_class_count": 5}},
+        {"policy": Sharing().model_dump()},
+        {"federation": {"server": {"optimizer": "average"}}},
+        {"federation": {"server": {"momentum": 0.5}, "stop": {"patience": 3}, "max_deviation": None}},
+        {"train": {"updates": None, "epochs": 2, "private": {"clip": 1, "noise": 2}}},
+    ],
+)
+def test_a_file_of_what_is_set_means_the_same_as_one_with_all_defaults(
+    job: JobConfig, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    changed = job.override(changes)
+    files = {defaults: tmp_path / f"{defaults}.yaml" for defaults in (True, False)}
+    for defaults, path in files.items():
+        path.write_text(dump_yaml(changed, defaults=defaults))
+    whole, short = (load_job(path) for path in files.values())
+    assert whole == short == changed
+    assert whole.digest() == short.digest()
+    assert settings_id(whole) == settings_id(short)
+    assert len(files[False].read_text().splitlines()) < len(files[True].read_text().splitlines()) / 2
+
+
+class LaterTrain(TrainConfig):
+    """Local training of a later version, which has one key more."""
+
+    warmup: int = 5
+
+
+class LaterSharing(Sharing):
+    """Likewise, in a section that a job leaves at a default of its own."""
+
+    share_variance: bool = False
+
+
+class LaterJob(JobConfig):
+    """A job of a later version."""
+
+    train: LaterTrain
+    policy: LaterSharing = LaterSharing(share_prototypes=True, min_class_count=1, share_metrics="per_class")
+    deadline: int | None = None
+
+
+LATER = [
+    {"train": {"warmup": 1}},
+    {"policy": {"share_variance": True}},
+    {"deadline": 3},
+]
+
+
+@pytest.mark.parametrize("changes", [{}, {"policy": {"min_class_count": 5}}])
+def test_a_key_that_a_version_adds_changes_no_hash(job: JobConfig, changes: dict[str, Any]) -> None:
+    job = job.override(changes)
+    later = LaterJob.model_validate(yaml.safe_load(dump_yaml(job)))
+    assert later.train.warmup == 5
+    assert later.digest() == job.digest()
+    assert settings_id(later) == settings_id(job)
+
+
+@pytest.mark.parametrize("changes", LATER)
+def test_setting_a_key_that_a_version_adds_changes_the_hashes(job: JobConfig, changes: dict[str, Any]) -> None:
+    later = LaterJob.model_validate(yaml.safe_load(dump_yaml(job)))
+    changed = later.override(changes)
+    assert changed.digest() != job.digest()
+    assert settings_id(changed) != settings_id(job)
+
+
+OTHER_MOMENTUM = create_model("OtherMomentum", __base__=TrainConfig, momentum=(float, 0.5))
+OTHER_SHARE = create_model("OtherShare", __base__=HeadConfig, held_out=(float, 0.3))
+OTHER_POLICY = create_model("OtherPolicy", __base__=Sharing, share_scatter=(bool, False))
+SHARED = OTHER_POLICY(share_prototypes=True, min_class_count=1, share_metrics="per_class")
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "first"),
+    [
+        ({"train": (OTHER_MOMENTUM, ...)}, "train.momentum", 0.9),
+        ({"head": (OTHER_SHARE, OTHER_SHARE())}, "head.held_out", 0.15),
+        ({"policy": (OTHER_POLICY, SHARED)}, "policy.share_scatter", True),
+        ({"policy": (Sharing, Sharing())}, "policy", JobConfig.model_fields["policy"].default),
+        ({"seed": (int, 1)}, "seed", 0),
+    ],
+)
+def test_a_changed_default_changes_the_hashes_of_jobs_that_rely_on_it(
+    job: JobConfig, monkeypatch: pytest.MonkeyPatch, section: dict[str, Any], key: str, first: Any
+) -> None:
+    later = create_model("Later", __base__=JobConfig, **section)
+    monkeypatch.setattr(config, "FIRST_DEFAULTS", {key: first})
+    relies = later.model_validate(yaml.safe_load(dump_yaml(job, defaults=False)))
+    says_so = later.model_validate(yaml.safe_load(dump_yaml(job)))
+    assert relies != says_so
+    assert says_so.digest() == job.digest() != relies.digest()
+    assert settings_id(says_so) == settings_id(job) != settings_id(relies)
+
+
+def test_the_hashes_are_those_of_every_version() -> None:
+    job = load_job(REPOSITORY / "tests/server/data/checkpoint_441837c/fedmr.yaml")
+    assert job.digest() == "2ee8dadac7e0c06f"
+    assert settings_id(job) == "e105ddae9eee0368c86d631e29bf1c2114257aa35ff8ab1b19eaf17c8840340a"
+
+
+def first_defaults(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the first default of every key of a section and of those in it."""
+    for name, field in section.model_fields.items():
+        key = prefix + name
+        if not field.is_required():
+            default = FIRST_DEFAULTS.get(key, field.default)
+            dumped = default.model_dump(exclude_defaults=True) if isinstance(default, BaseModel) else default
+            yield key, json.loads(json.dumps(dumped))
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from first_defaults(part, f"{key}.")
+
+
+def test_no_default_is_changed_without_a_word() -> None:
+    """Hashes leave defaults out, so a changed one must be named: see fedmr_med.config.FIRST_DEFAULTS."""
+    assert dict(first_defaults(JobConfig)) == json.loads((REPOSITORY / "tests/job_defaults.json").read_text())

@@ -28,7 +28,7 @@ app = typer.Typer(
 
 DEBUG = "--debug"
 app.add_typer(data.app, name="data", help="Download, prepare, partition and describe data.")
-app.add_typer(jobs.app, name="jobs", help="Write FLARE job folders.")
+app.add_typer(jobs.app, name="jobs", help="Write FLARE job folders; show one.")
 app.add_typer(site.app, name="site", help="A hospital's commands: check, policy, audit.")
 app.add_typer(deploy.app, name="deploy", help="The coordinator's commands: provision, submit, watch, download.")
 app.add_typer(privacy.app, name="privacy", help="Attack what a site would release; what its protection costs.")

@@ -11,7 +11,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def group() -> None:
-    """Write FLARE job folders."""
+    """Write FLARE job folders, and show what is in one."""
 
 
 @app.command()
@@ -102,3 +102,24 @@ def new(
     if silent:
         typer.echo(f"share no scores, by policy.share_metrics in their site.yaml: {', '.join(silent)}", err=True)
     typer.echo(f"Next: nvflare simulator {folder} -w runs/{job.name}")
+
+
+@app.command()
+def show(
+    job: Annotated[Path, typer.Argument(help="Job folder, or the name of one in jobs/.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+) -> None:
+    """Print every setting of a job: first what it sets, then what it leaves at the default."""
+    from fedmr_med.jobs.folder import find_job
+    from fedmr_med.jobs.show import shown
+    from fedmr_med.schema import as_yaml
+
+    config = find_job(job, "JOB")
+    settings = shown(config)
+    if as_json:
+        typer.echo(json.dumps({"digest": config.digest(), "settings": settings.settings, "set": settings.set}))
+        return
+    typer.echo(f"# Set by the job (digest {config.digest()})")
+    typer.echo(as_yaml(settings.set))
+    typer.echo("---\n# Left at the default")
+    typer.echo(as_yaml(settings.defaults), nl=False)

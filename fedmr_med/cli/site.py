@@ -203,21 +203,22 @@ def jobs(
     """List what was asked of this hospital, and decide: policy.approve says which jobs wait for it."""
     from getpass import getuser
 
-    from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
+    from fedmr_med.site.approval import APPROVALS_FILE, SHOWN, ApprovalBook
 
     book = ApprovalBook(kit / APPROVALS_FILE)
     if approve and refuse:
         raise PolicyError("Give one of --approve and --refuse.")
     if which := approve or refuse:
         request = book.decide(which, approved=approve is not None, by=getuser())
-        typer.echo(f"{'Approved' if approve else 'Refused'}: {request.name}, settings {request.settings}.", err=True)
+        done = "Approved" if approve else "Refused"
+        typer.echo(f"{done}: {request.name}, settings {request.settings[:SHOWN]}.", err=True)
     requests = book.requests()
     if as_json:
         lines = [dataclasses.asdict(request) | {"state": request.status} for request in requests]
         typer.echo(json.dumps({"jobs": lines}))
         return
     for request in requests:
-        typer.echo(f"{request.time} {request.name}: settings {request.settings}, chain {request.chain}")
+        typer.echo(f"{request.time} {request.name}: settings {request.settings[:SHOWN]}, chain {request.chain}")
         typer.echo(f"    {request.status}")
         for line in request.words:
             typer.echo(f"    {line}")

@@ -136,7 +136,7 @@ def stage(
             meta["custom_props"] = {CHAIN_PROPERTY: changed.chain}
         if changed != job:
             meta["min_clients"] = changed.federation.min_sites
-            write_text(path, dump_yaml(changed))
+            write_text(path, dump_yaml(changed, defaults=False))
     if sites or adapt:
         write_text(target / "meta.json", json.dumps(meta, indent=2) + "\n")
     return target

@@ -7,7 +7,7 @@ from nvflare.apis.signal import Signal
 
 from fedmr_med.flare import context
 from fedmr_med.privacy.refusals import FloorError, NotApprovedError
-from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook, Verdict, settings_id
+from fedmr_med.site.approval import APPROVALS_FILE, SHOWN, ApprovalBook, Verdict, settings_id
 from fedmr_med.site.training import Aborted
 
 _POLL_SECONDS = 2.0
@@ -45,7 +45,7 @@ def require_approval(fl_ctx: FLContext, abort_signal: Signal | None = None) -> N
         time.sleep(_POLL_SECONDS)
     if verdict is not Verdict.APPROVED:
         state = "was refused here" if verdict is Verdict.REFUSED else "waits for approval"
-        advice = f"`fedmr-med site jobs --approve {settings_id(job)}` lets it start."
+        advice = f"`fedmr-med site jobs --approve {settings_id(job)[:SHOWN]}` lets it start."
         raise NotApprovedError(f"The job {job.name} {state} (policy.approve: {policy.approve}). {advice}")
     if abort_signal is None:
         book.answered(job, job_id=job_id, chain=chain)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedmr_med.config import JOB_FILE, JobConfig
+from fedmr_med.config import JOB_FILE, JobConfig, load_job
 from fedmr_med.errors import ConfigError
 from fedmr_med.files import write_text
 from fedmr_med.schema import dump_yaml
@@ -14,6 +14,7 @@ from fedmr_med.sites import SITE_FILE
 
 TASKS = ("train", "validate", "head", "secure", "submit_model")
 INITIAL_MODEL = "initial_model.pt"
+_JOBS = Path("jobs")
 
 CUSTOM_README = """This folder carries no code. A job that has a custom folder may name classes outside FLARE's own
 list in `nvflare simulator`. A provisioned federation lists the classes at each site instead, and the job is
@@ -56,13 +57,29 @@ def write_job(
     _write_json(folder / "meta.json", meta)
     _write_json(config / "config_fed_server.json", server or SERVER_PARTS)
     _write_json(config / "config_fed_client.json", client or CLIENT_PARTS)
-    write_text(config / JOB_FILE, dump_yaml(job))
+    write_text(config / JOB_FILE, dump_yaml(job, defaults=False))
     if initial_model is not None:
         shutil.copyfile(initial_model, config / INITIAL_MODEL)
     for site, content in sites.items():
         if content is not None:
             write_text(config / "sites" / site / SITE_FILE, content)
     write_text(folder / "app" / "custom" / "README", CUSTOM_README)
+
+
+def find_job(job: Path, where: str) -> JobConfig:
+    """Read the job of a folder.
+
+    Args:
+        job: the job folder, or the name of one in ``jobs/``.
+        where: the option that names it, for the message.
+
+    Raises:
+        ConfigError: there is no such folder, or its settings are not valid.
+    """
+    folder = next((path for path in (job, _JOBS / job) if path.is_dir()), None)
+    if folder is None:
+        raise ConfigError(f"{where} {job} is neither a job folder nor one in {_JOBS}/.")
+    return load_job(folder / "app" / "config" / JOB_FILE)
 
 
 SERVER_PARTS: Mapping[str, Any] = {

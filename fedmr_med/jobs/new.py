@@ -5,18 +5,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedmr_med.config import JOB_FILE, JobConfig, load_job
+from fedmr_med.config import JobConfig
 from fedmr_med.data.labels import check_classes, labels_of
 from fedmr_med.data.manifest import read_manifest
 from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.changes import change
+from fedmr_med.jobs.folder import find_job
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.privacy.refusals import FloorError
 from fedmr_med.schema import NAME_PATTERN, dump_yaml
 from fedmr_med.site.floors import SiteFloors
 from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig, load_site
-
-_JOBS = Path("jobs")
 
 
 def new_job(
@@ -110,8 +109,5 @@ def site_files(sites: Mapping[str, SiteConfig]) -> dict[str, str]:
 def _base(base: Path | None, method: str | None) -> JobConfig:
     if base is None:
         return isic_job(method or "fedmr")
-    folder = next((path for path in (base, _JOBS / base) if path.is_dir()), None)
-    if folder is None:
-        raise ConfigError(f"--base {base} is neither a job folder nor one in {_JOBS}/.")
-    job = load_job(folder / "app" / "config" / JOB_FILE)
+    job = find_job(base, "--base")
     return job if method is None else change(job, {"method.name": method})

@@ -98,6 +98,16 @@ def described(model: Arrays, job: JobConfig, round_number: int) -> dict[str, Any
     }
 
 
+def job_of(content: dict[str, Any], path: Path) -> JobConfig:
+    """Return the job that a model file says it was trained with.
+
+    Raises:
+        CheckpointError: its settings are not valid.
+        KeyError, TypeError, ValueError, AttributeError: the file holds none.
+    """
+    return validated(JobConfig, parse_yaml(content["job"]), f"the job in {path}", CheckpointError)
+
+
 def as_list(prototypes: Prototypes) -> list[torch.Tensor]:
     """Return prototypes as a file holds them: means, availability and age."""
     return [prototypes.means, prototypes.available, prototypes.age]
@@ -122,7 +132,7 @@ def load_model(path: Path) -> SavedModel:
     content = read_tensors(path)
     known = ("format", "job", "class_names", "normalisation", "model", AVERAGED, "round")
     try:
-        job = validated(JobConfig, parse_yaml(content["job"]), f"the job in {path}", CheckpointError)
+        job = job_of(content, path)
         model = as_arrays(content["model"]) | as_arrays(content.get(AVERAGED, {}))
         if not all(np.isfinite(array).all() for array in model.values() if array.dtype.kind == "f"):
             raise CheckpointError(f"{path} holds NaN or infinite weights.")

@@ -16,17 +16,21 @@ from fedmr_med.models.model_file import (
     as_list,
     as_tensors,
     described,
+    job_of,
     prototypes_of,
     read_tensors,
     whole_number,
     write_tensors,
 )
-from fedmr_med.schema import brief
+from fedmr_med.schema import brief, differences
 from fedmr_med.server.state import GlobalState
 
+_OLD_DIGEST = "configuration"
+"""Key of checkpoints whose digest covered all defaults; their settings are compared by content."""
+
 _OWN = {
-    *("configuration", "parameters", "prototypes", "method", "optimizer", "head", "accepted", "history"),
-    *(AVERAGED, "backbone"),
+    *("settings", "parameters", "prototypes", "method", "optimizer", "head", "accepted", "history"),
+    *(AVERAGED, "backbone", _OLD_DIGEST),
 }
 
 
@@ -44,7 +48,7 @@ def save_checkpoint(path: Path, state: GlobalState, job: JobConfig, *, previous:
             stays.
     """
     content = described(state.model, job, state.round) | {
-        "configuration": job.digest(),
+        "settings": job.digest(),
         "parameters": sorted(state.parameters),
         "prototypes": as_list(state.prototypes),
         "method": as_tensors(state.method),
@@ -90,7 +94,10 @@ def _state(content: dict[str, Any], path: Path, job: JobConfig, expected: Global
             backbone=expected.backbone,
         )
         backbone = content["backbone"]
-        configuration = content["configuration"]
+        settings = job_of(content, path).digest() if _OLD_DIGEST in content else content["settings"]
+        changes = None
+        if settings != job.digest():
+            changes = "; ".join(differences(job_of(content, path).compared(), job.compared()))
         right = described({}, job, 0)
         known = content.keys() <= right.keys() | _OWN
         same = all(bool(content[key] == right[key]) for key in ("class_names", "normalisation"))
@@ -99,9 +106,9 @@ def _state(content: dict[str, Any], path: Path, job: JobConfig, expected: Global
     found = difference(state.model, forms_of(expected.model))
     if found:
         raise CheckpointError(f"{path} belongs to another model than {job.model.name} as configured: it {found}.")
-    if configuration != job.digest():
+    if changes is not None:
         raise CheckpointError(
-            f"{path} belongs to another configuration ({brief(configuration)}) than this job ({job.digest()}). "
+            f"{path} belongs to another configuration than this job ({brief(changes) or 'of another version'}). "
             "Use another chain id, or the settings the chain was started with."
         )
     if backbone != (None if expected.backbone is None else expected.backbone.digest):

@@ -5,10 +5,9 @@ the name of a job: two jobs with equal settings ask for the same thing.
 """
 
 import calendar
-import hashlib
-import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -18,11 +17,15 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError, PolicyError
 from fedmr_med.files import journal
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.schema import differences, validated
 
 APPROVALS_FILE = "approvals.jsonl"
 _ASKED, _APPROVED, _REFUSED, _ANSWERED = "asked", "approved", "refused", "answered"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _DAY = 24 * 60 * 60
+_OLD_ID = 12  # characters of an id before it was a whole hash
+SHOWN = 12
+"""Characters of an id of settings that people are shown; the beginning of an id is enough to decide."""
 
 
 class Verdict(Enum):
@@ -140,8 +143,9 @@ class ApprovalBook:
         for line in lines:
             key = _key(line)
             if line["event"] == _ASKED and key not in found:
-                contents[key] = line["content"]
-                changed = None if approved is None else differences(approved, line["content"])
+                job = _job_of(line)
+                contents[key] = line["content"] if job is None else _content(job)
+                changed = None if approved is None else differences(approved, contents[key])
                 state = _decision(lines, *key)
                 about = line["time"], line["name"], key[1], key[0], line["words"]
                 found[key] = Request(*about, state, key in answered, changed)
@@ -153,7 +157,7 @@ class ApprovalBook:
         found = journal.read(self.path)
         if found.problems:
             raise PolicyError(f"{self.path} was changed by hand ({found.problems[0]}); it approves nothing any more.")
-        return found.entries
+        return _with_new_ids(found.entries)
 
     def _write(self, event: str, about: dict[str, Any]) -> None:
         now = time.strftime(_TIME, time.gmtime())
@@ -161,15 +165,8 @@ class ApprovalBook:
 
 
 def settings_id(job: JobConfig) -> str:
-    """Return a short hash of everything a job asks; its name and chain do not count."""
-    return hashlib.sha256(json.dumps(_content(job), sort_keys=True).encode()).hexdigest()[:12]
-
-
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return which settings differ, as ``key: old -> new``."""
-    old, new = dict(_flat(before)), dict(_flat(after))
-    keys = sorted(old.keys() | new.keys())
-    return [f"{key}: {old.get(key)} -> {new.get(key)}" for key in keys if old.get(key) != new.get(key)]
+    """Return the hash of everything a job asks; its name and chain do not count."""
+    return job.hash_of(_content(job))
 
 
 def in_words(job: JobConfig) -> list[str]:
@@ -218,9 +215,24 @@ def _fits(line: Mapping[str, Any], which: str) -> bool:
     return any(str(line[key]).startswith(which) for key in ("settings", "chain", "job"))
 
 
-def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in content.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+def _job_of(line: Mapping[str, Any]) -> JobConfig | None:
+    """Return the job that a request of any version asked for; None if it has settings that are not known now."""
+    try:
+        return validated(JobConfig, line["content"] | {"name": line["name"]}, "a request")
+    except ConfigError:
+        return None
+
+
+def _with_new_ids(lines: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    """Return lines of all versions with the ids of this one.
+
+    Ids were the beginning of a hash over all defaults. Such a line keeps its meaning by the content that was asked; one
+    whose id stands for several contents, or for settings that are not known now, decides nothing.
+    """
+    new: defaultdict[str, set[str]] = defaultdict(set)
+    for line in lines:
+        if line["event"] == _ASKED and len(line["settings"]) == _OLD_ID:
+            job = _job_of(line)
+            new[line["settings"]].add(line["settings"] if job is None else settings_id(job))
+    ids = {old: min(found) for old, found in new.items() if len(found) == 1}
+    return tuple(line | {"settings": ids.get(line["settings"], line["settings"])} for line in lines)

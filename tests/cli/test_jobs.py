@@ -1,9 +1,11 @@
-"""``fedmr-med jobs write``."""
+"""``fedmr-med jobs write`` and ``show``."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from fedmr_med.config import load_job
 from fedmr_med.jobs.catalog import paper_jobs
@@ -32,3 +34,28 @@ def test_any_other_combination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert len(list((tmp_path / "mine" / "app" / "config" / "sites").iterdir())) == 3
     assert run(monkeypatch, "jobs", "write", "--dataset", "mnist", "--out", str(tmp_path)) == 2
     assert "'mnist' is not one of" in capsys.readouterr().err
+
+
+def test_show_prints_every_setting_and_tells_what_the_job_decides(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    folder = REPOSITORY / "jobs" / "isic_fedmr"
+    path = folder / "app" / "config" / "fedmr.yaml"
+    assert run(monkeypatch, "jobs", "show", str(folder)) == 0
+    chosen, defaults = yaml.safe_load_all(capsys.readouterr().out)
+    assert chosen == yaml.safe_load(path.read_text()), "the file says what the job decides"
+    assert (defaults["train"]["lr"], defaults["policy"]["min_class_count"]) == (0.01, 1)
+    assert defaults["method"]["options"]["mu2"] == 0.5
+    assert defaults["model"]["options"]["norm"] == "batch"
+    assert "batch_size" not in defaults["train"], "it is among what the job decides"
+
+    monkeypatch.chdir(REPOSITORY)
+    assert run(monkeypatch, "jobs", "show", "isic_fedmr", "--json") == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content.keys() == {"digest", "settings", "set"}
+    assert (content["set"], content["digest"]) == (chosen, load_job(path).digest())
+    whole = load_job(path).model_dump(mode="json")
+    assert content["settings"] == whole | {
+        section: whole[section] | {"options": defaults[section]["options"] | chosen[section]["options"]}
+        for section in ("method", "model")
+    }
+    assert run(monkeypatch, "jobs", "show", "nowhere") == 2
+    assert "nowhere is neither a job folder" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from fedmr_med.report.summary import summary
 from fedmr_med.server.chain import Chain
 from fedmr_med.server.checkpoint import load_checkpoint
 from fedmr_med.server.state import GlobalState, initial_state
+from fedmr_med.wire.agreement import WIRE_VERSION
 from fedmr_med.wire.codec import Message, encode_reply
 from tests.fuzz.mutate import Random, mutated, mutated_array, odd
 from tests.helpers.small import small_hospital, small_job, task_for
@@ -124,7 +125,7 @@ def _mutant(message: Message, random: Random) -> Message:
 def _check_accepted(message: Message, job: JobConfig, state: GlobalState) -> None:
     """Hold an accepted message against the rules, by other means than the server does."""
     meta, parts = message.meta, message.parts
-    assert meta["wire"] == 1 and meta["settings"] == job.digest()
+    assert meta["wire"] == WIRE_VERSION and meta["settings"] == job.digest()
     assert meta["toolkit"].split(".")[:2] == __version__.split(".")[:2]
     assert type(meta["round"]) is int and meta["round"] == state.round
     assert type(meta["samples"]) is int and 1 <= meta["samples"] <= job.federation.max_samples

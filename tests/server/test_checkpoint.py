@@ -1,5 +1,6 @@
 """The checkpoint: complete, loadable without pickle, refused for another model or configuration."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,13 +8,21 @@ import numpy as np
 import pytest
 import torch
 
+from fedmr_med.config import load_job
+from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.errors import CheckpointError
 from fedmr_med.evaluation.results import Best, History
 from fedmr_med.models.model_file import load_model
 from fedmr_med.prototypes import Prototypes
+from fedmr_med.runner import Federation
+from fedmr_med.schema import dump_yaml
 from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint
 from fedmr_med.server.state import GlobalState
-from tests.helpers.small import initial_state, small_job
+from fedmr_med.sites import DemoSource, SiteConfig
+from tests.helpers.small import OPEN, initial_state, small_job
+
+OLD = Path(__file__).parent / "data" / "checkpoint_441837c"
+"""After one of two rounds at bcn and msk, written by commit 441837c, whose digests covered all defaults."""
 
 
 @pytest.fixture
@@ -46,7 +55,7 @@ def test_a_longer_chain_goes_on_but_another_configuration_does_not(state: Global
     path = tmp_path / "c.pt"
     save_checkpoint(path, state, small_job())
     load_checkpoint(path, small_job(federation={"rounds": 20}), initial_state(small_job()))
-    with pytest.raises(CheckpointError, match=r"c\.pt belongs to another configuration"):
+    with pytest.raises(CheckpointError, match=r"c\.pt belongs to another configuration .*train\.lr: 0\.001 -> 0\.5"):
         load_checkpoint(path, small_job(train={"lr": 0.5}), initial_state(small_job()))
 
 
@@ -79,3 +88,26 @@ def test_a_truncated_checkpoint_is_named(state: GlobalState, tmp_path: Path) -> 
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(CheckpointError, match=str(path)):
         load_model(path)
+
+
+@pytest.mark.parametrize("defaults", [True, False])
+def test_a_checkpoint_of_an_earlier_version_is_resumed_to_its_end(tmp_path: Path, defaults: bool) -> None:
+    job = load_job(OLD / "fedmr.yaml")
+    (tmp_path / "fedmr.yaml").write_text(dump_yaml(job, defaults=defaults))
+    shutil.copy(OLD / "checkpoint.pt", tmp_path)
+    sites = {
+        name: SiteConfig(data=DemoSource(source="demo", center=HOSPITALS.index(name)), policy=OPEN)
+        for name in ("bcn", "msk")
+    }
+    rounds: list[int] = []
+    ended = Federation(load_job(tmp_path / "fedmr.yaml"), sites, tmp_path).run(lambda state: rounds.append(state.round))
+    assert rounds == [2]
+    assert [record.round for record in ended.history.rounds] == [1, 2]
+    again = load_checkpoint(tmp_path / "checkpoint.pt", job, initial_state(job))
+    assert again.history == ended.history, "written anew, in the form of this version"
+
+
+def test_a_checkpoint_of_an_earlier_version_is_refused_for_other_settings() -> None:
+    job = load_job(OLD / "fedmr.yaml").override({"train": {"momentum": 0.5}})
+    with pytest.raises(CheckpointError, match=r"another configuration .*train\.momentum: 0\.9 -> 0\.5"):
+        load_checkpoint(OLD / "checkpoint.pt", job, initial_state(job))

@@ -1,13 +1,20 @@
 """A hospital sees what is asked of it, and what it has not approved is refused, as its policy says."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
+from pydantic import create_model
 
+from fedmr_med import journal
+from fedmr_med.config import JobConfig, TrainConfig, load_job
 from fedmr_med.errors import ConfigError, PolicyError
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.site import approval
 from fedmr_med.site.approval import ApprovalBook, Verdict, in_words, settings_id
+from tests.helpers import REPOSITORY
 
 JOB = isic_job("fedmr")
 LONGER = JOB.override({"federation": {"rounds": 20}, "train": {"lr": 0.5}})
@@ -103,3 +110,64 @@ def test_a_changed_book_approves_nothing(book: ApprovalBook) -> None:
     book.path.write_text(book.path.read_text().replace("refused", "approved"))
     with pytest.raises(PolicyError, match="was changed"):
         book.verdict(SitePolicy(approve="new_settings"), JOB, "chain-1")
+
+
+OLD_JOB = load_job(REPOSITORY / "tests/server/data/checkpoint_441837c/fedmr.yaml")
+
+
+@pytest.fixture
+def old_book(tmp_path: Path) -> ApprovalBook:
+    """A journal of commit 441837c: OLD_JOB approved as chain-1, and refused with train.lr 0.5 as chain-2."""
+    shutil.copy(Path(__file__).parent / "data" / "approvals_441837c.jsonl", tmp_path / "approvals.jsonl")
+    return ApprovalBook(tmp_path / "approvals.jsonl")
+
+
+@pytest.mark.parametrize("approve", ["new_settings", "each"])
+def test_decisions_of_an_earlier_version_hold_for_equal_content(old_book: ApprovalBook, approve: str) -> None:
+    policy = SitePolicy(approve=approve)
+    assert old_book.verdict(policy, OLD_JOB, "chain-1") is Verdict.APPROVED
+    assert old_book.verdict(policy, OLD_JOB.override({"train": {"lr": 0.5}}), "chain-2") is Verdict.REFUSED
+    assert old_book.verdict(policy, OLD_JOB.override({"train": {"lr": 0.6}}), "chain-1") is Verdict.OPEN
+    first, second = old_book.requests()
+    assert (first.settings, first.state, first.answered) == (settings_id(OLD_JOB), Verdict.APPROVED, True)
+    assert (second.state, second.changed) == (Verdict.REFUSED, ["train.lr: 0.001 -> 0.5"])
+
+
+def test_a_decision_of_an_earlier_version_can_be_taken_back(old_book: ApprovalBook) -> None:
+    old_book.decide(settings_id(OLD_JOB)[:12], approved=False, by="steward")
+    assert old_book.verdict(SitePolicy(), OLD_JOB, "chain-1") is Verdict.REFUSED
+
+
+def test_a_short_id_that_stands_for_two_contents_approves_neither(old_book: ApprovalBook) -> None:
+    asked = next(line for line in journal.read(old_book.path).entries if line["event"] == "asked")
+    content = json.loads(json.dumps(asked["content"]))
+    content["train"]["lr"] = 0.7
+    journal.append(old_book.path, asked | {"content": content, "chain": "chain-3", "job": "job-3"})
+    for lr in (0.001, 0.7):
+        job = OLD_JOB.override({"train": {"lr": lr}})
+        assert old_book.verdict(SitePolicy(approve="new_settings"), job, "chain-1") is Verdict.OPEN
+
+
+def test_settings_that_are_not_known_any_more_are_listed_and_approve_nothing(old_book: ApprovalBook) -> None:
+    asked = next(line for line in journal.read(old_book.path).entries if line["event"] == "asked")
+    gone = {"settings": "0" * 12, "chain": "chain-3", "job": "job-3", "content": asked["content"] | {"gone": 1}}
+    journal.append(old_book.path, asked | gone)
+    old_book.decide("chain-3", approved=True, by="steward")
+    assert [request.chain for request in old_book.requests()] == ["chain-1", "chain-2", "chain-3"]
+    assert old_book.verdict(SitePolicy(approve="each"), OLD_JOB, "chain-3") is Verdict.OPEN
+
+
+def test_a_key_that_a_version_adds_takes_no_approval_back(
+    old_book: ApprovalBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later_train = create_model("LaterTrain", __base__=TrainConfig, warmup=(int, 5))
+    later = create_model("LaterJob", __base__=JobConfig, train=(later_train, ...))
+    monkeypatch.setattr(approval, "JobConfig", later)
+    old_book.asked(OLD_JOB, job_id="job-3", chain="chain-3")
+    job = later.model_validate(OLD_JOB.model_dump(mode="json"))
+    changed = job.override({"train": {"warmup": 1}})
+    for chain in ("chain-1", "chain-3"):
+        assert old_book.verdict(SitePolicy(approve="new_settings"), job, chain) is Verdict.APPROVED
+        assert old_book.verdict(SitePolicy(approve="new_settings"), changed, chain) is Verdict.OPEN
+    old_book.asked(changed, job_id="job-4", chain="chain-4")
+    assert [request.changed for request in old_book.requests()][2:] == [[], ["train.warmup: 5 -> 1"]]
