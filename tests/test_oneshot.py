@@ -15,8 +15,7 @@ from fedmr_med.jobs.isic import isic_job
 from fedmr_med.models.model_file import load_model
 from fedmr_med.runner import Federation
 from fedmr_med.server.chain import BEST_MODEL
-from fedmr_med.server.head import WEIGHT
-from fedmr_med.server.state import initial_state
+from fedmr_med.server.state import WEIGHT, initial_state
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.messages import TrainTask
 from fedmr_med.wire.statistics import HeadReply

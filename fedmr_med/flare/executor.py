@@ -1,5 +1,6 @@
 """The executor: decodes a task, lets the hospital answer it, encodes the reply."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from nvflare.apis.event_type import EventType
@@ -10,22 +11,20 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.app_common.app_constant import AppConstants
 
-from fedmr_med import faults
 from fedmr_med.errors import FedMRError
 from fedmr_med.flare import context, messages
 from fedmr_med.flare.approval import require_approval
 from fedmr_med.flare.quiet import quiet_screen
 from fedmr_med.flare.tracking import figures, track
 from fedmr_med.flare.turns import turn
-from fedmr_med.models import parameter_names
 from fedmr_med.privacy.refusals import code_of
 from fedmr_med.process import available_cores, kept_memory, set_threads
+from fedmr_med.site.engine import Site
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.training import Aborted
-from fedmr_med.wire.agreement import check_settings
-from fedmr_med.wire.messages import TrainTask
-from fedmr_med.wire.secure import decode_question, encode_answer
+from fedmr_med.wire.kinds import EXCHANGES, SECURE
+from fedmr_med.wire.messages import SiteReply, TrainTask
 
 CLIENT_STATE = "client_state"
 
@@ -51,20 +50,15 @@ class FedMRExecutor(Executor):
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Answer a task. An error that the site can fix is logged and reported by return code alone."""
-        answers = {
-            AppConstants.TASK_TRAIN: self._train,
-            AppConstants.TASK_VALIDATION: self._validate,
-            messages.TASK_HEAD: self._head,
-            messages.TASK_SECURE: self._secure,
-            AppConstants.TASK_SUBMIT_MODEL: self._submit_model,
-        }
-        if task_name not in answers:
+        if task_name not in (*EXCHANGES, SECURE, AppConstants.TASK_SUBMIT_MODEL):
             return make_reply(ReturnCode.TASK_UNKNOWN)
         try:
             if self._asks_people:
                 require_approval(fl_ctx, abort_signal)
             with self._turn(fl_ctx), kept_memory():
-                return answers[task_name](shareable, fl_ctx, abort_signal)
+                if task_name == AppConstants.TASK_SUBMIT_MODEL:
+                    return messages.encode_model(self._open(fl_ctx).trained_model())
+                return self._answer(task_name, shareable, fl_ctx, abort_signal)
         except Aborted:
             return make_reply(ReturnCode.TASK_ABORTED)
         except FedMRError as e:
@@ -73,46 +67,30 @@ class FedMRExecutor(Executor):
             context.note_reason(fl_ctx, str(e))
             return make_reply(code_of(e))
 
+    def _answer(self, kind: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        """Let the site answer a message."""
+
+        def train(hospital: Hospital, task: TrainTask, should_stop: Callable[[], bool]) -> SiteReply:
+            reply = hospital.train(task, should_stop)
+            track(self, figures(reply), reply.round, fl_ctx)
+            return reply
+
+        site = Site(lambda: self._open(fl_ctx), lambda: self._secure(fl_ctx), train)
+        answer = site.answer(kind, messages.to_message(shareable), lambda: bool(abort_signal.triggered))
+        return messages.to_shareable(answer)
+
     def _turn(self, fl_ctx: FLContext) -> AbstractContextManager[None]:
         """Let simulated sites work one per core at a time."""
         if not context.site_in_simulator(fl_ctx):
             return nullcontext()
         return turn(context.root_folder(fl_ctx).parent / ".turns", fl_ctx.get_identity_name(), available_cores())
 
-    def _train(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        hospital, task = self._open(fl_ctx), self._task(shareable, fl_ctx)
-        faults.reach(f"train-{task.round + 1}")
-        reply = hospital.train(task, lambda: bool(abort_signal.triggered))
-        track(self, figures(reply), reply.round, fl_ctx)
-        halved = hospital.job.federation.halved(parameter_names(hospital.network))
-        return messages.encode_reply(reply, halved=halved)
-
-    def _validate(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        task = self._task(shareable, fl_ctx)
-        return messages.encode_validation(self._open(fl_ctx).validate(task))
-
-    def _head(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        task = self._task(shareable, fl_ctx)
-        return messages.encode_statistics(self._open(fl_ctx).head_statistics(task))
-
-    def _secure(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        """Answer a step of a secure sum under the policy as it is now; the site's data is not opened for it."""
-        question = decode_question(messages.to_message(shareable))
-        faults.reach(f"secure-{question.step}")
+    def _secure(self, fl_ctx: FLContext) -> SecureSite:
+        """Return this site's part in secure sums under the policy as it is now; its data is not opened for it."""
         site, _ = context.site_settings(fl_ctx)
         job, name = context.client_job(fl_ctx), fl_ctx.get_identity_name()
         policy, folder = site.policy.restricted_by(job.policy), context.root_folder(fl_ctx) / CLIENT_STATE
-        secure = SecureSite(name, job, policy, folder, context.identity(fl_ctx))
-        return messages.to_shareable(encode_answer(secure.answer(question)))
-
-    def _task(self, shareable: Shareable, fl_ctx: FLContext) -> TrainTask:
-        """Decode a task; refuse one of other settings than this site was given: it would train something else."""
-        task = messages.decode_task(shareable)
-        check_settings(task.settings, self._open(fl_ctx).job.digest())
-        return task
-
-    def _submit_model(self, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        return messages.encode_model(self._open(fl_ctx).trained_model())
+        return SecureSite(name, job, policy, folder, context.identity(fl_ctx))
 
     def _open(self, fl_ctx: FLContext) -> Hospital:
         if self.hospital is None:

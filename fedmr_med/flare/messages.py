@@ -1,12 +1,11 @@
 """The wire format in FLARE's containers.
 
 A task or reply is a COLLECTION DXO: the model a WEIGHTS member, everything else APP_DEFINED, so that FLARE's own
-weight filters leave prototypes alone. An answer to ``validate`` is a METRICS DXO, one to ``submit_model`` a WEIGHTS
-DXO, as FLARE's cross-site evaluation takes it.
+weight filters leave prototypes alone. An answer to ``submit_model`` is a WEIGHTS DXO, as FLARE's cross-site
+evaluation takes it.
 """
 
 from collections.abc import Collection
-from typing import Any
 
 import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
@@ -16,12 +15,9 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.errors import WireError
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.wire import codec, statistics
-from fedmr_med.wire.codec import HISTOGRAMS, MODEL, SCORES, Message
-from fedmr_med.wire.histograms import encode_histograms
+from fedmr_med.wire.codec import MODEL, Message
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.statistics import HeadReply
-
-TASK_HEAD, TASK_SECURE = "head", "secure"
 
 
 def to_shareable(message: Message) -> Shareable:
@@ -74,17 +70,12 @@ def decode_statistics(shareable: Shareable, site: str, *, num_classes: int, feat
 
 def encode_validation(scores: Scores | None) -> Shareable:
     """Encode the answer to a validate task."""
-    data: dict[str, Any] = {SCORES: codec.encode_scores(scores)}
-    if scores is not None and scores.histograms is not None:
-        data[HISTOGRAMS] = encode_histograms(scores.histograms)
-    return DXO(DataKind.METRICS, data=data).to_shareable()
+    return to_shareable(codec.encode_validation(scores))
 
 
 def decode_validation(shareable: Shareable, num_classes: int) -> Scores | None:
     """Decode the answer to a validate task; raise WireError if it does not have the agreed form."""
-    data = _dxo(shareable, DataKind.METRICS).data
-    histograms = None if data.get(HISTOGRAMS) is None else _numeric(HISTOGRAMS, data[HISTOGRAMS])
-    return codec.decode_scores(data.get(SCORES), num_classes, histograms)
+    return codec.decode_validation(to_message(shareable), num_classes)
 
 
 def encode_model(model: Arrays) -> Shareable:
@@ -114,13 +105,7 @@ def _dxo(shareable: Shareable, kind: DataKind) -> DXO:
 def _arrays(name: str, member: object, kind: DataKind) -> Arrays:
     if not isinstance(member, DXO) or member.data_kind != kind or not isinstance(member.data, dict):
         raise WireError(f"no {name!r} part of kind {kind}")
-    return _numeric(name, member.data)
-
-
-def _numeric(name: str, content: object) -> Arrays:
-    if not isinstance(content, dict):
-        raise WireError(f"{name!r} does not hold named arrays")
-    for key, array in content.items():
+    for key, array in member.data.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
             raise WireError(f"{key!r} in {name!r} is not a numeric array")
-    return dict(content)
+    return dict(member.data)

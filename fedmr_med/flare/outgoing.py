@@ -25,6 +25,7 @@ from fedmr_med.privacy.release import permitted, permitted_scores, permitted_sta
 from fedmr_med.secure.messages import Masked
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.form import ReplyForm
+from fedmr_med.wire.kinds import HEAD, SECURE
 from fedmr_med.wire.secure import Answer, decode_answer, encode_answer
 from fedmr_med.wire.statistics import HeadReply
 
@@ -99,14 +100,14 @@ def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -
         scores = messages.decode_validation(reply, len(form.class_names))
         summed = form.secure != "none"
         return messages.encode_validation(None if summed else permitted_scores(scores, policy, form.class_names))
-    if task == messages.TASK_HEAD:
+    if task == HEAD:
         classes, size = len(form.class_names), form.statistics_size
         statistics = messages.decode_statistics(reply, site="", num_classes=classes, feature_size=size)
         none = HeadReply(statistics.site, statistics.round)
         closed = form.secure != "none" or (policy.privacy is not None and not form.private)
         allowed = none if closed else permitted_statistics(statistics, policy, form.class_names)
         return messages.encode_statistics(allowed)
-    if task == messages.TASK_SECURE and form.secure != "none":
+    if task == SECURE and form.secure != "none":
         return messages.to_shareable(encode_answer(_secure_answer(messages.to_message(reply), form)))
     if task == AppConstants.TASK_SUBMIT_MODEL and policy.allow_submit_model and form.secure != "all":
         policy.check_training_noise(form.training_noise)

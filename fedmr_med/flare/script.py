@@ -32,6 +32,7 @@ from fedmr_med.privacy.release import permitted
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site.floors import SiteFloors
 from fedmr_med.wire.agreement import check_settings
+from fedmr_med.wire.kinds import HEAD
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.statistics import HeadReply
 
@@ -53,7 +54,7 @@ class ScriptExecutor(ClientAPIExecutor):
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Answer a task. An error that the site can fix is logged and reported by return code alone."""
-        if task_name not in (AppConstants.TASK_TRAIN, AppConstants.TASK_VALIDATION, messages.TASK_HEAD):
+        if task_name not in (AppConstants.TASK_TRAIN, AppConstants.TASK_VALIDATION, HEAD):
             return make_reply(ReturnCode.TASK_UNKNOWN)
         try:
             require_approval(fl_ctx, abort_signal)
@@ -61,7 +62,7 @@ class ScriptExecutor(ClientAPIExecutor):
             check_settings(task.settings, job.digest())
             if task_name == AppConstants.TASK_VALIDATION:
                 return messages.encode_validation(None)
-            if task_name == messages.TASK_HEAD:
+            if task_name == HEAD:
                 return messages.encode_statistics(HeadReply(fl_ctx.get_identity_name(), task.round))
             return self._train(job, task, fl_ctx, abort_signal)
         except FedMRError as e:

@@ -1,31 +1,54 @@
 """Who works for the sites: this process alone, or worker processes side by side, to the same result bit for bit."""
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from fedmr_med.data.base import SiteData
 from fedmr_med.errors import FedMRError
+from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.process import kept_memory
 from fedmr_med.runner.broadcast import read_message, write_message
-from fedmr_med.runner.desk import Desk, Work
+from fedmr_med.runner.desk import Answered, Desk, Work
 from fedmr_med.runner.workers import worker_pool
-from fedmr_med.wire.codec import Message, decode_task
+from fedmr_med.wire.codec import MODEL, Message, decode_task
 from fedmr_med.wire.messages import TrainTask
 
 BROADCAST = "broadcast"
 
 T = TypeVar("T")
-Question = Callable[[Desk, str, TrainTask], T]
-"""A method of :class:`Desk`."""
+Question = Callable[[Desk, str, Message, TrainTask | None], T]
+"""What is asked of a desk for a site, or for a part of the test set."""
 
 
-class Crew(Protocol):
+@dataclass(frozen=True)
+class Exchange:
+    """Asks a site. It can be pickled.
+
+    Attributes:
+        kind: of the message.
+    """
+
+    kind: str
+
+    def __call__(self, desk: Desk, site: str, message: Message, task: TrainTask | None) -> Answered:
+        """Return what came of it."""
+        return desk.answer(self.kind, site, message, task)
+
+
+def _score(desk: Desk, rows: str, message: Message, task: TrainTask | None) -> Scores:
+    assert task is not None
+    return desk.score(rows, task)
+
+
+class Crew(ABC):
     """Answers questions of the server.
 
     Attributes:
@@ -36,15 +59,32 @@ class Crew(Protocol):
     workers: int
     waited: float
 
-    def ask(self, question: Question[T], names: Iterable[str], task: Message) -> Iterator[tuple[str, T]]:
-        """Ask the same of several sites, or of parts of the test set, and yield the answers in the order asked.
+    @abstractmethod
+    def _each(self, question: Question[T], names: Iterable[str], message: Message) -> Iterator[tuple[str, T]]:
+        """Ask the same of several, and yield the answers in the order asked.
 
         Raises:
-            FedMRError: a site failed, or a worker process ended.
+            FedMRError: a worker process ended.
         """
 
+    def ask(self, kind: str, sites: Iterable[str], message: Message) -> Iterator[tuple[str, Answered]]:
+        """Bring a message to several sites, and yield what came of it in the order asked.
 
-class Alone:
+        Raises:
+            FedMRError: a worker process ended.
+        """
+        return self._each(Exchange(kind), sites, message)
+
+    def score(self, parts: Iterable[str], message: Message) -> Iterator[tuple[str, Scores]]:
+        """Score a model on parts of the server's test set.
+
+        Raises:
+            FedMRError: a worker process ended.
+        """
+        return self._each(_score, parts, message)
+
+
+class Alone(Crew):
     """One desk in this process."""
 
     workers = 1
@@ -53,14 +93,13 @@ class Alone:
     def __init__(self, desk: Desk):
         self._desk = desk
 
-    def ask(self, question: Question[T], names: Iterable[str], task: Message) -> Iterator[tuple[str, T]]:
-        """See :class:`Crew`."""
-        received = decode_task(task)
+    def _each(self, question: Question[T], names: Iterable[str], message: Message) -> Iterator[tuple[str, T]]:
+        task = _decoded(message)
         for name in names:
-            yield name, question(self._desk, name, received)
+            yield name, question(self._desk, name, message, task)
 
 
-class SideBySide:
+class SideBySide(Crew):
     """A desk in each of several processes.
 
     The task goes out once, as a file that all workers map into memory. Answers are taken in the order in which
@@ -75,11 +114,10 @@ class SideBySide:
         self._folder = folder
         self._asked = 0
 
-    def ask(self, question: Question[T], names: Iterable[str], task: Message) -> Iterator[tuple[str, T]]:
-        """See :class:`Crew`."""
+    def _each(self, question: Question[T], names: Iterable[str], message: Message) -> Iterator[tuple[str, T]]:
         self._asked += 1
         path = self._folder / f"task-{self._asked}"
-        write_message(path, task)
+        write_message(path, message)
         window: deque[tuple[str, Future[T]]] = deque()
         try:
             for name in names:
@@ -125,7 +163,7 @@ def crew(
 
 _desk: Desk | None = None
 _kept_memory = ExitStack()  # open as long as a worker process lives
-_task: tuple[Path, TrainTask] | None = None
+_received: tuple[Path, Message, TrainTask | None] | None = None
 
 
 def _sit_down(work: Work, make_desk: Callable[[Work], Desk]) -> None:
@@ -137,9 +175,15 @@ def _sit_down(work: Work, make_desk: Callable[[Work], Desk]) -> None:
 
 def _answer(question: Question[T], name: str, path: Path) -> T:
     """Answer in a worker process."""
-    global _task  # noqa: PLW0603
+    global _received  # noqa: PLW0603
     assert _desk is not None
-    if _task is None or _task[0] != path:
-        _task = None
-        _task = path, decode_task(read_message(path))
-    return question(_desk, name, _task[1])
+    if _received is None or _received[0] != path:
+        _received = None
+        message = read_message(path)
+        _received = path, message, _decoded(message)
+    return question(_desk, name, *_received[1:])
+
+
+def _decoded(message: Message) -> TrainTask | None:
+    """Decode a task once for all sites; a step of a secure sum is none."""
+    return decode_task(message) if MODEL in message.parts else None

@@ -1,8 +1,9 @@
 """What the server asks of the sites, answered by one network that goes from site to site."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +13,26 @@ from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
 from fedmr_med.data.base import Fold, SiteData, SubsetFold
 from fedmr_med.data.loading import Batches
-from fedmr_med.errors import FedMRError
+from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.evaluation.metrics import Scores, scored
+from fedmr_med.exchange.transport import Answer
 from fedmr_med.models.job_network import build_network
+from fedmr_med.privacy.refusals import code_of, in_words
 from fedmr_med.process import kept_memory
+from fedmr_med.secure.identity import UNSIGNED
+from fedmr_med.site.engine import Site
 from fedmr_med.site.features import SiteFeatures, feature_fold
 from fedmr_med.site.hospital import Hospital, open_data
+from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.training import outputs
 from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.backbone import Backbone
-from fedmr_med.wire.codec import Message, encode_reply
+from fedmr_med.wire.codec import Message
 from fedmr_med.wire.messages import SiteReply, TrainTask
-from fedmr_med.wire.statistics import encode_statistics
 
 CLIENT_STATE = "client_state"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,15 +53,15 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A site's answer to a train task.
+class Answered:
+    """What came of asking a site.
 
     Attributes:
-        message: the reply.
-        spent: seconds by phase, see :class:`fedmr_med.site.hospital.Hospital`.
+        answer: its message, or why it gives none: in the words that would reach a server elsewhere.
+        spent: seconds of a train task by phase, see :class:`fedmr_med.site.hospital.Hospital`.
     """
 
-    message: Message
+    answer: Answer
     spent: dict[str, float] = field(default_factory=dict)
 
 
@@ -70,48 +77,49 @@ class Desk:
         self.work = work
         self._data = dict(data or {})
         self._network = build_network(work.job)
-        self._halved = work.job.federation.halved(models.parameter_names(self._network))
         self._test_batches: dict[str, Batches] = {}
         self._features: dict[str, SiteFeatures] = {}
 
-    def train(self, site: str, task: TrainTask) -> Trained:
-        """Let a site train for one round.
+    def answer(self, kind: str, site: str, message: Message, task: TrainTask | None) -> Answered:
+        """Let a site answer; a refusal is an answer too, as it is in a federation.
 
-        Raises:
-            FedMRError: it failed; the message begins with its name.
+        Args:
+            kind: of the message.
+            site: its name.
+            message: what it receives.
+            task: the same, where it is a task, decoded once for all sites.
         """
-        with _work_of(site):
-            hospital = self._hospital(site)
-            reply = self.reply(hospital, task)
-            return Trained(encode_reply(reply, halved=self._halved), hospital.spent)
+        opened: list[Hospital] = []
+
+        def hospital() -> Hospital:
+            opened.append(self._hospital(site))
+            return opened[-1]
+
+        at_work = Site(hospital, partial(self._secure, site), train=lambda opened, task, _: self.reply(opened, task))
+        try:
+            with kept_memory():
+                answer = at_work.answer(kind, message) if task is None else at_work.exchange(kind, task)
+        except FedMRError as e:
+            _log.warning("%s: %s", site, e)
+            return Answered(WireError(in_words(code_of(e))))
+        return Answered(answer, opened[-1].spent if opened else {})
 
     def reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
         """Return a site's reply to a train task; a study of what bad replies do overrides it."""
         return hospital.train(task)
-
-    def head(self, site: str, task: TrainTask) -> Message:
-        """Return a site's statistics for a closed-form head.
-
-        Raises:
-            FedMRError: as :meth:`train`.
-        """
-        with _work_of(site):
-            return encode_statistics(self._hospital(site).head_statistics(task))
-
-    def validate(self, site: str, task: TrainTask) -> Scores | None:
-        """Let a site score the received model.
-
-        Raises:
-            FedMRError: as :meth:`train`.
-        """
-        with _work_of(site):
-            return self._hospital(site).validate(task)
 
     def score(self, rows: str, task: TrainTask) -> Scores:
         """Score the received model on rows ``start:end`` of the server's test set."""
         with kept_memory():
             models.load_arrays(self._network, task.model)
             return scored(*outputs(self._network, self._test(rows, task.backbone)))
+
+    def _secure(self, site: str) -> SecureSite:
+        job, policy = self.work.job, self.work.sites[site].policy
+        return SecureSite(site, job, policy.restricted_by(job.policy), self._folder(site), UNSIGNED)
+
+    def _folder(self, site: str) -> Path:
+        return self.work.folder / CLIENT_STATE / site
 
     def _test(self, rows: str, backbone: Backbone | None) -> Batches:
         job, test = self.work.job, self.work.test
@@ -135,7 +143,7 @@ class Desk:
             name,
             work.job,
             work.sites[name],
-            work.folder / CLIENT_STATE / name,
+            self._folder(name),
             network=self._network,
             site_data=self._data[name],
             features=self._features.get(name),
@@ -148,13 +156,3 @@ def parts_of_test(work: Work, count: int) -> list[str]:
     size = work.job.train.batch_size
     step = -(-len(work.test) // (size * count)) * size
     return [f"{start}:{min(start + step, len(work.test))}" for start in range(0, len(work.test), step)]
-
-
-@contextmanager
-def _work_of(site: str) -> Iterator[None]:
-    """Keep freed memory while a site works, and put its name before what goes wrong."""
-    try:
-        with kept_memory():
-            yield
-    except FedMRError as e:
-        raise FedMRError(f"Site {site}: {e}") from e

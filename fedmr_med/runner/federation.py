@@ -1,46 +1,41 @@
 """A whole federation on one machine, for studies with many clients.
 
-It runs the same sites and the same server as a FLARE job, with the same messages between them. Only FLARE is left
-out, and with it a process per client task. One network goes from site to site, or one in each of a few worker
-processes; replies are added up in the order of the site names, and what a site keeps from round to round is on disk:
-memory does not grow with the number of sites.
+It runs the same sites, the same loop and the same messages as a FLARE job. Only FLARE is left out, and with it a
+process per client task. One network goes from site to site, or one in each of a few worker processes; replies are
+added up in the order of the site names, and what a site keeps from round to round is on disk: memory does not grow
+with the number of sites.
 """
 
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold, SiteData
 from fedmr_med.data.demo import effective_job
-from fedmr_med.errors import ConfigError, FedMRError, WireError
+from fedmr_med.errors import ConfigError
 from fedmr_med.evaluation.metrics import pooled
-from fedmr_med.evaluation.results import Evaluation
+from fedmr_med.exchange.events import Event, Refused, RoundDone
+from fedmr_med.exchange.loop import run
+from fedmr_med.exchange.plan import plan
+from fedmr_med.exchange.transport import Answer
 from fedmr_med.process import kept_memory
 from fedmr_med.report.lines import refused_line, runaway_line
 from fedmr_med.runner.crew import Crew, crew
 from fedmr_med.runner.desk import CLIENT_STATE, Desk, Work, parts_of_test
-from fedmr_med.secure.identity import UNSIGNED
 from fedmr_med.server.chain import Chain
-from fedmr_med.server.collect import ReplyCollector
-from fedmr_med.server.head import HeadCollector, head_exchange, scored_head, wants_head, with_head
-from fedmr_med.server.sampling import draw_sites
-from fedmr_med.server.secure import SecureTotals
-from fedmr_med.server.state import GlobalState, train_task
-from fedmr_med.server.stopping import has_ended
+from fedmr_med.server.state import GlobalState
 from fedmr_med.site.hospital import open_data
-from fedmr_med.site.secure import SecureSite
 from fedmr_med.sites import SiteConfig
-from fedmr_med.wire.codec import Message, decode_task, encode_task
-from fedmr_med.wire.secure import decode_question, encode_answer
+from fedmr_med.wire.codec import Message, encode_validation
+from fedmr_med.wire.kinds import HEAD, SECURE, TRAIN, VALIDATE
 
 __all__ = ["CLIENT_STATE", "SERVER", "Costs", "Federation", "open_sites"]
 
-SERVER = "server"
+SERVER, CHAIN = "server", "runner"
 
 _log = logging.getLogger(__name__)
 
@@ -107,8 +102,7 @@ class Federation:
         self.costs = Costs()
         # Opened once for all rounds. Sites with many images have them in files, mapped into memory.
         self._data = open_sites(job, sites)
-        self._asked = False
-        self._chain = Chain(folder, job, initial_model=initial_model)
+        self._chain = Chain(folder, job, id=job.chain or CHAIN, initial_model=initial_model)
         if test is not None and job.federation.buffers == "local":
             raise ConfigError("federation.buffers: local leaves nothing for the server to score; let sites do it.")
         self._work = Work(job, sites, folder, test)
@@ -123,130 +117,67 @@ class Federation:
 
         Raises:
             CheckpointError: the folder's checkpoint belongs to another configuration.
-            FedMRError: a site failed, or too few replies of a round were usable.
+            FedMRError: a worker process ended, or too few replies of a round were usable.
         """
-        state = self._chain.open()
+        state, started = self._chain.open(), time.perf_counter()
         try:
             # Giving freed memory back after every site would be most of what the runner costs.
             with kept_memory(), crew(self._work, self._workers, self._data, self._make_desk) as at_work:
-                return self._run(state, at_work, after_round)
+                transport = InProcess(self._work, at_work, self.costs)
+                steps = plan(self.job, score_rounds=self._work.test is not None)
+                return run(steps, state, transport, self._chain, _listener(after_round))
         finally:
+            self.costs.wall += time.perf_counter() - started
             self._chain.close()
 
-    def _run(self, state: GlobalState, at_work: Crew, after_round: Callable[[GlobalState], None]) -> GlobalState:
-        while not has_ended(self.job, state):
-            started = time.perf_counter()
-            state = self._round(state, at_work)
-            if warning := runaway_line(state.history):
+
+class InProcess:
+    """Carries messages to the sites of this machine, and to the server's test set where it has one."""
+
+    in_order = True
+    _PHASES: Mapping[str, str] = {VALIDATE: "score", HEAD: "head", SECURE: "secure"}
+
+    def __init__(self, work: Work, at_work: Crew, costs: Costs):
+        self._work, self._crew, self._costs = work, at_work, costs
+
+    def sites(self, kind: str) -> list[str]:
+        """Return all sites; for scoring the server alone, where it has a test set."""
+        return [SERVER] if kind == VALIDATE and self._work.test is not None else sorted(self._work.sites)
+
+    def ask(
+        self, kind: str, message: Message, sites: Sequence[str], enough: Callable[[], bool]
+    ) -> Iterator[tuple[str, Answer]]:
+        """Let sites answer, one after the other or side by side."""
+        started, waited = time.perf_counter(), self._crew.waited
+        if sites == [SERVER]:
+            parts = self._crew.score(parts_of_test(self._work, self._crew.workers), message)
+            yield SERVER, encode_validation(pooled(dict(parts))[0])
+        else:
+            for name, answered in self._crew.ask(kind, sites, message):
+                if kind == TRAIN:
+                    self._costs.tasks += 1
+                    if self._crew.workers == 1:
+                        for phase, seconds in answered.spent.items():
+                            self._costs.spent[phase] += seconds
+                yield name, answered.answer
+        if kind in self._PHASES:
+            self._costs.spent[self._PHASES[kind]] += time.perf_counter() - started
+        elif self._crew.workers > 1:
+            self._costs.spent["wait"] += self._crew.waited - waited
+
+
+def _listener(after_round: Callable[[GlobalState], None]) -> Callable[[Event], None]:
+    """Return what logs refusals and runaway features, and tells of finished rounds."""
+
+    def hear(event: Event) -> None:
+        if isinstance(event, Refused):
+            _log.warning(refused_line(event.site, event.reason))
+        elif isinstance(event, RoundDone):
+            if warning := runaway_line(event.state.history):
                 _log.warning(warning)
-            if self._work.test is not None or has_ended(self.job, state):
-                state = self._scored(state, at_work)
-            self._chain.save(state)
-            state = self._with_head(state, at_work)
-            self.costs.wall += time.perf_counter() - started
-            after_round(state)
-        if not self.job.federation.rounds and not state.history.evaluations:
-            state = self._scored(state, at_work)
-            self._chain.save(state)
-        # A run that was stopped between its last round and its head has no round left to make it in.
-        return self._with_head(state, at_work)
+            after_round(event.state)
 
-    def _round(self, state: GlobalState, at_work: Crew) -> GlobalState:
-        """Ask this round's sites and add up their replies in the order of their names."""
-        job = self.job
-        collector = ReplyCollector(job, state, num_sites=len(self.sites), in_order=True)
-        drawn = draw_sites(self.sites, job.federation.sites_per_round, seed=job.seed, round_number=state.round)
-        # Where the server scores, nobody else needs the model that is scored.
-        sent = state if self._work.test is None else replace(state, averaged={})
-        task = self._task(sent, drawn, halved=job.federation.halved(state.parameters))
-        waited = at_work.waited
-        for name, trained in at_work.ask(Desk.train, drawn, task):
-            try:
-                collector.offer(name, trained.message)
-            except WireError as e:
-                _log.warning(refused_line(name, str(e)))
-            self.costs.tasks += 1
-            if at_work.workers == 1:
-                for phase, seconds in trained.spent.items():
-                    self.costs.spent[phase] += seconds
-        if at_work.workers > 1:
-            self.costs.spent["wait"] += at_work.waited - waited
-        if not job.federation.sums_statistics or not collector.has_quorum:
-            return collector.close()
-        started = time.perf_counter()
-        statistics = self._totals.statistics(decode_task(task), collector.standing()[0])
-        self.costs.spent["secure"] += time.perf_counter() - started
-        return collector.close(statistics)
-
-    def _scored(self, state: GlobalState, at_work: Crew) -> GlobalState:
-        """Add the scores of the model in ``state`` to its history."""
-        return state.scored(state.history.with_evaluation(self._evaluation(state, at_work)))
-
-    def _with_head(self, state: GlobalState, at_work: Crew) -> GlobalState:
-        """Make, score and keep the closed-form head, where one is due."""
-        if not wants_head(self.job, head_exchange(self.job), state):
-            return state
-        collector = HeadCollector(self.job, state)
-        started = time.perf_counter()
-        task = self._task(state.leaving(), self.sites)
-        for name, statistics in at_work.ask(Desk.head, sorted(self.sites), task):
-            collector.offer(name, statistics)
-        if self.job.federation.sums_statistics:
-            made = collector.close_secure(*self._totals.head(decode_task(task), collector.answered))
-        else:
-            made = collector.close()
-        self.costs.spent["head"] += time.perf_counter() - started
-        if made is None:
-            return state
-        state = scored_head(made, self._evaluation(with_head(made), at_work))
-        self._chain.save(state)
-        return state
-
-    def _evaluation(self, state: GlobalState, at_work: Crew) -> Evaluation:
-        """Score the model of ``state`` at the server, or at all sites."""
-        started = time.perf_counter()
-        if self._work.test is None:
-            result = self._site_scores(state, at_work)
-        else:
-            parts = at_work.ask(Desk.score, parts_of_test(self._work, at_work.workers), self._task(state.leaving()))
-            result = Evaluation.of(state.round, {SERVER: pooled(dict(parts))[0]})
-        self.costs.spent["score"] += time.perf_counter() - started
-        return result
-
-    def _site_scores(self, state: GlobalState, at_work: Crew) -> Evaluation:
-        task = self._task(state.leaving(), self.sites)
-        answers = dict(at_work.ask(Desk.validate, sorted(self.sites), task))
-        if self.job.federation.sums_statistics:
-            return self._totals.evaluation(decode_task(task), sorted(answers))
-        return Evaluation.of(state.round, answers)
-
-    @cached_property
-    def _totals(self) -> SecureTotals:
-        """The secure sums of this run."""
-        return SecureTotals(self.job, self._chain_id, self._ask)
-
-    def _ask(self, question: Message, sites: Sequence[str], enough: int) -> dict[str, Message]:
-        """Let sites answer a step of a secure sum; one that refuses has dropped out."""
-        answers = {}
-        for name in sites:
-            policy = self.sites[name].policy.restricted_by(self.job.policy)
-            site = SecureSite(name, self.job, policy, self.folder / CLIENT_STATE / name, UNSIGNED)
-            try:
-                answers[name] = encode_answer(site.answer(decode_question(question)))
-            except FedMRError as e:
-                _log.warning("%s takes no part in a secure sum: %s", name, e)
-        return answers
-
-    @property
-    def _chain_id(self) -> str:
-        return self.job.chain or "runner"
-
-    def _task(
-        self, state: GlobalState, sites: Collection[str] | None = None, *, halved: Collection[str] = ()
-    ) -> Message:
-        known = sites if self._asked else None  # sites may have lost what they kept since the run was stopped
-        self._asked = True
-        return encode_task(train_task(state, self.job, self._chain_id, known), halved=halved)
+    return hear
 
 
 def open_sites(job: JobConfig, sites: Mapping[str, SiteConfig]) -> dict[str, SiteData]:

@@ -11,7 +11,6 @@ from fedmr_med.evaluation.results import History, RunResult, RunResults, RunSetu
 from fedmr_med.files import journal, locked
 from fedmr_med.models.model_file import as_list, save_model
 from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint
-from fedmr_med.server.head import with_head
 from fedmr_med.server.owner import Owner, claim
 from fedmr_med.server.state import GlobalState, initial_state
 
@@ -27,19 +26,31 @@ class Chain:
 
     Attributes:
         folder: holds checkpoint, best model, results, its owner's name, and a journal of events.
+        job: the settings of the job that works on it.
+        id: the name under which sites keep what belongs to it.
 
     Args:
         folder: where the chain is or will be.
         job: the settings of the job that works on it.
+        id: as above; "" takes the job's, or the folder's name.
         initial_model: a file with the weights to start from; None takes the seeded or pretrained ones.
         demo: whether all sites are known to work on generated pictures; the results then say so.
     """
 
-    def __init__(self, folder: Path, job: JobConfig, *, initial_model: Path | None = None, demo: bool = False):
+    def __init__(
+        self,
+        folder: Path,
+        job: JobConfig,
+        *,
+        id: str = "",
+        initial_model: Path | None = None,
+        demo: bool = False,
+    ):
         self.folder = folder
+        self.job = job
+        self.id = id or job.chain or folder.name
         self._demo = demo
         self._initial_model = initial_model
-        self._job = job
         self._lock = ExitStack()
         self._previous: GlobalState | None = None
 
@@ -76,8 +87,8 @@ class Chain:
         except CheckpointError:
             self.close()
             raise
-        state = initial_state(self._job, self._initial_model)
-        if self._job.federation.resume_from == "previous":
+        state = initial_state(self.job, self._initial_model)
+        if self.job.federation.resume_from == "previous":
             state = self._go_back(state)
         elif self.checkpoint.exists():
             state = self._loaded(state)
@@ -87,10 +98,10 @@ class Chain:
     def _loaded(self, initial: GlobalState) -> GlobalState:
         """Read the checkpoint, or say which round an older one could take the chain back to."""
         try:
-            return load_checkpoint(self.checkpoint, self._job, initial)
+            return load_checkpoint(self.checkpoint, self.job, initial)
         except CheckpointError as e:
             try:
-                older = load_checkpoint(self.previous, self._job, initial)
+                older = load_checkpoint(self.previous, self.job, initial)
             except CheckpointError:
                 raise e from None
             raise CheckpointError(
@@ -100,7 +111,7 @@ class Chain:
 
     def _go_back(self, initial: GlobalState) -> GlobalState:
         """Put the previous checkpoint in the place of the last one, and return its state."""
-        state = load_checkpoint(self.previous, self._job, initial)
+        state = load_checkpoint(self.previous, self.job, initial)
         if self.checkpoint.exists():
             shutil.copy2(self.checkpoint, self.folder / DAMAGED)
         shutil.copy2(self.previous, self.folder / f".{CHECKPOINT}.tmp")
@@ -119,15 +130,15 @@ class Chain:
             if best and candidate and candidate.round == best.round and (not best.head or candidate.head):
                 save_model(
                     self.folder / BEST_MODEL,
-                    (with_head(candidate) if best.head else candidate.leaving()).whole_model,
-                    self._job,
+                    (candidate.with_head() if best.head else candidate.leaving()).whole_model,
+                    self.job,
                     round_number=best.round,
                     balanced_accuracy=best.balanced_accuracy,
                     closed_form_head=best.head,
                     temperature=_temperature(state.history),
                     prototypes=as_list(candidate.prototypes),
                 )
-        save_checkpoint(self.checkpoint, state, self._job, previous=self.previous)
+        save_checkpoint(self.checkpoint, state, self.job, previous=self.previous)
         self._previous = state
 
     def note(self, event: str, **details: str) -> None:
@@ -137,7 +148,7 @@ class Chain:
 
     def write_results(self, state: GlobalState) -> None:
         """Write scores and byte counts of all rounds."""
-        job = self._job
+        job = self.job
         setup = RunSetup(
             name=job.name,
             dataset=job.task.dataset,

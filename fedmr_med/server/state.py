@@ -16,6 +16,9 @@ from fedmr_med.prototypes import Prototypes
 from fedmr_med.wire.backbone import Backbone
 from fedmr_med.wire.messages import TrainTask
 
+WEIGHT, BIAS = "classifier.weight", "classifier.bias"
+"""The arrays of a model that a closed-form head takes the place of."""
+
 
 @dataclass(frozen=True)
 class GlobalState:
@@ -67,6 +70,11 @@ class GlobalState:
     def leaving(self) -> "GlobalState":
         """Return the state with the model that is scored and leaves."""
         return replace(self, model={**self.model, **self.averaged}, averaged={}) if self.averaged else self
+
+    def with_head(self) -> "GlobalState":
+        """Return the state with the closed-form head in its model, for scoring and for what leaves; never to train."""
+        leaving = self.leaving()
+        return replace(leaving, model={**leaving.model, **self.head})
 
     def scored(self, history: History) -> "GlobalState":
         """Return the same state with another history."""

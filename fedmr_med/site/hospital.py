@@ -46,12 +46,10 @@ from fedmr_med.site.training import Trained, class_sums, local_steps, outputs, t
 from fedmr_med.sites import SiteConfig
 from fedmr_med.statistics.head import projection
 from fedmr_med.statistics.model_sums import ModelSums
+from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.statistics import HeadReply
 from fedmr_med.wire.totals import (
-    HEAD,
-    TRAIN,
-    VALIDATE,
     Values,
     head_values,
     model_values,

@@ -2,6 +2,7 @@
 
     task:   {model, prototypes (means, available, age), method, averaged, backbone}
     reply:  {model, prototypes (classes, sums, counts), method, histograms}
+    scores: {histograms}
 
 ``averaged`` is absent from the task of a method that scores the model it trains on, and ``prototypes`` from the
 reply of a site that shares none. Only the rows of shared classes are sent, so a class that is held back leaves neither
@@ -159,6 +160,24 @@ def decode_reply(message: Message, site: str, *, num_classes: int, feature_size:
         bytes_up=message.size,
         bytes_down=whole_number(message.meta, BYTES_DOWN),
     )
+
+
+def encode_validation(scores: Scores | None) -> Message:
+    """Encode a site's scores of a model; None where it shares none, or a secure sum takes them."""
+    histograms = None if scores is None else scores.histograms
+    parts = {} if histograms is None else {HISTOGRAMS: encode_histograms(histograms)}
+    return Message(parts, {SCORES: encode_scores(scores)})
+
+
+def decode_validation(message: Message, num_classes: int) -> Scores | None:
+    """Decode a site's scores of a model.
+
+    Raises:
+        WireError: they do not have the agreed form.
+    """
+    if unexpected := message.parts.keys() - {HISTOGRAMS}:
+        raise WireError(f"the scores have an unexpected part {min(unexpected)!r}")
+    return decode_scores(message.meta.get(SCORES), num_classes, message.parts.get(HISTOGRAMS))
 
 
 def encode_scores(scores: Scores | None) -> dict[str, Any] | None:

@@ -22,9 +22,9 @@ from fedmr_med.secure.fixed import BITS, Field, Layout
 from fedmr_med.secure.messages import MOST_SITES
 from fedmr_med.statistics.head import HeadStatistics, symmetric, triangle_of
 from fedmr_med.wire.histograms import decode_histograms, encode_histograms
+from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
 from fedmr_med.wire.messages import TrainTask
 
-TRAIN, VALIDATE, HEAD = "train", "validate", "head"
 COUNTS, SUMS, CONFUSION, HISTOGRAMS, MOMENTS = "counts", "sums", "confusion", "histograms", "moments"
 KEPT, HELD_OUT = "kept", "held_out"
 MODELS = "models/"

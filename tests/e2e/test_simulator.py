@@ -16,6 +16,7 @@ from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
 from fedmr_med import methods, models
 from fedmr_med.jobs.isic import isic_job
+from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation
 from fedmr_med.server.state import GlobalState
@@ -239,3 +240,26 @@ def test_statistics_are_summed_securely_to_the_runners_model(tmp_path: Path) -> 
     expected = Federation(job, configs, tmp_path / "runner").run()
     assert all(np.array_equal(state.model[name], expected.model[name]) for name in state.model)
     assert state.prototypes.means.equal(expected.prototypes.means)
+
+
+def test_simulator_and_runner_agree_on_half_precision_and_on_a_site_that_refuses(tmp_path: Path) -> None:
+    """vienna-dias keeps its default training floors, which three steps a round do not meet."""
+    job = small_job(federation={"rounds": 2, "min_sites": 2, "wire": "float16", "grace_seconds": 60})
+    refusing = "data: {source: flamby_isic, center: 5}\npolicy: {share_prototypes: true, share_metrics: per_class}\n"
+    sites = {site: site_yaml(site, "true") for site in CENTERS} | {"vienna-dias": refusing}
+    done = simulate(write_test_job(tmp_path / "job", job, sites), tmp_path / "workspace", "-t", "3")
+    assert done.exit_code == 0, done.output[-3000:]
+    state = done.state(job)
+    shared = {"share_prototypes": True, "share_metrics": "per_class"}
+    policies = {site: lenient(**shared) for site in CENTERS} | {"vienna-dias": SitePolicy(**shared)}
+    configs = {
+        site: SiteConfig(data=DemoSource(source="demo", center=center), policy=policies[site])
+        for site, center in CENTERS.items()
+    }
+    same = Federation(job, configs, tmp_path / "runner").run()
+    assert [record.refused.keys() for record in state.history.rounds] == [{"vienna-dias"}] * 2
+    assert [record.refused for record in state.history.rounds] == [record.refused for record in same.history.rounds]
+    assert model_hash(state) == model_hash(same)
+    assert state.head and all(np.array_equal(state.head[name], array) for name, array in same.head.items())
+    assert state.history.evaluations == same.history.evaluations
+    assert state.history.head.evaluation == same.history.head.evaluation

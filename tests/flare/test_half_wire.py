@@ -8,12 +8,12 @@ from nvflare.apis.dxo import from_shareable
 from nvflare.apis.fl_constant import ReturnCode
 
 from fedmr_med.config import JobConfig
+from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.flare.guard import PolicyGuard
 from fedmr_med.jobs.benchmark import benchmark_sites
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.runner import Federation
-from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire import codec
 from tests.helpers.archives import write_mini
@@ -38,7 +38,7 @@ def test_the_same_replies_give_the_same_model_to_a_thousandth(tmp_path: Path) ->
     replies = [small_hospital(site, job, tmp_path).train(task_for(state, job)) for site in SITES]
     after = []
     for halved in (frozenset(), state.parameters):
-        collector = ReplyCollector(job, state, num_sites=len(SITES))
+        collector = TrainExchange(job, state, num_sites=len(SITES))
         for reply in replies:
             collector.offer(reply.site, codec.encode_reply(reply, halved=halved))
         after.append(collector.close())

@@ -11,12 +11,12 @@ from fedmr_med import __version__
 from fedmr_med.arrays import difference, forms_of
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
+from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.flare import messages
 from fedmr_med.report.lines import site_line
 from fedmr_med.report.summary import summary
 from fedmr_med.server.chain import Chain
 from fedmr_med.server.checkpoint import load_checkpoint
-from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.state import GlobalState, initial_state
 from fedmr_med.wire.codec import Message, encode_reply
 from tests.fuzz.mutate import Random, mutated, mutated_array, odd
@@ -40,7 +40,7 @@ class Setup:
         for _ in range(2):
             task = task_for(self.states[-1], self.job)
             self.replies.append({name: encode_reply(site.train(task)) for name, site in sites.items()})
-            collector = ReplyCollector(self.job, self.states[-1], num_sites=len(sites))
+            collector = TrainExchange(self.job, self.states[-1], num_sites=len(sites))
             for name, reply in self.replies[-1].items():
                 collector.offer(name, reply)
             self.states.append(collector.close())
@@ -68,7 +68,7 @@ def fuzz(count: int, folder: Path, seed: int) -> Counter[str]:
 def _round(setup: Setup, at: int, count: int, folder: Path, random: Random, outcome: Counter[str]) -> None:
     """Run one round of the honest sites and of ``count`` others that send mutants."""
     job, state, replies = setup.job, setup.states[at], setup.replies[at]
-    collector = ReplyCollector(job, state, num_sites=len(HONEST) + count)
+    collector = TrainExchange(job, state, num_sites=len(HONEST) + count)
     sent = {f"{BAD}-{number:02}": _mutant(replies[BAD], random) for number in range(count)}
     for site in HONEST:
         collector.offer(site, replies[site])

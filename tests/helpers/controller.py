@@ -121,8 +121,16 @@ class ControllerAtWork:
 
     def progress(self) -> dict[str, Any]:
         """Return what a coordinator who watches would see."""
-        with self.engine.new_context() as fl_ctx:
-            return self.controller._progress(fl_ctx)
+        return self.controller._progress()
+
+    def heard(self, site: str, seconds: float = 30) -> dict[str, Any]:
+        """Wait until the server has looked at a site's answer; return what a coordinator would see then."""
+        give_up = time.monotonic() + seconds
+        while site in (progress := self.progress())["waiting"]:
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"the answer of {site} was not looked at")
+            time.sleep(0.02)
+        return progress
 
     def _client(self, site: str) -> Client:
         return next(client for client in self.engine.clients if client.name == site)

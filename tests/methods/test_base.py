@@ -16,11 +16,11 @@ from torch.nn import functional as F
 from fedmr_med import methods
 from fedmr_med.config import MethodConfig
 from fedmr_med.errors import ConfigError, WireError
+from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.flare import messages as wire
 from fedmr_med.methods.local import LocalRound
 from fedmr_med.models.job_network import build_network
 from fedmr_med.prototypes import Prototypes
-from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.messages import SiteReply
@@ -162,7 +162,7 @@ def test_the_order_of_arrival_changes_nothing(tmp_path: Path, name: str) -> None
     replies = {site: hospital.train(federation.task()) for site, hospital in federation.sites.items()}
     results = []
     for order in itertools.permutations(replies):
-        collector = ReplyCollector(federation.job, federation.state, num_sites=3)
+        collector = TrainExchange(federation.job, federation.state, num_sites=3)
         for site in order:
             collector.offer(site, encode_reply(replies[site]))
         results.append(collector.close())

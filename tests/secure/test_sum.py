@@ -100,6 +100,64 @@ def test_a_site_does_not_help_to_open_fewer_vectors_than_the_threshold(four: dic
         four["site-000"].unmask(secure.release, secure.roster, ["site-000", "site-001"])
 
 
+def test_a_site_does_not_mask_for_fewer_sites_than_the_threshold(four: dict[str, Participant]) -> None:
+    """Fewer offers mean fewer masks: with the site's own alone, one seed would open its vector."""
+    secure = begin(four, vectors(list(four), 3))
+    offers = [site.offer(secure.release, secure.roster) for site in four.values()]
+    site = four["site-000"]
+    for few in (offers[:1], offers[:2]):
+        with pytest.raises(PolicyError):
+            site.mask(secure.release, secure.roster, few)
+    site.mask(secure.release, secure.roster, offers[:3])
+
+
+def test_a_site_masks_for_as_many_sites_as_it_asks_for(tmp_path: Path) -> None:
+    sites = participants(tmp_path, 5)
+    sites["site-000"].least = 5
+    secure = begin(sites, vectors(list(sites), 3))
+    offers = [site.offer(secure.release, secure.roster) for site in sites.values()]
+    with pytest.raises(PolicyError):
+        sites["site-000"].mask(secure.release, secure.roster, offers[:4])
+    sites["site-000"].mask(secure.release, secure.roster, offers)
+
+
+@pytest.mark.parametrize("offered", [(), (1, 2, 3), (0, 1, 2, 2), (0, 1, 2, 3, 3)])
+def test_a_site_masks_with_one_offer_of_each_site_and_its_own(
+    four: dict[str, Participant], offered: tuple[int, ...]
+) -> None:
+    secure = begin(four, vectors(list(four), 3))
+    offers = [site.offer(secure.release, secure.roster) for site in four.values()]
+    with pytest.raises(WireError):
+        four["site-000"].mask(secure.release, secure.roster, [offers[number] for number in offered])
+
+
+def test_the_server_takes_offers_of_the_agreed_form_alone(four: dict[str, Participant]) -> None:
+    """What it passes on without a look would fail at every other site, and cost the release."""
+    secure = begin(four, vectors(list(four), 3))
+    offer = four["site-001"].offer(secure.release, secure.roster)
+    first, own, *others = offer.sealed
+    for change in (
+        {"public": offer.public[1:]},
+        {"public": offer.public + b"0"},
+        {"committed": offer.committed[1:]},
+        {"committed": offer.committed + b"0"},
+        {"sealed": (first[1:], own, *others)},
+        {"sealed": (first + b"0", own, *others)},
+        {"sealed": (own, first, *others)},
+        {"sealed": (first, first, *others)},
+        {"sealed": (b"", own, *others)},
+        {"sealed": (first, own, *others[1:])},
+        {"sealed": (*offer.sealed, first)},
+        {"sealed": ()},
+        {"site": "site-999"},
+    ):
+        with pytest.raises(WireError):
+            secure.take_offer(replace(offer, **change))
+    secure.take_offer(offer)
+    with pytest.raises(WireError):
+        secure.take_offer(offer)
+
+
 def test_a_second_unmask_request_is_refused_for_the_same_and_for_other_sites(four: dict[str, Participant]) -> None:
     secure = masked(begin(four, vectors(list(four), 3)), four)
     names = list(four)

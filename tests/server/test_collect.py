@@ -10,7 +10,7 @@ import torch
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
-from fedmr_med.server.collect import ReplyCollector
+from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.agreement import agreement
 from fedmr_med.wire.codec import Message, encode_reply
@@ -37,14 +37,14 @@ def replies(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture
-def collector(job: JobConfig, state: GlobalState) -> ReplyCollector:
-    return ReplyCollector(job, state, num_sites=3)
+def collector(job: JobConfig, state: GlobalState) -> TrainExchange:
+    return TrainExchange(job, state, num_sites=3)
 
 
 def test_the_order_of_arrival_changes_nothing(job: JobConfig, state: GlobalState, replies: dict[str, Message]) -> None:
     results = []
     for order in itertools.permutations(replies):
-        collector = ReplyCollector(job, state, num_sites=3)
+        collector = TrainExchange(job, state, num_sites=3)
         for site in order:
             collector.offer(site, replies[site])
         results.append(collector.close())
@@ -55,29 +55,29 @@ def test_the_order_of_arrival_changes_nothing(job: JobConfig, state: GlobalState
 
 
 def test_in_order_gives_the_same_and_refuses_another_order(
-    job: JobConfig, state: GlobalState, replies: dict[str, Message], collector: ReplyCollector
+    job: JobConfig, state: GlobalState, replies: dict[str, Message], collector: TrainExchange
 ) -> None:
     streaming = job.override({"federation": {"max_deviation": None}})
 
     def resent(site: str) -> Message:
         return Message(replies[site].parts, replies[site].meta | agreement(streaming.digest()))
 
-    in_order = ReplyCollector(streaming, state, num_sites=3, in_order=True)
+    in_order = TrainExchange(streaming, state, num_sites=3, in_order=True)
     for site in sorted(replies):
         collector.offer(site, replies[site])
         in_order.offer(site, resent(site))
     held, streamed = collector.close(), in_order.close()
     assert all(np.array_equal(held.model[name], streamed.model[name]) for name in held.model)
-    in_order = ReplyCollector(streaming, state, num_sites=3, in_order=True)
+    in_order = TrainExchange(streaming, state, num_sites=3, in_order=True)
     in_order.offer("msk", resent("msk"))
     with pytest.raises(WireError, match="out of the order"):
         in_order.offer("bcn", resent("bcn"))
 
 
 def test_a_site_that_opted_out_counts_in_the_model_and_not_in_the_prototypes(
-    job: JobConfig, state: GlobalState, replies: dict[str, Message], collector: ReplyCollector
+    job: JobConfig, state: GlobalState, replies: dict[str, Message], collector: TrainExchange
 ) -> None:
-    without = ReplyCollector(job, state, num_sites=3)
+    without = TrainExchange(job, state, num_sites=3)
     for site, reply in replies.items():
         collector.offer(site, reply)
         if site != "msk":
@@ -88,7 +88,7 @@ def test_a_site_that_opted_out_counts_in_the_model_and_not_in_the_prototypes(
 
 
 def test_too_few_usable_replies_end_the_round_with_the_reasons(
-    replies: dict[str, Message], collector: ReplyCollector
+    replies: dict[str, Message], collector: TrainExchange
 ) -> None:
     collector.offer("bcn", replies["bcn"])
     collector.refuse("msk", "it answered EXECUTION_EXCEPTION")
@@ -97,7 +97,7 @@ def test_too_few_usable_replies_end_the_round_with_the_reasons(
         collector.close()
 
 
-def test_a_late_reply_does_not_count(replies: dict[str, Message], collector: ReplyCollector) -> None:
+def test_a_late_reply_does_not_count(replies: dict[str, Message], collector: TrainExchange) -> None:
     for site in ("bcn", "msk"):
         collector.offer(site, replies[site])
     after = collector.close()
@@ -109,7 +109,7 @@ def test_a_late_reply_does_not_count(replies: dict[str, Message], collector: Rep
 def test_replies_from_many_threads_are_all_taken(
     job: JobConfig, state: GlobalState, replies: dict[str, Message]
 ) -> None:
-    collector = ReplyCollector(job, state, num_sites=30)
+    collector = TrainExchange(job, state, num_sites=30)
     names = [f"site-{number:02}" for number in range(30)]
     offers = [threading.Thread(target=collector.offer, args=(name, replies["bcn"])) for name in names]
     refusals = [threading.Thread(target=collector.refuse, args=(f"bad-{number}", "why")) for number in range(30)]

@@ -12,8 +12,8 @@ from nvflare.apis.shareable import Shareable
 from nvflare.fuel.utils import fobs
 
 from fedmr_med.errors import WireError
+from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.flare import messages as wire
-from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire import codec
 from fedmr_med.wire.messages import SiteReply
@@ -115,14 +115,14 @@ class Round:
 
     def close(self, bad: list[Shareable]) -> tuple[GlobalState, list[bool]]:
         """Offer the bad replies between the good ones; return the new state and what became of the bad ones."""
-        collector = ReplyCollector(self.job, self.state, num_sites=3)
+        collector = TrainExchange(self.job, self.state, num_sites=3)
         assert offered(collector, OTHERS[0], wire.encode_reply(self.replies[OTHERS[0]]))
         taken = [offered(collector, BAD, reply) for reply in bad]
         assert offered(collector, OTHERS[1], wire.encode_reply(self.replies[OTHERS[1]]))
         return collector.close(), taken
 
 
-def offered(collector: ReplyCollector, site: str, reply: Shareable) -> bool:
+def offered(collector: TrainExchange, site: str, reply: Shareable) -> bool:
     """Offer a reply as it came over FLARE's wire; return whether it counts."""
     try:
         collector.offer(site, wire.to_message(reply))

@@ -9,16 +9,18 @@ import torch
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
+from fedmr_med.exchange.head import HeadExchange
+from fedmr_med.exchange.plan import plan
 from fedmr_med.models import load_arrays
 from fedmr_med.models.model_file import load_model
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation
 from fedmr_med.server.chain import BEST_MODEL
-from fedmr_med.server.head import BIAS, WEIGHT, HeadCollector, wants_head, with_head
-from fedmr_med.server.state import GlobalState
+from fedmr_med.server.state import BIAS, WEIGHT, GlobalState
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.statistics.head import HeadStatistics, projection, solve
+from fedmr_med.wire.kinds import HEAD
 from fedmr_med.wire.messages import TrainTask
 from fedmr_med.wire.statistics import HeadReply, encode_statistics
 from tests.helpers.small import CLOSED, OPEN, initial_state, lenient, small_hospital, small_job, task_for
@@ -38,8 +40,8 @@ def replies(state: GlobalState, tmp_path_factory: pytest.TempPathFactory) -> dic
     return {name: small_hospital(name, JOB, folder).head_statistics(task_for(state, JOB)) for name in SITES}
 
 
-def closed(state: GlobalState, replies: dict[str, HeadReply], job: JobConfig = JOB) -> GlobalState | None:
-    collector = HeadCollector(job, state)
+def closed(state: GlobalState, replies: dict[str, HeadReply], job: JobConfig = JOB) -> GlobalState:
+    collector = HeadExchange(job, state)
     for site, reply in replies.items():
         collector.offer(site, encode_statistics(reply))
     return collector.close()
@@ -70,7 +72,7 @@ def test_the_order_of_arrival_changes_nothing_and_the_model_stays(
     one, other = closed(state, replies), closed(state, dict(reversed(replies.items())))
     assert np.array_equal(one.head[WEIGHT], other.head[WEIGHT])
     assert one.model is state.model, "the head is never fed back into training"
-    assert np.array_equal(with_head(one).model[WEIGHT], one.head[WEIGHT])
+    assert np.array_equal(one.with_head().model[WEIGHT], one.head[WEIGHT])
     assert one.history.head.sites == SITES
 
 
@@ -84,7 +86,7 @@ def test_an_opted_out_site_makes_and_sends_nothing(
     reply = small_hospital("msk", JOB, tmp_path, CLOSED).head_statistics(task_for(state, JOB))
     message = encode_statistics(reply)
     assert message.parts == {}
-    assert closed(state, {"msk": reply}) is None
+    assert closed(state, {"msk": reply}) is state
 
 
 def test_a_class_below_the_minimum_takes_no_part(state: GlobalState, tmp_path: Path) -> None:
@@ -144,13 +146,13 @@ def test_projected_statistics_give_the_head_of_projected_features(
 def test_answers_for_another_model_and_second_ones_are_refused(
     state: GlobalState, replies: dict[str, HeadReply]
 ) -> None:
-    collector = HeadCollector(JOB, state)
+    collector = HeadExchange(JOB, state)
     with pytest.raises(WireError, match="after round 3, not 0"):
         collector.offer("bcn", encode_statistics(replace(replies["bcn"], round=3)))
     collector.offer("bcn", encode_statistics(replies["bcn"]))
     with pytest.raises(WireError, match="second"):
         collector.offer("bcn", encode_statistics(replies["bcn"]))
-    assert collector.answered == ["bcn"]
+    assert collector.standing()[0] == ["bcn"]
 
 
 def scaled(reply: HeadReply, factor: float) -> HeadReply:
@@ -164,7 +166,6 @@ def test_statistics_out_of_all_proportion_do_not_count(state: GlobalState, repli
     good = closed(state, others)
     for factor in (1e3, 1e8):
         made = closed(state, others | {"odd": scaled(replies["bcn"], factor)})
-        assert made is not None and good is not None
         assert np.array_equal(made.head[WEIGHT], good.head[WEIGHT])
         assert "odd" not in made.history.head.sites
     with pytest.raises(WireError, match="features of length"):
@@ -177,17 +178,19 @@ def test_features_that_collapsed_to_points_give_no_head(state: GlobalState, repl
         name: replace(reply, kept=replace(reply.kept, scatter=1e-16 * reply.kept.scatter), held_out=None)
         for name, reply in replies.items()
     }
-    assert closed(state, replies) is not None
+    assert closed(state, replies).head
     one_site = {"bcn": collapsed["bcn"]}
-    assert closed(state, one_site) is None
+    assert closed(state, one_site) is state
 
 
 def test_when_an_exchange_is_due(state: GlobalState) -> None:
     job = small_job(federation={"rounds": 6})
-    due = {
-        exchange: [r for r in range(1, 7) if wants_head(job, exchange, replace(state, round=r))]
-        for exchange in ("none", "last", 2, 4)
-    }
+    due: dict[str | int, list[int]] = {}
+    for exchange in ("none", "last", 2, 4):
+        asked = job.override({"head": {"exchange": exchange}})
+        heads = [step for step in plan(asked) if step.kind == HEAD]
+        due[exchange] = [r for r in range(1, 7) if any(s.round == r or (s.round is None and r == 6) for s in heads)]
+        assert all(step.due(asked, replace(state, round=step.round or 6)) for step in heads)
     assert due == {"none": [], "last": [6], 2: [2, 4, 6], 4: [4, 6]}
 
 

@@ -6,11 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import trim_mean
 
 from fedmr_med.config import FederationConfig, JobConfig
 from fedmr_med.evaluation.results import History, RoundRecord, SiteRound
-from fedmr_med.prototypes import ClassSums
-from fedmr_med.server.collect import ReplyCollector
+from fedmr_med.exchange.train import TrainExchange
+from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.server.robust import offences, outliers, restrained
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.codec import encode_reply
@@ -41,7 +45,7 @@ def replies(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPat
 
 def closed(job: JobConfig, state: GlobalState, replies: dict[str, SiteReply], **federation: object) -> GlobalState:
     changed = job.override({"federation": federation})
-    collector = ReplyCollector(changed, state, num_sites=len(SITES))
+    collector = TrainExchange(changed, state, num_sites=len(SITES))
     for site, reply in replies.items():
         collector.offer(site, encode_reply(replace(reply, settings=changed.digest())))
     return collector.close()
@@ -63,6 +67,35 @@ def update(model: dict[str, np.ndarray], state: GlobalState) -> np.ndarray:
 
 def left_out(job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]) -> dict[str, str]:
     return outliers(list(replies.values()), state, job.federation)
+
+
+START = GlobalState(
+    model={
+        "weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "bias": np.ones(2, dtype=np.float32),
+        "running_mean": np.zeros(3, dtype=np.float32),
+        "batches": np.asarray(7),
+    },
+    parameters=frozenset({"weight", "bias"}),
+    prototypes=Prototypes.none(2, 3),
+    method={},
+)
+"""A state of eight weights, for replies whose update a test chooses."""
+
+
+def moved(site: str, change: np.ndarray, statistics: float = 1, payload: float = 1, feature: float = 1) -> SiteReply:
+    """Return the reply to :data:`START` of a site that moves its eight weights, bias first, by ``change``."""
+    model = {
+        "weight": START.model["weight"] + change[2:].reshape(2, 3).astype(np.float32),
+        "bias": START.model["bias"] + change[:2].astype(np.float32),
+        "running_mean": np.full(3, statistics, dtype=np.float32),
+        "batches": np.asarray(9),
+    }
+    shared = ClassSums(torch.full((2, 3), feature, dtype=torch.float64), torch.ones(2, dtype=torch.long))
+    return SiteReply(site, 0, 10, "", model, shared, {"steps": np.full(2, payload, dtype=np.float32)})
+
+
+updates_of_sites = st.integers(3, 7).flatmap(lambda n: arrays(np.int8, (n, 8))).map(lambda a: a.astype(np.float64))
 
 
 def test_without_an_attack_the_default_is_the_plain_mean_bit_for_bit(
@@ -166,11 +199,63 @@ def test_half_of_the_sites_are_not_left_out_by_the_other_half(
     assert left_out(job, state, replies | odd) == {}
 
 
+@pytest.mark.parametrize(
+    ("sites", "odd"), [(3, 1), (3, 2), (4, 1), (4, 2), (5, 2), (5, 3), (6, 2), (6, 3), (7, 3), (7, 4)]
+)
+def test_sites_odd_in_different_ways_are_left_out_while_they_are_a_minority(sites: int, odd: int) -> None:
+    """Each of them stands out in a measure of its own, so that every measure alone would leave it out."""
+    ways = [{"statistics": 1000.0}, {"payload": 1000.0}, {"feature": 1000.0}, {"change": 1000 * np.ones(8)}]
+    usual = [{"change": change, "statistics": change[0]} for change in np.random.default_rng(0).standard_normal((7, 8))]
+    replies = [
+        moved(f"site-{number}", **(usual[number] | (ways[number] if number < odd else {}))) for number in range(sites)
+    ]
+    names = {f"site-{number}" for number in range(odd)}
+    assert outliers(replies, START, FederationConfig(rounds=1)).keys() == (names if 2 * odd < sites else set())
+
+
 def test_clip_lets_nobody_exceed_the_median(job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]) -> None:
     clip = FederationConfig(rounds=1, robust="clip")
     norms = [np.linalg.norm(update(reply.model, state)) for reply in replies.values()]
     after = [np.linalg.norm(update(r.model, state)) for r in restrained(list(replies.values()), state, clip)]
     assert max(after) == pytest.approx(np.median(norms), rel=1e-4)
+
+
+@given(updates_of_sites)
+def test_clip_shortens_a_long_update_and_keeps_its_direction(updates: np.ndarray) -> None:
+    replies = [moved(f"site-{number}", change) for number, change in enumerate(updates)]
+    lengths = [float(np.linalg.norm(change)) for change in updates]
+    clipped = restrained(replies, START, FederationConfig(rounds=1, robust="clip"))
+    for change, length, reply in zip(updates, lengths, clipped, strict=True):
+        factor = min(1.0, float(np.median(lengths)) / length) if length else 1.0
+        np.testing.assert_allclose(update(reply.model, START), factor * change, atol=1e-3)
+        assert reply.model["running_mean"].tolist() == [1, 1, 1]
+        assert reply.model["batches"] == 9
+
+
+@pytest.mark.parametrize(("sites", "trim"), [(10, 0.1), (10, 0.2), (10, 0.4), (7, 0.3), (5, 0.2), (3, 0.4), (4, 0.49)])
+def test_the_trimmed_mean_is_that_of_scipy(sites: int, trim: float) -> None:
+    updates = np.random.default_rng(sites).standard_normal((sites, 8))
+    replies = [moved(f"site-{n}", change, payload=change[0]) for n, change in enumerate(updates)]
+    rule = FederationConfig(rounds=1, robust="trimmed_mean", trim=trim)
+    for reply in restrained(replies, START, rule):
+        np.testing.assert_allclose(update(reply.model, START), trim_mean(updates, trim), atol=1e-5)
+        np.testing.assert_allclose(reply.payload["steps"], trim_mean(updates[:, 0], trim), atol=1e-5)
+
+
+def test_a_trimmed_mean_leaves_out_at_least_the_two_ends() -> None:
+    updates = np.array([[0.0] * 8, [1.0] * 8, [2.0] * 8, [1000.0] * 8])
+    replies = [moved(f"site-{number}", change) for number, change in enumerate(updates)]
+    rule = FederationConfig(rounds=1, robust="trimmed_mean", trim=0.01)
+    for reply in restrained(replies, START, rule):
+        np.testing.assert_allclose(update(reply.model, START), 1.5)
+
+
+@pytest.mark.parametrize("sites", [3, 4, 5, 6])
+def test_the_median_is_that_of_every_coordinate(sites: int) -> None:
+    updates = np.random.default_rng(sites).standard_normal((sites, 8))
+    replies = [moved(f"site-{number}", change) for number, change in enumerate(updates)]
+    for reply in restrained(replies, START, FederationConfig(rounds=1, robust="median")):
+        np.testing.assert_allclose(update(reply.model, START), np.median(updates, axis=0), atol=1e-5)
 
 
 @pytest.mark.parametrize("rule", ["median", "trimmed_mean"])
@@ -210,7 +295,7 @@ def test_a_site_that_never_fits_in_is_put_into_quarantine(
     small = {site: replace(reply, samples=9, prototypes=None) for site, reply in replies.items()}
     assert set(closed(job, later, small).history.rounds[-1].sites) == set(SITES)
     changed = job.override({"federation": {"quarantine_after": 3}})
-    collector = ReplyCollector(changed, later, num_sites=4)
+    collector = TrainExchange(changed, later, num_sites=4)
     small = {site: replace(reply, settings=changed.digest()) for site, reply in small.items()}
     for site, reply in small.items():
         if site == BAD:

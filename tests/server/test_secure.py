@@ -11,17 +11,18 @@ from pydantic import ValidationError
 from fedmr_med.arrays import Arrays, distance
 from fedmr_med.config import FederationConfig, JobConfig
 from fedmr_med.data.flamby_isic import HOSPITALS
-from fedmr_med.errors import ConfigError, FedMRError
+from fedmr_med.errors import ConfigError, FedMRError, WireError
 from fedmr_med.evaluation.results import SiteReport
+from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.runner import Federation
-from fedmr_med.runner.desk import Desk
-from fedmr_med.server.collect import ReplyCollector
+from fedmr_med.runner.desk import Answered, Desk
 from fedmr_med.server.state import GlobalState, initial_state
 from fedmr_med.site import hospital as hospital_module
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.codec import Message
+from fedmr_med.wire.kinds import SECURE as SECURE_KIND
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.secure import ASK_MASKED, ASK_SHARES, STEP
 from tests.helpers.small import CLOSED, OPEN, small_job
@@ -41,25 +42,27 @@ class Watched(Federation):
 
     def __init__(self, *arguments: Any, dropping: dict[str, str] | None = None):
         self.replies: list[SiteReply] = []
-        super().__init__(*arguments, make_desk=self._desk)
         self.messages: list[tuple[str, Message]] = []
         self.dropping = dropping or {}
+        super().__init__(*arguments, make_desk=self._desk)
 
     def _desk(self, *arguments: Any) -> Desk:
-        kept = self.replies
+        watched = self
 
         class Noting(Desk):
             def reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
-                kept.append(super().reply(hospital, task))
-                return kept[-1]
+                watched.replies.append(super().reply(hospital, task))
+                return watched.replies[-1]
+
+            def answer(self, kind: str, site: str, message: Message, task: TrainTask | None) -> Answered:
+                if kind == SECURE_KIND and watched.dropping.get(site) == message.meta[STEP]:
+                    return Answered(WireError("gone"))
+                answered = super().answer(kind, site, message, task)
+                if kind == SECURE_KIND and isinstance(answered.answer, Message):
+                    watched.messages.append((site, answered.answer))
+                return answered
 
         return Noting(*arguments)
-
-    def _ask(self, question: Message, sites: Sequence[str], enough: int) -> dict[str, Message]:
-        left = [site for site in sites if self.dropping.get(site) != question.meta[STEP]]
-        answers = super()._ask(question, left, enough)
-        self.messages += answers.items()
-        return answers
 
 
 def federation(folder: Path, changes: dict[str, Any], policies: Sequence[SitePolicy] = (), **options: Any) -> Watched:
@@ -250,7 +253,7 @@ def test_a_server_that_dies_after_the_opening_gets_the_same_total_when_it_resume
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(ReplyCollector, "close", killed)
+        patched.setattr(TrainExchange, "close", killed)
         federation(tmp_path, ALL, policies).run()
     opened = tmp_path / "client_state" / SITES[0] / "runner" / "secure" / "opened.jsonl"
     assert len(opened.read_text().splitlines()) == 1

@@ -133,3 +133,26 @@ def test_a_report_with_anything_else_is_refused(report: object) -> None:
 def test_scores_are_scores(change: dict[str, Any], reason: str) -> None:
     with pytest.raises(WireError, match=reason):
         decoded(scores=scores(**change))
+
+
+NOTHING = {"confusion": [[0, 0], [0, 0]], "samples": 0}
+
+
+@pytest.mark.parametrize("classes", [[-1], [2], [0, 0], [1, 0], [True], [0.0], ["0"], 0, None, (0,)])
+def test_classes_held_back_are_known_and_in_order(classes: object) -> None:
+    with pytest.raises(WireError):
+        decoded(scores=scores(**NOTHING, withheld=classes))
+
+
+def test_a_class_that_is_held_back_has_no_counts() -> None:
+    first_row_empty = {"confusion": [[0, 0], [3, 2]], "samples": 5}
+    assert decoded(scores=scores(**first_row_empty, withheld=[0])).scores.withheld == (0,)
+    with pytest.raises(WireError):
+        decoded(scores=scores(**first_row_empty, withheld=[1]))
+    assert decoded(scores=scores(**NOTHING, withheld=[0, 1])).scores.withheld == (0, 1)
+
+
+def test_without_a_confusion_matrix_no_class_is_held_back() -> None:
+    assert decoded(scores=scores(confusion=None, withheld=[])).scores.withheld == ()
+    with pytest.raises(WireError):
+        decoded(scores=scores(confusion=None, withheld=[0]))

@@ -1,23 +1,30 @@
-"""Collecting the replies of a round: refuse the bad ones whole, hold the good ones until the round closes."""
+"""A training round: refuse bad replies whole, hold the good ones until the round closes, then make the new state."""
 
-import threading
+import math
 import time
+from collections.abc import Collection
 
 from fedmr_med import faults
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
+from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.exchange.base import Exchange
+from fedmr_med.exchange.closing import Total, surplus
+from fedmr_med.prototypes import ClassSums
 from fedmr_med.server.aggregation import PrototypeAggregator, SecureStatistics
 from fedmr_med.server.robust import needs_all_replies, offences, outliers, restrained
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.codec import Message, decode_reply
+from fedmr_med.wire.kinds import TRAIN
 from fedmr_med.wire.messages import SiteReply
+from fedmr_med.wire.totals import Values, class_sums, model_totals, noisy_class_sums, total_scores
 
 
-class ReplyCollector:
+class TrainExchange(Exchange):
     """The replies of one round, from the sending of the task to the new global state.
 
     Replies are added up in the order of the site names when the round closes, so the result does not depend on
-    who answered first. All methods may be called from any thread.
+    who answered first.
 
     Args:
         job: the job's settings.
@@ -28,67 +35,27 @@ class ReplyCollector:
             (:mod:`fedmr_med.server.robust`).
     """
 
+    kind = TRAIN
+
     def __init__(self, job: JobConfig, state: GlobalState, *, num_sites: int, in_order: bool = False):
-        self.job = job
-        self.state = state
+        super().__init__(job, state)
         self._num_sites = num_sites
         self._in_order = in_order and not needs_all_replies(job.federation)
         self._offences = offences(state.history)
         self._aggregator = PrototypeAggregator(job, state)
-        self._lock = threading.Lock()
         self._held: dict[str, SiteReply] = {}
-        self._refused: dict[str, str] = {}
-        self._started = time.monotonic()
-        self._closed = False
-
-    def offer(self, site: str, message: Message) -> SiteReply:
-        """Take a site's reply if all of it is in order.
-
-        Raises:
-            WireError: the reply does not count, and nothing of it stays; the message is the reason.
-        """
-        with self._lock:
-            try:
-                reply = self._checked(site, message)
-                self._held[site] = reply
-                if self._in_order:
-                    self._add_held()
-            except WireError as e:
-                reason = str(e).removeprefix(f"{site}: ")
-                self._refused.setdefault(site, reason)
-                raise WireError(reason) from e
-            except Exception as e:
-                # Whatever a reply does to its readers, it must not stop the other sites.
-                self._held.pop(site, None)
-                reason = f"the reply could not be read ({type(e).__name__})"
-                self._refused.setdefault(site, reason)
-                raise WireError(reason) from e
-        return reply
-
-    def refuse(self, site: str, reason: str) -> None:
-        """Put down that a site's reply does not count."""
-        with self._lock:
-            self._refused.setdefault(site, reason)
-
-    def standing(self) -> tuple[list[str], dict[str, str]]:
-        """Return whose replies count so far, and whose were refused, with the reason."""
-        with self._lock:
-            return sorted(self._counted()), dict(self._refused)
 
     @property
-    def has_quorum(self) -> bool:
-        """Whether enough usable replies are there."""
-        with self._lock:
-            return len(self._counted()) >= self.job.federation.min_sites
+    def sent(self) -> GlobalState:
+        """The state whose model the sites train on; the one that they score goes along where it is another."""
+        return self.state
 
-    def close(self, secure: SecureStatistics | None = None) -> GlobalState:
-        """Add up what counts and return the new global state; replies that come later are refused.
-
-        Args:
-            secure: the statistics of all sites together, where the job has them summed securely.
+    def close(self, total: Total | None = None) -> GlobalState:
+        """Add up what counts and return the global state after the round.
 
         Raises:
-            FedMRError: too few replies were usable; the message says which were refused, and why.
+            FedMRError: too few replies were usable; the message says which were refused, and why. Or the models should
+                be in the total, and are not.
         """
         with self._lock:
             self._closed = True
@@ -102,28 +69,45 @@ class ReplyCollector:
                 )
             self._leave_outliers_out()
             self._add_held()
-            if secure is not None:
-                self._aggregator.add_secure(secure)
+            if total is not None:
+                self._aggregator.add_secure(self._statistics(total))
             faults.reach(f"aggregate-{number}")
             return self._aggregator.finish(self._num_sites, self._refused, time.monotonic() - self._started)
 
-    def _counted(self) -> set[str]:
+    def _statistics(self, total: Total) -> SecureStatistics:
+        """Read the sums of all sites."""
+        private = self.job.federation.private
+
+        def read(values: Values) -> tuple[ClassSums, Scores | None, Values | None]:
+            if private is None:
+                sums = class_sums(values)
+            else:
+                more = surplus(self.job, total.record.sites)
+                sums = noisy_class_sums(values, math.ceil(more * private.gaussian.least_count))
+            return sums, total_scores(values), model_totals(values) or None
+
+        parts, record = total.read(read)
+        return SecureStatistics(record, *(parts or ()))
+
+    def _counted(self) -> Collection[str]:
         return set(self._held) | set(self._aggregator.sites)
 
-    def _checked(self, site: str, message: Message) -> SiteReply:
-        if self._closed:
-            raise WireError("the reply came after the round was closed")
+    def _take(self, site: str, message: Message) -> SiteReply:
         classes, size = self.state.prototypes.means.shape
         reply = decode_reply(message, site, num_classes=classes, feature_size=size)
-        if site in self._held:
-            raise WireError("a second reply in the same round")
         if self._in_order and any(site < earlier for earlier in self._aggregator.sites):
             raise WireError("the reply came out of the order of the site names")
         self._aggregator.check(reply)
         patience = self.job.federation.quarantine_after
         if patience is not None and self._offences.get(site, 0) >= patience:
             raise WireError(f"in quarantine: refused in the last {self._offences[site]} rounds")
+        self._held[site] = reply
+        if self._in_order:
+            self._add_held()
         return reply
+
+    def _drop(self, site: str) -> None:
+        self._held.pop(site, None)
 
     def _leave_outliers_out(self) -> None:
         """Take back replies that differ too much from the others; they still count for the quorum."""

@@ -1,0 +1,106 @@
+"""An exchange: one question to the sites, and what the server makes of their answers."""
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from typing import ClassVar
+
+from fedmr_med.config import JobConfig
+from fedmr_med.errors import WireError
+from fedmr_med.exchange.closing import Total
+from fedmr_med.server.state import GlobalState
+from fedmr_med.wire.codec import Message
+from fedmr_med.wire.messages import SiteReply
+
+
+class Exchange(ABC):
+    """Takes the answers of the sites one by one, refuses the bad ones whole, and closes with a new global state.
+
+    The result does not depend on who answered first. All methods may be called from any thread.
+
+    Attributes:
+        kind: of the messages, see :mod:`fedmr_med.wire.kinds`.
+        job: the job's settings.
+        state: the global state that the exchange starts from.
+
+    Args:
+        job: the job's settings.
+        state: the global state.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, job: JobConfig, state: GlobalState):
+        self.job, self.state = job, state
+        self._lock = threading.Lock()
+        self._refused: dict[str, str] = {}
+        self._started = time.monotonic()
+        self._closed = False
+
+    @property
+    def sent(self) -> GlobalState:
+        """The state whose model the sites receive: the one that is scored and leaves."""
+        return self.state.leaving()
+
+    def offer(self, site: str, message: Message) -> SiteReply | None:
+        """Take a site's answer if all of it is in order; return it where it has more to tell than statistics.
+
+        Raises:
+            WireError: the answer does not count, and nothing of it stays; the message is the reason.
+        """
+        with self._lock:
+            try:
+                if self._closed:
+                    raise WireError("the reply came after the round was closed")
+                if site in self._counted():
+                    raise WireError("a second reply in the same round")
+                return self._take(site, message)
+            except WireError as e:
+                reason = str(e).removeprefix(f"{site}: ")
+                self._refused.setdefault(site, reason)
+                raise WireError(reason) from e
+            except Exception as e:
+                # Whatever a reply does to its readers, it must not stop the other sites.
+                self._drop(site)
+                reason = f"the reply could not be read ({type(e).__name__})"
+                self._refused.setdefault(site, reason)
+                raise WireError(reason) from e
+
+    def refuse(self, site: str, reason: str) -> None:
+        """Put down that a site's answer does not count."""
+        with self._lock:
+            self._refused.setdefault(site, reason)
+
+    def standing(self) -> tuple[list[str], dict[str, str]]:
+        """Return whose answers count so far, and whose were refused, with the reason."""
+        with self._lock:
+            return sorted(self._counted()), dict(self._refused)
+
+    @property
+    def has_quorum(self) -> bool:
+        """Whether enough usable answers are there."""
+        with self._lock:
+            return len(self._counted()) >= self.job.federation.min_sites
+
+    @abstractmethod
+    def close(self, total: Total | None = None) -> GlobalState:
+        """Add up what counts and return the new global state; answers that come later are refused.
+
+        Args:
+            total: the statistics of all sites together, where the job has them summed securely.
+
+        Raises:
+            FedMRError: the exchange failed, and the job with it.
+        """
+
+    @abstractmethod
+    def _take(self, site: str, message: Message) -> SiteReply | None:
+        """Read and hold an answer, or raise WireError."""
+
+    @abstractmethod
+    def _counted(self) -> Collection[str]:
+        """Return the sites whose answers are held."""
+
+    def _drop(self, site: str) -> None:  # noqa: B027 - most exchanges hold nothing before it is read whole
+        """Let go of what was held of an answer that its readers failed on."""

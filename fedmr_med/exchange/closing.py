@@ -1,0 +1,156 @@
+"""Closing an exchange with a secure sum: asks the sites step by step and opens the total of what they hold.
+
+Where no total can be opened there are no statistics this time: the prototypes age, the model goes unscored, and
+training goes on.
+"""
+
+import logging
+import math
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
+
+from fedmr_med.config import JobConfig
+from fedmr_med.errors import WireError
+from fedmr_med.evaluation.results import SecureRecord
+from fedmr_med.models.job_network import build_network
+from fedmr_med.models.reply_forms import sum_forms
+from fedmr_med.secure.messages import FEWEST, Keys, Masked, Offer, Release, Roster, Shares, threshold
+from fedmr_med.secure.summing import SecureSum
+from fedmr_med.wire.codec import Message
+from fedmr_med.wire.secure import (
+    ASK_KEYS,
+    ASK_MASKED,
+    ASK_OFFER,
+    ASK_SHARES,
+    Question,
+    decode_answer,
+    encode_question,
+)
+from fedmr_med.wire.totals import SumForms, Values
+
+A = TypeVar("A", Keys, Offer, Masked, Shares)
+T = TypeVar("T")
+Ask = Callable[[Message, Sequence[str], int], Mapping[str, Message]]
+"""Brings a question to sites and returns the answers by site; the number is how many are enough."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Total:
+    """What a secure sum gave.
+
+    Attributes:
+        name: of the release.
+        record: who took part, and what it cost; or why nothing was opened.
+        values: the totals by field; None where nothing was opened.
+    """
+
+    name: str
+    record: SecureRecord
+    values: Values | None = None
+
+    def read(self, reader: Callable[[Values], T]) -> tuple[T | None, SecureRecord]:
+        """Return what ``reader`` makes of the values, and the record; None where there is nothing that it can read."""
+        if self.values is None:
+            return None, self.record
+        try:
+            return reader(self.values), self.record
+        except WireError as e:
+            _log.warning("no secure total for %s: %s", self.name, e)
+            return None, SecureRecord(error=str(e))
+
+
+class SecureTotals:
+    """The secure sums of one run of a job.
+
+    Args:
+        job: the job's settings.
+        chain: id of the chain.
+        ask: brings questions to sites.
+    """
+
+    def __init__(self, job: JobConfig, chain: str, ask: Ask):
+        self._job, self._chain = job, chain
+        self._ask = ask
+        self._session = secrets.token_hex(8)
+        self._keys: dict[str, Keys] = {}
+        self._bytes_up = self._bytes_down = 0
+
+    def total(self, name: str, sites: Sequence[str]) -> Total:
+        """Add up what sites hold for the release ``name``.
+
+        If too few of them take part to the end, nothing is opened, and nothing can be later.
+        """
+        started = time.monotonic()
+        self._bytes_up = self._bytes_down = 0
+        try:
+            values, survivors, dropped = self._opened(name, sites)
+        except WireError as e:
+            _log.warning("no secure total for %s: %s", name, e)
+            return Total(name, SecureRecord(error=str(e)))
+        record = SecureRecord(
+            sites=survivors,
+            dropped=dropped,
+            bytes_up=self._bytes_up,
+            bytes_down=self._bytes_down,
+            seconds=time.monotonic() - started,
+        )
+        return Total(name, record, values)
+
+    def _opened(self, name: str, sites: Sequence[str]) -> tuple[Values, tuple[str, ...], tuple[str, ...]]:
+        """Return the values, the sites that are in them, and those that had keys and are not.
+
+        Raises:
+            WireError: too few sites took part to the end.
+        """
+        layout = self._forms.layout(name)
+        release = Release(self._chain, self._session, name)
+        question = Question(ASK_KEYS, release, self._job.digest())
+        if unknown := [site for site in sites if site not in self._keys]:
+            self._take(question, unknown, FEWEST, Keys, self._note_keys)
+        roster = Roster.of([self._keys[site] for site in sites if site in self._keys])
+        secure = SecureSum(release, roster, layout.size)
+        needed = threshold(len(roster.entries))
+        question = replace(question, step=ASK_OFFER, roster=roster)
+        self._take(question, roster.names, needed, Offer, secure.take_offer)
+        offers = tuple(secure.offered())
+        question = replace(question, step=ASK_MASKED, offers=offers)
+        self._take(question, [offer.site for offer in offers], needed, Masked, secure.take_masked)
+        survivors = secure.survivors()
+        question = replace(question, step=ASK_SHARES, offers=(), survivors=survivors)
+        self._take(question, survivors, needed, Shares, secure.take_shares)
+        return layout.unpack(secure.total()), survivors, tuple(sorted(set(roster.names) - set(survivors)))
+
+    @cached_property
+    def _forms(self) -> SumForms:
+        return sum_forms(self._job, build_network(self._job))
+
+    def _note_keys(self, keys: Keys) -> None:
+        self._keys[keys.site] = keys
+
+    def _take(
+        self, question: Question, sites: Sequence[str], enough: int, kind: type[A], take: Callable[[A], None]
+    ) -> None:
+        """Ask, and let ``take`` have the answers that can be read; a site that sends something else has dropped out."""
+        message = encode_question(question)
+        answers = self._ask(message, sites, enough)
+        self._bytes_down += message.size * len(sites)
+        for site, answer in sorted(answers.items()):
+            self._bytes_up += answer.size
+            try:
+                read = decode_answer(answer, site)
+                if not isinstance(read, kind):
+                    raise WireError("the answer is to another step")
+                take(read)
+            except WireError:
+                continue
+
+
+def surplus(job: JobConfig, sites: Sequence[str]) -> float:
+    """Return how much more noise a total has than is needed: every site adds it as if the fewest took part."""
+    return math.sqrt(len(sites) / (job.federation.min_sites - 1))

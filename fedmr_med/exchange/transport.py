@@ -1,0 +1,43 @@
+"""How messages travel between the server and the sites. FLARE, Flower and the in-process runner each have one."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from fedmr_med.errors import WireError
+from fedmr_med.wire.codec import Message
+
+Answer = Message | WireError
+"""What came back from a site: a message, or why there is none of use."""
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
+    """The job was ended while sites were asked. What was reached is on disk."""
+
+
+class Transport(Protocol):
+    """Carries questions to sites and answers back. It reads neither of them.
+
+    Attributes:
+        in_order: whether answers come in the order in which the sites were named.
+    """
+
+    in_order: bool
+
+    def sites(self, kind: str) -> list[str]:
+        """Return the names of those who can answer a kind of message, in order."""
+
+    def ask(
+        self, kind: str, message: Message, sites: Sequence[str], enough: Callable[[], bool]
+    ) -> Iterator[tuple[str, Answer]]:
+        """Send a message and yield the answers by site.
+
+        Args:
+            kind: one of :mod:`fedmr_med.wire.kinds`.
+            message: what every site receives.
+            sites: who is asked.
+            enough: whether the answers so far suffice; a transport may then give up on sites that are late.
+
+        Raises:
+            Stopped: the job was ended.
+            FedMRError: nobody can be asked.
+        """

@@ -1,0 +1,60 @@
+"""Scoring a model: the sites' confusion matrices and score histograms, pooled."""
+
+from collections.abc import Collection
+
+from fedmr_med.config import JobConfig
+from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.results import Evaluation
+from fedmr_med.exchange.base import Exchange
+from fedmr_med.exchange.closing import Total
+from fedmr_med.server.checks import Registered
+from fedmr_med.server.state import GlobalState
+from fedmr_med.wire.codec import Message, decode_validation
+from fedmr_med.wire.kinds import VALIDATE
+from fedmr_med.wire.totals import total_scores
+
+
+class ValidateExchange(Exchange):
+    """The scores of the model that leaves, or of the same model with its closed-form head.
+
+    Args:
+        job: the job's settings.
+        state: the global state.
+        of_head: whether the model is scored with its closed-form head.
+    """
+
+    kind = VALIDATE
+
+    def __init__(self, job: JobConfig, state: GlobalState, *, of_head: bool = False):
+        super().__init__(job, state)
+        self._of_head = of_head
+        self._registered = Registered.of(state.history, job.federation.max_samples)
+        self._scores: dict[str, Scores | None] = {}
+
+    @property
+    def sent(self) -> GlobalState:
+        """The state whose model the sites score."""
+        return self.state.with_head() if self._of_head else self.state.leaving()
+
+    def close(self, total: Total | None = None) -> GlobalState:
+        """Return the state with the scores of its model put down."""
+        with self._lock:
+            self._closed = True
+            if total is None:
+                evaluation = Evaluation.of(self.state.round, self._scores)
+            else:
+                scores, record = total.read(total_scores)
+                evaluation = Evaluation.of_total(self.state.round, scores, record.sites)
+        history = self.state.history
+        if not self._of_head:
+            return self.state.scored(history.with_evaluation(evaluation))
+        assert history.head is not None
+        return self.state.scored(history.with_head(history.head.model_copy(update={"evaluation": evaluation})))
+
+    def _counted(self) -> Collection[str]:
+        return self._scores
+
+    def _take(self, site: str, message: Message) -> None:
+        scores = decode_validation(message, self.job.task.num_classes)
+        self._registered.check_scores(site, scores)
+        self._scores[site] = scores
