@@ -67,7 +67,7 @@ def test_comparisons_and_studies_run_without_loading_flare() -> None:
 
 def test_the_command_line_answers_help_without_what_does_the_work() -> None:
     loaded = loaded_by("import fedmr_med.cli")
-    assert "fedmr_med.cli.bench" in loaded
+    assert "fedmr_med.lab.cli.bench" in loaded
     assert not loaded & ({"torch", "numpy", "pydantic", "nvflare"} | SLOW_TO_IMPORT)
 
 

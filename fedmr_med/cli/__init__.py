@@ -7,15 +7,11 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.cli import data, deploy, flamby, jobs, privacy, site
-from fedmr_med.cli.bench import bench
+from fedmr_med.cli import data, deploy, jobs, lab, privacy, site
 from fedmr_med.cli.evaluate import evaluate
 from fedmr_med.cli.export import export
-from fedmr_med.cli.paper import paper
-from fedmr_med.cli.perf import perf
 from fedmr_med.cli.predict import predict
 from fedmr_med.cli.report import report
-from fedmr_med.cli.robustness import robustness
 from fedmr_med.errors import FedMRError
 from fedmr_med.version import __version__
 
@@ -32,15 +28,12 @@ app.add_typer(jobs.app, name="jobs", help="Write FLARE job folders; show one.")
 app.add_typer(site.app, name="site", help="A hospital's commands: check, policy, audit.")
 app.add_typer(deploy.app, name="deploy", help="The coordinator's commands: provision, submit, watch, download.")
 app.add_typer(privacy.app, name="privacy", help="Attack what a site would release; what its protection costs.")
-app.add_typer(flamby.app, name="flamby", help="The comparison with FLamby.")
-app.command()(bench)
+app.add_typer(lab.flamby, name="flamby", help="The comparison with FLamby.")
 app.command()(evaluate)
 app.command()(export)
-app.command()(paper)
-app.command()(perf)
 app.command()(predict)
 app.command()(report)
-app.command()(robustness)
+lab.add_commands(app)
 
 
 def _print_version(asked: bool) -> None:

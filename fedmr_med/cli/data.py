@@ -7,10 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.download import download
-
 app = typer.Typer(no_args_is_help=True)
-app.command()(download)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 SplitFile = Annotated[Path | None, typer.Option(help="FLamby's train_test_split; default: the one in the folder.")]

@@ -1,23 +1,34 @@
 """The data of a site: where it comes from, how it is cut and how it reaches the network."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import SiteData
 from fedmr_med.data.held_out import set_aside
 from fedmr_med.data.labels import check_classes
 from fedmr_med.errors import DataError
+from fedmr_med.registry import Registry
 from fedmr_med.sites import (
     BenchmarkSource,
     DatasetSource,
     DemoSource,
     FlambyIsicSource,
-    FlambySource,
+    ManifestSource,
     ScriptSource,
     SiteConfig,
 )
 
 __all__ = ["load"]
+
+Reader = Callable[[Any, TaskConfig, SiteConfig, int], SiteData]
+"""Reads a site's data, given the ``data`` section of its settings, the task, all its settings, and the job's seed."""
+
+READERS: Registry[Reader] = Registry(
+    "reader of data", group="fedmr_med.readers", fits=lambda name, item: callable(item)
+)
+"""Readers of the sources that no hospital has, by ``data.source``."""
 
 
 def load(site: SiteConfig, task: TaskConfig, *, seed: int) -> SiteData:
@@ -50,24 +61,18 @@ def _load(site: SiteConfig, task: TaskConfig, seed: int) -> SiteData:
         from fedmr_med.data.demo import load_demo
 
         return load_demo(source, task)
-    if isinstance(source, BenchmarkSource):
-        from fedmr_med.data.benchmark import load_benchmark
-
-        return load_benchmark(source, task, seed=seed)
     if isinstance(source, FlambyIsicSource):
         from fedmr_med.data.flamby_isic import load_flamby_isic
 
         return load_flamby_isic(source, task, site)
-    if isinstance(source, FlambySource):
-        from fedmr_med.data.flamby_sets import load_flamby
-
-        return load_flamby(source, task, site)
     if isinstance(source, DatasetSource):
         from fedmr_med.data.own import load_own
 
         return load_own(source, task, site)
     if isinstance(source, ScriptSource):
         raise DataError("data.source: script is for jobs with a training script, which reads its own data.")
-    from fedmr_med.data.manifest import load_manifest
+    if isinstance(source, ManifestSource):
+        from fedmr_med.data.manifest import load_manifest
 
-    return load_manifest(source, task, site)
+        return load_manifest(source, task, site)
+    return READERS.get(source.source, "data.source")(source, task, site, seed)

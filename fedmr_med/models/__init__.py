@@ -8,10 +8,8 @@ from torch import nn
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.errors import ConfigError
-from fedmr_med.models.char_lstm import CharLSTM
 from fedmr_med.models.efficientnet import EfficientNetB0
 from fedmr_med.models.efficientnet_lite import EfficientNetLite0
-from fedmr_med.models.flamby_baseline import flamby_baseline
 from fedmr_med.models.norm import batch_norm_names, with_group_norm
 from fedmr_med.models.resnet import narrow_resnet, resnet18
 from fedmr_med.models.small_cnn import SmallCNN
@@ -49,10 +47,8 @@ def _is_network(item: Any) -> bool:
 MODELS: Registry[Builder] = Registry(
     "network", group="fedmr_med.models", fits=lambda name, item: callable(item), dotted=_is_network
 )
-MODELS.add("char_lstm", CharLSTM)
 MODELS.add("efficientnet_b0", EfficientNetB0)
 MODELS.add("efficientnet_lite0", EfficientNetLite0)
-MODELS.add("flamby_baseline", flamby_baseline)
 MODELS.add("narrow_resnet", narrow_resnet)
 MODELS.add("resnet18", resnet18)
 MODELS.add("small_cnn", SmallCNN)

@@ -7,10 +7,10 @@ import numpy as np
 from fedmr_med import data
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import ArrayFold, JoinedFold
-from fedmr_med.data.benchmark import load_test
 from fedmr_med.data.datasets import DATASETS
 from fedmr_med.data.held_out import set_aside
 from fedmr_med.jobs.benchmark import benchmark_sites
+from fedmr_med.lab.datasets.benchmark import load_test
 from fedmr_med.sites import DemoSource, SiteConfig
 from tests.helpers.archives import write_mini
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from fedmr_med.data.archives import CifarLayout
-from fedmr_med.data.datasets import DATASETS, cifar10, cifar100
-from fedmr_med.data.datasets.shakespeare import CHARACTERS, TEXT_LENGTH
+from fedmr_med.data.datasets import DATASETS
+from fedmr_med.lab.datasets import cifar10, cifar100
+from fedmr_med.lab.datasets.archives import CifarLayout
+from fedmr_med.lab.datasets.shakespeare import CHARACTERS, TEXT_LENGTH
 
 Fold = tuple[np.ndarray, np.ndarray]
 ARRAYS = ("cifar10", "cifar100", "svhn", "fmnist")

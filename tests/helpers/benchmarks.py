@@ -5,9 +5,9 @@ from typing import Any
 
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold
-from fedmr_med.data.benchmark import load_test
 from fedmr_med.jobs.benchmark import benchmark_sites, clients_of
 from fedmr_med.jobs.catalog import job_for
+from fedmr_med.lab.datasets.benchmark import load_test
 from fedmr_med.runner import Federation
 
 # So few features and steps that a round of five clients takes a tenth of a second.

@@ -48,6 +48,9 @@ def third_party(module: str, standard: frozenset[str]) -> set[str]:
 
 
 def room(module: str) -> str:
-    """Return the package or root module that a module of ours belongs to: ``data``, ``losses``; itself for the root."""
+    """Return the package or root module that a module of ours belongs to: ``data``, ``losses``; itself for the root.
+
+    The packages of the lab are rooms of their own: ``lab.bench``.
+    """
     parts = module.split(".")
-    return parts[1] if len(parts) > 1 else PACKAGE
+    return ".".join(parts[1:3] if parts[1:2] == ["lab"] else parts[1:2]) or PACKAGE

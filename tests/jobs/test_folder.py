@@ -124,7 +124,7 @@ def test_isic_jobs_can_be_changed_too() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dataset": "mnist"}, "'mnist' is not one of fmnist"),
+        ({"dataset": "mnist"}, "'mnist' is not one of isic2019, .* Did you mean fmnist"),
         ({"method": "fedsgd"}, "'fedsgd' is not one of"),
         ({"split": "P5"}, "'P5' is not known"),
         ({"split": "P5C2", "clients": 7}, "for 5 clients, not for 7"),

@@ -15,9 +15,9 @@ from fedmr_med.files import journal
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.document import DEMO, render, write_report
 from fedmr_med.report.sources import AuditLog, ChainRun, Comparison, Tables, find_sources
-from tests.cli.test_bench import run
 from tests.helpers.browser import CHROMIUM, Page, browser
 from tests.helpers.reports import SITES, made_up_history, scores, write_chain
+from tests.lab.cli.test_bench import run
 
 
 def text_of(html: str) -> str:

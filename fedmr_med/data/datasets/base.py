@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import Partitioned, SiteData
-from fedmr_med.environment import DATA_VARIABLE
 from fedmr_med.registry import Registry
 from fedmr_med.sites import DataSource
+
+DATA_VARIABLE = "FEDMR_MED_DATA"
+"""Names the folder of all benchmark datasets, one folder each."""
 
 Reader = Callable[["Dataset", Path, TaskConfig], SiteData]
 """Reads a whole dataset from its folder or file. Raises DataError where it is missing or damaged."""

@@ -11,13 +11,13 @@ import numpy as np
 
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold
-from fedmr_med.data.benchmark import load_test
 from fedmr_med.data.datasets import DATASETS
 from fedmr_med.data.demo import DEMO
 from fedmr_med.evaluation.results import RunResult, RunSetup
 from fedmr_med.jobs.benchmark import benchmark_sites, with_policies
 from fedmr_med.lab.comparison.files import Progress
 from fedmr_med.lab.comparison.run import OnProgress
+from fedmr_med.lab.datasets.benchmark import load_test
 from fedmr_med.models.job_network import build_network
 from fedmr_med.runner import CLIENT_STATE, Federation, open_sites
 from fedmr_med.server.chain import CHECKPOINT

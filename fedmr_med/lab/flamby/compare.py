@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from fedmr_med.flamby_checkout import HOW_TO_GET, find_strategies
 from fedmr_med.lab.comparison import engine
 from fedmr_med.lab.comparison.local import Local
+from fedmr_med.lab.flamby.checkout import HOW_TO_GET, find_strategies
 from fedmr_med.lab.flamby.data import load_data
 from fedmr_med.lab.flamby.request import CompareRequest
 from fedmr_med.lab.flamby.results import FlambyResults

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from fedmr_med.errors import ConfigError
-from fedmr_med.flamby_checkout import HOW_TO_GET, find_strategies
+from fedmr_med.lab.flamby.checkout import HOW_TO_GET, find_strategies
 from fedmr_med.lab.flamby.strategy import FedMR
 
 NAME = "FedMR"

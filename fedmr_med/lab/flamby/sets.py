@@ -7,8 +7,8 @@ from pydantic import Field, JsonValue
 from fedmr_med.errors import FedMRError
 from fedmr_med.evaluation.results import Evaluation, read_result, write_result
 from fedmr_med.files import write_text
-from fedmr_med.jobs.flamby import UPDATES, flamby_job
 from fedmr_med.lab.flamby.data import POOLED_TEST
+from fedmr_med.lab.flamby.job import UPDATES, flamby_job
 from fedmr_med.lab.flamby.plots import bar_plot
 from fedmr_med.lab.flamby.results import Row
 from fedmr_med.lab.flamby.tables import PLOT, RESULTS, TABLE, csv_text

@@ -12,9 +12,9 @@ from fedmr_med import models
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold, class_counts
-from fedmr_med.flamby_checkout import find_strategies
 from fedmr_med.lab.comparison.files import Progress
 from fedmr_med.lab.comparison.run import OnProgress
+from fedmr_med.lab.flamby.checkout import find_strategies
 from fedmr_med.lab.flamby.data import ComparisonData
 from fedmr_med.lab.flamby.loaders import ExecutorBatches
 from fedmr_med.lab.flamby.published import published

@@ -6,9 +6,9 @@ from pathlib import Path
 from fedmr_med.config import JobConfig
 from fedmr_med.data.datasets import DATASETS
 from fedmr_med.data.flamby_isic import HOSPITALS
-from fedmr_med.data.synthetic import write_synthetic
 from fedmr_med.jobs.benchmark import benchmark_sites
 from fedmr_med.jobs.catalog import job_for
+from fedmr_med.lab.datasets.synthetic import write_synthetic
 from fedmr_med.lab.perf.measure import Figure
 from fedmr_med.lab.perf.workload import Case, Client
 from fedmr_med.models import state_arrays

@@ -159,7 +159,7 @@ def _plain_images(folder: Path, names: list[str], image_size: int, augmented: bo
 
 def _flamby_images(checkout: Path, folder: Path, names: list[str], augmented: bool) -> Any:
     """Return FLamby's own dataset with its own transforms, over the same files."""
-    from fedmr_med.flamby_checkout import find_dataset
+    from fedmr_med.lab.flamby.checkout import find_dataset
 
     images = find_dataset(checkout, "fed_isic2019").FedIsic2019(train=augmented, data_path=str(folder))
     images.image_paths = [str(folder / name) for name in names]

@@ -11,11 +11,11 @@ import numpy as np
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import SiteData
 from fedmr_med.data.datasets import DATASETS
-from fedmr_med.data.synthetic import write_synthetic
 from fedmr_med.errors import FedMRError
 from fedmr_med.files import write_text
 from fedmr_med.jobs.benchmark import benchmark_sites
 from fedmr_med.jobs.catalog import job_for
+from fedmr_med.lab.datasets.synthetic import write_synthetic
 from fedmr_med.lab.perf.measure import Figure
 from fedmr_med.runner import Federation
 from fedmr_med.runner.desk import Desk, Work

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from fedmr_med.data import transforms
-from fedmr_med.data.benchmark import load_benchmark
 from fedmr_med.data.flamby_isic import CLASS_NAMES, HOSPITALS, TRAIN_COUNTS
 from fedmr_med.evaluation.results import RunResult
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.lab.bench.runs import Run, checkpoint_of
+from fedmr_med.lab.datasets.benchmark import load_benchmark
 from fedmr_med.lab.studies.base import Cells, Outcome, Setting, StudyTable
 from fedmr_med.lab.studies.paper import PaperRow
 from fedmr_med.lab.studies.tables import VARIANTS, curves, entry_key, local_seconds, run_table

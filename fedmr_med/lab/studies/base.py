@@ -8,7 +8,6 @@ from pydantic import JsonValue
 
 from fedmr_med.data.datasets import DATASETS
 from fedmr_med.data.demo import DEMO
-from fedmr_med.data.synthetic import write_synthetic
 from fedmr_med.evaluation.results import RunResult, RunResults, write_result
 from fedmr_med.jobs.benchmark import clients_of
 from fedmr_med.jobs.catalog import job_for
@@ -16,6 +15,7 @@ from fedmr_med.lab.bench.compare import complete
 from fedmr_med.lab.bench.outputs import RESULTS
 from fedmr_med.lab.bench.runs import Run
 from fedmr_med.lab.comparison.launchers import Resources
+from fedmr_med.lab.datasets.synthetic import write_synthetic
 from fedmr_med.lab.studies.paper import PaperRow, PaperStudy, paper_figures
 from fedmr_med.report.html import Picture
 

@@ -19,7 +19,7 @@ def read(dataset: Dataset, root: Path, task: object) -> SiteData:
 
 def test_the_eight_datasets_are_there_with_their_classes_and_sizes() -> None:
     records = [DATASETS.get(name) for name in NAMES]
-    assert DATASETS.names()[: len(NAMES)] == NAMES
+    assert set(NAMES) <= set(DATASETS.names())
     assert [(record.num_classes, record.image_size, record.channels) for record in records] == [
         (10, 28, 1),
         (10, 32, 3),

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import typer
 
-from fedmr_med.cli.resumable import resumable
 from fedmr_med.errors import ConfigError, FedMRError, ResultsError
 from fedmr_med.files import locked
+from fedmr_med.lab.cli.resumable import resumable
 from fedmr_med.lab.comparison.engine import LOCK, RUNS, Launcher, complete, exclusive
 from fedmr_med.lab.comparison.files import PROGRESS, Progress, ProgressFiles, read_progress
 from fedmr_med.lab.comparison.hours import OutOfHours, limited_to

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fedmr_med import flamby_checkout as checkout
 from fedmr_med.cli import app
 from fedmr_med.data.base import JoinedFold, SubsetFold
 from fedmr_med.data.cache import CACHE_VARIABLE
@@ -19,6 +18,7 @@ from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER
 from fedmr_med.errors import ConfigError, DataError, FedMRError
 from fedmr_med.evaluation.results import read_result
 from fedmr_med.lab.comparison.files import Progress
+from fedmr_med.lab.flamby import checkout
 from fedmr_med.lab.flamby.compare import compare
 from fedmr_med.lab.flamby.data import load_data, present_centers
 from fedmr_med.lab.flamby.published import published

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from fedmr_med import data, models
-from fedmr_med.data.flamby_sets import class_names
 from fedmr_med.data.transforms import IsicTest
 from fedmr_med.errors import ConfigError
-from fedmr_med.jobs.flamby import flamby_job
 from fedmr_med.lab.flamby import register
+from fedmr_med.lab.flamby.datasets import class_names
+from fedmr_med.lab.flamby.job import flamby_job
 from fedmr_med.lab.flamby.sets import SetRequest, compare_on
 from fedmr_med.lab.flamby.strategy import FedMR, class_numbers
 from fedmr_med.runner import Federation
@@ -96,7 +96,7 @@ def test_other_tasks_than_classification_are_refused_with_a_sentence(name: str) 
 
 def test_without_flamby_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FEDMR_MED_FLAMBY", raising=False)
-    monkeypatch.setattr("fedmr_med.flamby_checkout._find", lambda name, checkout: (None, "FLamby is not installed"))
+    monkeypatch.setattr("fedmr_med.lab.flamby.checkout._find", lambda name, checkout: (None, "FLamby is not installed"))
     with pytest.raises(ConfigError, match=r"FLamby is not installed\. git clone .*pip install -e '\.\[flamby\]'"):
         flamby_job("fed_heart_disease", "fedmr")
 

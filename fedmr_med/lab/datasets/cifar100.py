@@ -1,7 +1,7 @@
 """CIFAR-100 (Krizhevsky, 2009): 60,000 colour images of 32 pixels, with their fine labels."""
 
-from fedmr_med.data.archives import CifarLayout, arrays, cifar
-from fedmr_med.data.datasets.base import Dataset, Protocol, RemoteFile, register
+from fedmr_med.data.datasets.base import Dataset, Protocol, RemoteFile
+from fedmr_med.lab.datasets.archives import CifarLayout, arrays, cifar
 
 LAYOUT = CifarLayout(
     archive="cifar-100-python.tar.gz",
@@ -26,19 +26,17 @@ CLASS_NAMES = (
 )
 # fmt: on
 
-CIFAR100 = register(
-    Dataset(
-        name="cifar100",
-        class_names=CLASS_NAMES,
-        image_size=32,
-        read=arrays(cifar(LAYOUT)),
-        files=(
-            RemoteFile(
-                LAYOUT.archive,
-                f"https://www.cs.toronto.edu/~kriz/{LAYOUT.archive}",
-                md5="eb9058c3a382ffc7106e4002c42a8d85",
-            ),
+CIFAR100 = Dataset(
+    name="cifar100",
+    class_names=CLASS_NAMES,
+    image_size=32,
+    read=arrays(cifar(LAYOUT)),
+    files=(
+        RemoteFile(
+            LAYOUT.archive,
+            f"https://www.cs.toronto.edu/~kriz/{LAYOUT.archive}",
+            md5="eb9058c3a382ffc7106e4002c42a8d85",
         ),
-        protocol=Protocol("wide_resnet28_10", "crop_flip", 200, split="P10C10", rounds_by_clients={50: 400, 100: 400}),
-    )
+    ),
+    protocol=Protocol("wide_resnet28_10", "crop_flip", 200, split="P10C10", rounds_by_clients={50: 400, 100: 400}),
 )

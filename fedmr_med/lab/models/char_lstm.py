@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from fedmr_med.network import Network
 
-# LEAF's 80 characters and one symbol for everything else, see fedmr_med.data.datasets.shakespeare.
+# LEAF's 80 characters and one symbol for everything else, see fedmr_med.lab.datasets.shakespeare.
 VOCABULARY_SIZE = 81
 
 

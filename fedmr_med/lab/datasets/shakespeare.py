@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmr_med.data.base import ArrayFold, Partitioned
-from fedmr_med.data.datasets.base import Dataset, Protocol, register
+from fedmr_med.data.datasets.base import Dataset, Protocol
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.seeding import numpy_generator
 
@@ -104,17 +104,15 @@ def _speaker(texts: Sequence[str], following: Sequence[str], where: str) -> Spea
     return Speaker(ArrayFold(items[known], labels[known]), skipped)
 
 
-SHAKESPEARE = register(
-    Dataset(
-        name="shakespeare",
-        class_names=tuple(CHARACTERS),
-        image_size=TEXT_LENGTH,
-        channels=1,
-        kind="texts",
-        read_clients=read_clients,
-        content="LEAF's train/ and test/",
-        about="Shakespeare is made by the LEAF scripts.",
-        # The paper says neither which network it uses nor for how many rounds.
-        protocol=Protocol("char_lstm", "none", 100, clients=50),
-    )
+SHAKESPEARE = Dataset(
+    name="shakespeare",
+    class_names=tuple(CHARACTERS),
+    image_size=TEXT_LENGTH,
+    channels=1,
+    kind="texts",
+    read_clients=read_clients,
+    content="LEAF's train/ and test/",
+    about="Shakespeare is made by the LEAF scripts.",
+    # The paper says neither which network it uses nor for how many rounds.
+    protocol=Protocol("char_lstm", "none", 100, clients=50),
 )

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedmr_med.data.archives import Folds, arrays, find_all, reading
-from fedmr_med.data.datasets.base import Dataset, Protocol, RemoteFile, register
+from fedmr_med.data.datasets.base import Dataset, Protocol, RemoteFile
+from fedmr_med.lab.datasets.archives import Folds, arrays, find_all, reading
 
 _PLACE = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 _MD5 = {
@@ -46,25 +46,23 @@ def _read_idx(dataset: Dataset, path: Path) -> npt.NDArray[np.uint8]:
         return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape).copy()
 
 
-FMNIST = register(
-    Dataset(
-        name="fmnist",
-        class_names=(
-            "T-shirt/top",
-            "Trouser",
-            "Pullover",
-            "Dress",
-            "Coat",
-            "Sandal",
-            "Shirt",
-            "Sneaker",
-            "Bag",
-            "Ankle boot",
-        ),
-        image_size=28,
-        channels=1,
-        read=arrays(read_official),
-        files=tuple(RemoteFile(name, _PLACE + name, md5) for name, md5 in _MD5.items()),
-        protocol=Protocol("resnet18", "plain", 100, split="P5C2"),
-    )
+FMNIST = Dataset(
+    name="fmnist",
+    class_names=(
+        "T-shirt/top",
+        "Trouser",
+        "Pullover",
+        "Dress",
+        "Coat",
+        "Sandal",
+        "Shirt",
+        "Sneaker",
+        "Bag",
+        "Ankle boot",
+    ),
+    image_size=28,
+    channels=1,
+    read=arrays(read_official),
+    files=tuple(RemoteFile(name, _PLACE + name, md5) for name, md5 in _MD5.items()),
+    protocol=Protocol("resnet18", "plain", 100, split="P5C2"),
 )

@@ -10,7 +10,7 @@ from fedmr_med.data.datasets.isic2019 import ISIC2019
 from fedmr_med.data.labels import labels_of
 from fedmr_med.data.own import MapStyle, OwnData, from_torch
 from fedmr_med.errors import ConfigError, DataError
-from fedmr_med.flamby_checkout import find_dataset, older_numpy
+from fedmr_med.lab.flamby.checkout import find_dataset, older_numpy
 from fedmr_med.schema import brief
 from fedmr_med.sites import FlambySource, SiteConfig
 
@@ -57,8 +57,16 @@ class _Labelled:
         return self.dataset[index][0], self.targets[index]
 
 
-def load_flamby(source: FlambySource, task: TaskConfig, site: SiteConfig) -> SiteData:
+def load_flamby(source: FlambySource, task: TaskConfig, site: SiteConfig, seed: int) -> SiteData:
     """Return the two folds of one centre, as FLamby makes them; prototypes are made without augmentation.
+
+    An entry point of this package: the reader of ``data.source: flamby``.
+
+    Args:
+        source: which dataset and centre.
+        task: the classes.
+        site: what the site's labels mean.
+        seed: not used; FLamby fixes the folds.
 
     Raises:
         ConfigError: FLamby is not there, or the dataset is not about classes.

@@ -10,13 +10,18 @@ import numpy.typing as npt
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import ArrayFold, Fold, JoinedFold, Partitioned, SiteData, SubsetFold
 from fedmr_med.data.datasets import DATASETS, Dataset
+from fedmr_med.data.datasets.base import DATA_VARIABLE
 from fedmr_med.data.held_out import set_aside
 from fedmr_med.data.partition import partition, thin
-from fedmr_med.environment import DATA_VARIABLE
 from fedmr_med.errors import ConfigError, DataError
-from fedmr_med.sites import BenchmarkSource
+from fedmr_med.sites import BenchmarkSource, SiteConfig
 
-__all__ = ["data_root", "load_benchmark", "load_test"]
+__all__ = ["data_root", "load_benchmark", "load_test", "read_client"]
+
+
+def read_client(source: BenchmarkSource, task: TaskConfig, site: SiteConfig, seed: int) -> SiteData:
+    """Read the data of a site whose ``data.source`` is ``benchmark``: an entry point of this package."""
+    return load_benchmark(source, task, seed=seed)
 
 
 def load_benchmark(source: BenchmarkSource, task: TaskConfig, *, seed: int) -> SiteData:

@@ -15,10 +15,10 @@ import typer
 from typer.testing import CliRunner
 
 from fedmr_med.data.datasets import DATASETS, RemoteFile
-from fedmr_med.data.download import download_dataset, download_files
 from fedmr_med.errors import ConfigError, DataError
-from tests.data.test_benchmark import read_dataset
+from fedmr_med.lab.datasets.download import download_dataset, download_files
 from tests.helpers.archives import ARRAYS, write_mini
+from tests.lab.datasets.test_benchmark import read_dataset
 
 
 class Server(ThreadingHTTPServer):
@@ -91,7 +91,7 @@ def test_the_published_files_are_those_the_readers_look_for(tmp_path: Path):
 
 
 def test_the_command_downloads_a_dataset_that_can_be_read(server: Server, tmp_path: Path, monkeypatch):
-    from fedmr_med.cli.download import download
+    from fedmr_med.lab.cli.download import download
 
     served = tmp_path / "served"
     write_mini("fmnist", served)

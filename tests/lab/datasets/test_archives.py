@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmr_med.data.archives import Folds, cifar
-from fedmr_med.data.archives import read_npz as read_npz_of
-from fedmr_med.data.datasets import DATASETS, cifar100, fmnist, svhn
-from fedmr_med.data.datasets.cifar10 import LAYOUT as CIFAR10
+from fedmr_med.data.datasets import DATASETS
 from fedmr_med.errors import DataError
+from fedmr_med.lab.datasets import cifar100, fmnist, svhn
+from fedmr_med.lab.datasets.archives import Folds, cifar
+from fedmr_med.lab.datasets.archives import read_npz as read_npz_of
+from fedmr_med.lab.datasets.cifar10 import LAYOUT as CIFAR10
 from tests.helpers.archives import ARRAYS, cifar_batch, mini_arrays, write_mini, write_tar
 
 OFFICIAL = {

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmr_med.data.archives import Folds, Images, Labels, arrays, find_all, reading
-from fedmr_med.data.datasets.base import Dataset, Protocol, RemoteFile, register
+from fedmr_med.data.datasets.base import Dataset, Protocol, RemoteFile
+from fedmr_med.lab.datasets.archives import Folds, Images, Labels, arrays, find_all, reading
 
 _PLACE = "http://ufldl.stanford.edu/housenumbers/"
 FILES = (
@@ -36,13 +36,11 @@ def _read_mat(dataset: Dataset, path: Path) -> tuple[Images, Labels]:
         return np.ascontiguousarray(content["X"].transpose(3, 0, 1, 2)), labels % 10
 
 
-SVHN = register(
-    Dataset(
-        name="svhn",
-        class_names=tuple("0123456789"),
-        image_size=32,
-        read=arrays(read_official),
-        files=FILES,
-        protocol=Protocol("resnet18", "plain", 100, split="P5C2"),
-    )
+SVHN = Dataset(
+    name="svhn",
+    class_names=tuple("0123456789"),
+    image_size=32,
+    read=arrays(read_official),
+    files=FILES,
+    protocol=Protocol("resnet18", "plain", 100, split="P5C2"),
 )

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fedmr_med.environment import DATA_VARIABLE
 
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import SiteData
-from fedmr_med.data.benchmark import load_benchmark, load_test
 from fedmr_med.data.datasets import DATASETS
-from fedmr_med.data.datasets.cifar10 import LAYOUT as CIFAR10
-from fedmr_med.data.datasets.shakespeare import CHARACTERS
 from fedmr_med.data.partition import partition
-from fedmr_med.environment import DATA_VARIABLE
 from fedmr_med.errors import ConfigError, DataError
+from fedmr_med.lab.datasets.benchmark import load_benchmark, load_test
+from fedmr_med.lab.datasets.cifar10 import LAYOUT as CIFAR10
+from fedmr_med.lab.datasets.shakespeare import CHARACTERS
 from fedmr_med.sites import BenchmarkSource
 from tests.helpers.archives import ARRAYS, cifar_batch, write_mini, write_mini_shakespeare, write_tar
 

@@ -7,18 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.resumable import MaxHours, resumable
 from fedmr_med.errors import FedMRError
-
-app = typer.Typer(no_args_is_help=True)
-
-
-@app.callback()
-def _group() -> None:
-    """Compare with FLamby."""
+from fedmr_med.lab.cli.resumable import MaxHours, resumable
 
 
-@app.command()
 def compare(
     data: Annotated[Path, typer.Option(help="A folder of prepared Fed-ISIC2019 or of --dataset, or 'demo'.")],
     out: Annotated[Path, typer.Option(help="Folder for the results; a comparison that was stopped resumes there.")],
@@ -65,10 +57,10 @@ def compare(
     # FLamby's progress bars would write over ours. Read when tqdm is imported, and torch does that.
     os.environ.setdefault("TQDM_DISABLE", "1")
 
-    from fedmr_med.cli.bench import numbers
     from fedmr_med.data.demo import DEMO
     from fedmr_med.evaluation.results import versioned
     from fedmr_med.files import check_writable
+    from fedmr_med.lab.cli.bench import numbers
     from fedmr_med.lab.flamby.compare import compare as run
     from fedmr_med.lab.flamby.data import present_centers
     from fedmr_med.lab.flamby.request import CompareRequest

@@ -14,7 +14,7 @@ def robustness(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Let one of six sites attack the demo federation, and measure what that costs under each rule."""
-    from fedmr_med.cli.bench import numbers
+    from fedmr_med.lab.cli.bench import numbers
     from fedmr_med.lab.studies import poisoning
 
     chosen = poisoning.named(attacks, poisoning.ATTACKS, "attacks")

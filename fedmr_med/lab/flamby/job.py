@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from fedmr_med.config import JobConfig
-from fedmr_med.data.flamby_sets import class_names
-from fedmr_med.flamby_checkout import find_dataset
 from fedmr_med.jobs.benchmark import with_policies
 from fedmr_med.jobs.own import own_job
+from fedmr_med.lab.flamby.checkout import find_dataset
+from fedmr_med.lab.flamby.datasets import class_names
 from fedmr_med.sites import FlambySource, SiteConfig
 
 UPDATES = 100

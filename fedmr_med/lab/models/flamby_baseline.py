@@ -5,7 +5,7 @@ from pathlib import Path
 from torch import nn
 
 from fedmr_med.errors import ConfigError
-from fedmr_med.flamby_checkout import find_dataset
+from fedmr_med.lab.flamby.checkout import find_dataset
 from fedmr_med.models.wrapped import wrap
 from fedmr_med.network import Network
 

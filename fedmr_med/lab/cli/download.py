@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedmr_med.environment import DATA_VARIABLE
-
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 def download(
     dataset: Annotated[str, typer.Argument(help="Name of a dataset: fmnist, svhn, cifar10, cifar100, ...")],
     root: Annotated[
-        Path, typer.Option(envvar=DATA_VARIABLE, help="Folder of all datasets; the files go to ROOT/DATASET.")
+        Path, typer.Option(envvar="FEDMR_MED_DATA", help="Folder of all datasets; the files go to ROOT/DATASET.")
     ] = Path("data"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
@@ -23,7 +21,8 @@ def download(
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from fedmr_med.data.download import download_dataset
+    from fedmr_med.data.datasets.base import DATA_VARIABLE
+    from fedmr_med.lab.datasets.download import download_dataset
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.resumable import MaxHours, resumable
 from fedmr_med.errors import ConfigError, FedMRError
+from fedmr_med.lab.cli.resumable import MaxHours, resumable
 
 
 def bench(

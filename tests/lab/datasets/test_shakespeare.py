@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from fedmr_med import models
-from fedmr_med.data.datasets.shakespeare import CHARACTERS, OTHER, encode, read_clients, read_speakers
 from fedmr_med.errors import ConfigError, DataError
-from fedmr_med.models.char_lstm import VOCABULARY_SIZE
+from fedmr_med.lab.datasets.shakespeare import CHARACTERS, OTHER, encode, read_clients, read_speakers
+from fedmr_med.lab.models.char_lstm import VOCABULARY_SIZE
 from tests.helpers.archives import write_mini_shakespeare
 
 

@@ -1,0 +1,1 @@
+"""Networks that benchmark datasets alone need, behind entry points of this package."""
