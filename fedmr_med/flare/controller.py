@@ -309,7 +309,7 @@ class FedMRController(Controller):
             FedMRError: there is no site to ask.
         """
         if not targets:
-            raise FedMRError("No site is connected.")
+            raise FedMRError("No site is connected.", code="round.no-site")
         federation = self._job.federation
         seconds = federation.timeout_seconds if timeout is None else timeout
         self._asked, self._answered = name, set()
@@ -337,9 +337,9 @@ class FedMRController(Controller):
         try:
             # FLARE authenticates the sender, not the name in the message.
             if named != site:
-                raise WireError(f"it calls itself {named!r}")
+                raise WireError(f"it calls itself {named!r}", code="wire.sender")
             if code != ReturnCode.OK:
-                raise WireError(in_words(str(code)))
+                raise WireError(in_words(str(code)), code="wire.refused")
             reply = collector.offer(site, to_message(result))
         except WireError as e:
             collector.refuse(site, str(e))
@@ -382,7 +382,7 @@ class FedMRController(Controller):
 def _check_code(result: Shareable) -> None:
     """Raise WireError unless a site could answer."""
     if result.get_return_code() != ReturnCode.OK:
-        raise WireError(in_words(str(result.get_return_code())))
+        raise WireError(in_words(str(result.get_return_code())), code="wire.refused")
 
 
 def _connected(fl_ctx: FLContext) -> list[str]:

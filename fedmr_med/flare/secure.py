@@ -33,7 +33,7 @@ def asking(send: Send, warn: Callable[[str], None]) -> Ask:
             site, result = client_task.client.name, client_task.result
             try:
                 if result.get_return_code() != ReturnCode.OK:
-                    raise WireError(in_words(str(result.get_return_code())))
+                    raise WireError(in_words(str(result.get_return_code())), code="wire.refused")
                 answers[site] = to_message(result)
             except WireError as e:
                 warn(f"{site} takes no part in a secure sum: {e}")

@@ -157,4 +157,4 @@ def _work_of(site: str) -> Iterator[None]:
         with kept_memory():
             yield
     except FedMRError as e:
-        raise FedMRError(f"Site {site}: {e}") from e
+        raise e.at(f"Site {site}") from e

@@ -56,13 +56,13 @@ class ReplyCollector:
             except WireError as e:
                 reason = str(e).removeprefix(f"{site}: ")
                 self._refused.setdefault(site, reason)
-                raise WireError(reason) from e
+                raise e.reworded(reason) from e
             except Exception as e:
                 # Whatever a reply does to its readers, it must not stop the other sites.
                 self._held.pop(site, None)
                 reason = f"the reply could not be read ({type(e).__name__})"
                 self._refused.setdefault(site, reason)
-                raise WireError(reason) from e
+                raise WireError(reason, code="wire.unreadable") from e
         return reply
 
     def refuse(self, site: str, reason: str) -> None:
@@ -98,7 +98,9 @@ class ReplyCollector:
                 reasons = "; ".join(f"{site}: {reason}" for site, reason in sorted(self._refused.items()))
                 raise FedMRError(
                     f"Round {number} has {usable} usable replies, federation.min_sites asks for {needed}. "
-                    f"Refused: {reasons or 'none'}."
+                    f"Refused: {reasons or 'none'}.",
+                    code="round.too-few-replies",
+                    key="federation.min_sites",
                 )
             self._leave_outliers_out()
             self._add_held()
@@ -112,17 +114,17 @@ class ReplyCollector:
 
     def _checked(self, site: str, message: Message) -> SiteReply:
         if self._closed:
-            raise WireError("the reply came after the round was closed")
+            raise WireError("the reply came after the round was closed", code="wire.late")
         classes, size = self.state.prototypes.means.shape
         reply = decode_reply(message, site, num_classes=classes, feature_size=size)
         if site in self._held:
-            raise WireError("a second reply in the same round")
+            raise WireError("a second reply in the same round", code="wire.duplicate")
         if self._in_order and any(site < earlier for earlier in self._aggregator.sites):
-            raise WireError("the reply came out of the order of the site names")
+            raise WireError("the reply came out of the order of the site names", code="wire.order")
         self._aggregator.check(reply)
         patience = self.job.federation.quarantine_after
         if patience is not None and self._offences.get(site, 0) >= patience:
-            raise WireError(f"in quarantine: refused in the last {self._offences[site]} rounds")
+            raise WireError(f"in quarantine: refused in the last {self._offences[site]} rounds", code="wire.quarantine")
         return reply
 
     def _leave_outliers_out(self) -> None:

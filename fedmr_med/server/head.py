@@ -72,7 +72,9 @@ class HeadCollector:
                 raise
             except Exception as e:
                 # Whatever a reply does to its readers, it must not stop the other sites.
-                raise WireError(f"the statistics could not be read ({type(e).__name__})") from e
+                raise WireError(
+                    f"the statistics could not be read ({type(e).__name__})", code="wire.unreadable", key="statistics"
+                ) from e
             self._replies.add(site, reply)
             if reply.kept is not None:
                 self._lengths[site] = _longest_of(reply)
@@ -152,12 +154,20 @@ class HeadCollector:
     def _checked(self, site: str, message: Message) -> HeadReply:
         reply = decode_statistics(message, site, num_classes=self._classes, feature_size=self._size)
         if reply.round != self.state.round:
-            raise WireError(f"the statistics are for the model after round {reply.round}, not {self.state.round}")
+            raise WireError(
+                f"the statistics are for the model after round {reply.round}, not {self.state.round}",
+                code="wire.round",
+                key="statistics",
+            )
         if site in self._replies:
-            raise WireError("a second answer")
+            raise WireError("a second answer", code="wire.duplicate", key="statistics")
         longest, most = _longest_of(reply), self.job.federation.max_norm
         if not longest <= most:
-            raise WireError(f"the statistics are of features of length {longest:.3g}, over {most:.3g}")
+            raise WireError(
+                f"the statistics are of features of length {longest:.3g}, over {most:.3g}",
+                code="wire.norm",
+                key="statistics",
+            )
         return reply
 
 
