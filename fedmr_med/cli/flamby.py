@@ -114,7 +114,7 @@ def compare(
             typer.echo(f"missing: {', '.join(results.missing)}. {results.how_to_get}")
         typer.echo(f"results: {out}")
     if results.failed:
-        raise FedMRError(f"{len(results.failed)} runs failed; the first: {results.failed[0]}")
+        raise FedMRError(f"{len(results.failed)} runs failed; the first: {results.failed[0]}", code="run.failed")
 
 
 def _on_another(

@@ -67,7 +67,11 @@ def _load(site: SiteConfig, task: TaskConfig, seed: int) -> SiteData:
 
         return load_own(source, task, site)
     if isinstance(source, ScriptSource):
-        raise DataError("data.source: script is for jobs with a training script, which reads its own data.")
+        raise DataError(
+            "data.source: script is for jobs with a training script, which reads its own data.",
+            code="config.conflict",
+            key="data.source",
+        )
     from fedmr_med.data.manifest import load_manifest
 
     return load_manifest(source, task, site)

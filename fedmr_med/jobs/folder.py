@@ -44,7 +44,7 @@ def write_job(
         ConfigError: the folder exists and is not a job.
     """
     if folder.exists() and any(folder.iterdir()) and not (folder / "meta.json").exists():
-        raise ConfigError(f"{folder} exists and is not a job folder; choose another one.")
+        raise ConfigError(f"{folder} exists and is not a job folder; choose another one.", code="file.foreign")
     shutil.rmtree(folder, ignore_errors=True)
     config = folder / "app" / "config"
     meta = {
