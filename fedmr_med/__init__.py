@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedmr_med.config import JobConfig, load_job
     from fedmr_med.errors import FedMRError
     from fedmr_med.losses import inter_class_loss, intra_class_loss
-    from fedmr_med.network import build_network
+    from fedmr_med.models.job_network import build_network
     from fedmr_med.privacy.policy import SitePolicy
     from fedmr_med.prototypes import ClassSums, Prototypes
     from fedmr_med.recipes.recipe import FedMRRecipe, MethodRecipe
@@ -53,7 +53,7 @@ _HOMES = {
     "Prototypes": "prototypes",
     "SiteConfig": "sites",
     "SitePolicy": "privacy.policy",
-    "build_network": "network",
+    "build_network": "models.job_network",
     "inter_class_loss": "losses",
     "intra_class_loss": "losses",
     "load_job": "config",

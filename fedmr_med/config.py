@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal, Self, cast, get_args
 
 from pydantic import Field, model_validator
 
+from fedmr_med.evaluation.results import MAX_IMAGES
 from fedmr_med.privacy.mechanisms import Gaussian
 from fedmr_med.privacy.policy import Sharing
-from fedmr_med.results import MAX_IMAGES
 from fedmr_med.schema import NAME_PATTERN, Strict, invalid, read_yaml, validated
 from fedmr_med.secure.messages import FEWEST, Secure
 
@@ -258,7 +258,7 @@ class PrivateConfig(Strict):
 
 
 class HeadConfig(Strict):
-    """The closed-form head: a classifier solved from the sites' class statistics, see :mod:`fedmr_med.head`.
+    """The closed-form head: a classifier solved from the sites' class statistics, see :mod:`fedmr_med.statistics.head`.
 
     It scores and leaves with the model, and is never trained further.
 

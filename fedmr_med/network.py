@@ -1,127 +1,68 @@
-"""The network of a job, the same on the server and at every site, and the form of the replies that follows from it."""
+"""What every network is to the rest of the package: features, logits, and named arrays."""
 
-from fedmr_med import methods, models
-from fedmr_med.arrays import Arrays, Forms, forms_of
-from fedmr_med.backbone import Backbone
-from fedmr_med.config import JobConfig
-from fedmr_med.errors import ConfigError
-from fedmr_med.model_sums import sum_fields
-from fedmr_med.models.classifier import ClassifierOnly
-from fedmr_med.models.views import AveragedViews
-from fedmr_med.secure.fixed import Field
-from fedmr_med.seeding import torch_stream
-from fedmr_med.wire.form import ReplyForm
-from fedmr_med.wire.totals import SumForms
+from collections.abc import Mapping
+from typing import Any
 
-_CLASSIFIER = "classifier."
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from fedmr_med.arrays import Arrays
+from fedmr_med.errors import CheckpointError
 
 
-def build_network(job: JobConfig, *, pretrained: bool = False) -> models.Network:
-    """Build the network that the job trains: with ``model.freeze_backbone`` its classifier, over features.
+class Network(nn.Module):
+    """A feature extractor followed by one linear classifier.
 
-    Only the server reads pretrained weights: the sites receive every weight from it.
+    ``forward(x)`` returns ``(features, logits)``, of shapes (n, feature_size) and (n, num_classes). The
+    features are what FedMR's losses and prototypes work on; dropout, where a network has it, lies between them
+    and the classifier.
+
+    Attributes:
+        feature_size: d, the length of a feature.
+        classifier: the linear layer from features to logits.
+    """
+
+    feature_size: int
+    classifier: nn.Linear
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the features (n, feature_size) and logits (n, num_classes) of a batch."""
+        raise NotImplementedError
+
+
+def parameter_names(network: nn.Module) -> frozenset[str]:
+    """Return the names of the trained parameters; every other name of :func:`state_arrays` is a buffer."""
+    return frozenset(name for name, _ in network.named_parameters())
+
+
+def state_arrays(network: nn.Module) -> Arrays:
+    """Return copies of all parameters and buffers by their ``state_dict`` names."""
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in network.state_dict().items()}
+
+
+def load_arrays(network: nn.Module, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Set all parameters and buffers; values are cast to the network's own types.
 
     Raises:
-        ConfigError: the network cannot be built, or does not go with the method or the wire.
+        CheckpointError: an array is missing, unexpected, not numeric or of another shape; the network is unchanged.
     """
-    method = methods.build(job.method)
-    if method.exact_wire and job.federation.wire != "float32":
-        raise ConfigError(
-            f"federation.wire: {job.method.name} needs float32; what its sites keep and what the server adds up would "
-            "drift apart by every round's rounding.",
-            code="config.conflict",
-            key="federation.wire",
-        )
-    if job.federation.sums_models and not method.adds_up:
-        raise ConfigError(
-            f"federation.secure: {job.method.name} needs every site's number of images, which all does not tell; take "
-            "statistics.",
-            code="config.conflict",
-            key="federation.secure",
-        )
-    with torch_stream(job.seed, "initial model"):
-        network = feature_network(job, pretrained=pretrained)
-        if job.model.freeze_backbone:
-            network = ClassifierOnly(network)
-        adapted = method.adapt(network)
-    if job.model.freeze_backbone and adapted is not network:
-        raise ConfigError(
-            f"model.freeze_backbone: {job.method.name} with these options trains more than a classifier.",
-            code="config.conflict",
-            key="model.freeze_backbone",
-        )
-    if job.train.private is not None:
-        method.check_per_sample()
-        if models.batch_norm_names(adapted.state_dict()):
-            raise ConfigError(
-                f"train.private: {job.model.name} has BatchNorm, which mixes the images of a batch and keeps "
-                "statistics of them; say model.options.norm: group.",
-                code="config.conflict",
-                key="train.private",
+    state = network.state_dict()
+    for name, tensor in state.items():
+        if name not in arrays:
+            raise CheckpointError(f"The model state has no {name!r}: it belongs to another model.")
+        array = arrays[name]
+        if tuple(array.shape) != tuple(tensor.shape):
+            raise CheckpointError(
+                f"{name!r} has shape {tuple(array.shape)} where the model has {tuple(tensor.shape)}: "
+                "the model state belongs to another model."
             )
-    if job.train.compile:
-        adapted.compile()
-    return adapted
-
-
-def whole_network(job: JobConfig) -> models.Network:
-    """Build the network from images to logits, the frozen part included."""
-    if not job.model.freeze_backbone:
-        return build_network(job)
-    with torch_stream(job.seed, "initial model"):
-        return feature_network(job)
-
-
-def feature_network(job: JobConfig, *, pretrained: bool = False) -> models.Network:
-    """Build the network as the job's model section describes it, before the method makes it its own."""
-    options = dict(job.model.options)
-    if not pretrained:
-        options.pop("pretrained", None)
-    network = models.build(job.model.name, num_classes=job.task.num_classes, in_channels=job.task.channels, **options)
-    return network if job.model.views == "plain" else AveragedViews(network)
-
-
-def backbone_of(job: JobConfig) -> Backbone | None:
-    """Return the frozen part of the job's network, with its pretrained weights; None where all of it is trained."""
-    if not job.model.freeze_backbone:
-        return None
-    with torch_stream(job.seed, "initial model"):
-        arrays = models.state_arrays(feature_network(job, pretrained=True))
-    return Backbone.of({name: array for name, array in arrays.items() if not name.startswith(_CLASSIFIER)})
-
-
-def reply_form(job: JobConfig) -> ReplyForm:
-    """Return the form of the job's replies."""
-    network = build_network(job)
-    arrays, names = models.state_arrays(network), models.parameter_names(network)
-    sums, (model, payload) = sum_forms(job, network), reply_arrays(job, arrays, names)
-    return ReplyForm(
-        class_names=job.task.class_names,
-        feature_size=network.feature_size,
-        statistics_size=sums.statistics_size,
-        settings=job.digest(),
-        model=model,
-        payload=payload,
-        halved=job.federation.halved(names),
-        secure=job.federation.secure,
-        sum_sizes=sums.sizes,
-        private=job.federation.private is not None,
-        training_noise=job.train.noise,
-    )
-
-
-def reply_arrays(job: JobConfig, model: Arrays, parameters: frozenset[str]) -> tuple[Forms, Forms]:
-    """Return the forms of model and payload of a reply: of nothing where a secure sum takes them."""
-    if job.federation.sums_models:
-        return {}, {}
-    trained = {name: array for name, array in model.items() if name in parameters}
-    return forms_of(model), methods.build(job.method).server().payload_forms(trained)
-
-
-def sum_forms(job: JobConfig, network: models.Network) -> SumForms:
-    """Return the forms of the job's secure sums, given its network."""
-    size = network.feature_size
-    fields: dict[str, Field] = {}
-    if job.federation.sums_models:
-        fields = sum_fields(job, models.state_arrays(network), models.parameter_names(network))
-    return SumForms(job.task.num_classes, size, min(job.head.projection or size, size), fields)
+        if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
+            raise CheckpointError(f"{name!r} in the model state is not numeric but {array.dtype}.")
+    for name in arrays:
+        if name not in state:
+            raise CheckpointError(f"The model state has an unexpected {name!r}: it belongs to another model.")
+    with torch.no_grad():
+        for name, tensor in state.items():
+            tensor.copy_(torch.tensor(arrays[name]))

@@ -10,7 +10,7 @@ from tests.helpers import REPOSITORY
 from tests.helpers.imports import PACKAGE, imports, room, sources, third_party
 
 FLARE_ROOMS = {"flare", "deploy", "recipes", "client"}
-FLARE_EXCEPTIONS = {"fedmr_med.perf.stock"}  # what FLARE's own aggregation costs, to compare with
+FLARE_EXCEPTIONS = {"fedmr_med.lab.perf.stock"}  # what FLARE's own aggregation costs, to compare with
 QUIET_ROOMS = {"data", "server", "site", "wire", "methods", "models"}
 PRESENTATION = {"rich", "matplotlib", "typer", "jinja2", "tqdm"}
 # From a tenth of a second to several: only what needs one of them imports it, when it needs it.
@@ -60,7 +60,7 @@ def loaded_by(code: str) -> set[str]:
 
 
 def test_comparisons_and_studies_run_without_loading_flare() -> None:
-    loaded = loaded_by("import fedmr_med.bench.compare, fedmr_med.runner, fedmr_med.studies.catalog")
+    loaded = loaded_by("import fedmr_med.lab.bench.compare, fedmr_med.runner, fedmr_med.lab.studies.catalog")
     assert "fedmr_med.runner" in loaded
     assert "nvflare" not in loaded
 
@@ -74,7 +74,7 @@ def test_the_command_line_answers_help_without_what_does_the_work() -> None:
 def test_a_client_process_imports_nothing_that_training_does_not_need() -> None:
     # A step as well: torch loads its compiler with the first torch.optim.Optimizer.
     step = "client = Client(Case('small_cnn', 12, batch_size=2), 'fedmr'); client.prepare_steps(); client.step()"
-    loaded = loaded_by(f"import fedmr_med.flare.executor\nfrom fedmr_med.perf.workload import Case, Client\n{step}")
+    loaded = loaded_by(f"import fedmr_med.flare.executor\nfrom fedmr_med.lab.perf.workload import Case, Client\n{step}")
     assert {"torch", "nvflare"} <= loaded
     assert not loaded & (SLOW_TO_IMPORT | PRESENTATION - {"tqdm"}), "tqdm is imported by torch"
 

@@ -14,7 +14,7 @@ from fedmr_med.errors import ConfigError, WireError
 from fedmr_med.flare.script import _check_job, read_reply
 from fedmr_med.methods.base import Batch
 from fedmr_med.methods.reshaping import ManifoldReshaping
-from fedmr_med.network import build_network
+from fedmr_med.models.job_network import build_network
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.wire.messages import SiteReply, TrainTask

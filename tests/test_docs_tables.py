@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fedmr_med.bench.summary import Row, rows
-from fedmr_med.comparison.spread import Spread
-from fedmr_med.results import RunResults, read_result
+from fedmr_med.evaluation.results import RunResults, read_result
+from fedmr_med.lab.bench.summary import Row, rows
+from fedmr_med.lab.comparison.spread import Spread
 from tests.helpers import REPOSITORY
 
 DOCS = REPOSITORY / "docs"

@@ -88,7 +88,7 @@ LISTING = """
 import sys
 from fedmr_med import methods, models
 from fedmr_med.data.datasets import DATASETS
-from fedmr_med.studies.tables import VARIANTS
+from fedmr_med.lab.studies.tables import VARIANTS
 print(*methods.available(), *models.available(), *DATASETS, *VARIANTS["acc"], sep=",")
 assert not any(name.startswith("our_") for name in sys.modules), "listing names must run no code of others"
 """

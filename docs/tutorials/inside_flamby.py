@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from fedmr_med.flamby import FedMR, register
 from fedmr_med.flamby_checkout import find_strategies
+from fedmr_med.lab.flamby import FedMR, register
 
 
 def centre(number: int, size: int) -> DataLoader[Any]:

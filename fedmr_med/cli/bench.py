@@ -78,12 +78,12 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Compare methods on a benchmark dataset over several seeds. The same command resumes after Ctrl-C or a crash."""
-    from fedmr_med.bench import compare
-    from fedmr_med.bench.request import BenchRequest
-    from fedmr_med.comparison.launchers import Resources
+    from fedmr_med.evaluation.results import RunResults, versioned
     from fedmr_med.jobs.changes import parse_settings
+    from fedmr_med.lab.bench import compare
+    from fedmr_med.lab.bench.request import BenchRequest
+    from fedmr_med.lab.comparison.launchers import Resources
     from fedmr_med.methods import PAPER_METHODS
-    from fedmr_med.results import RunResults, versioned
     from fedmr_med.schema import validated
 
     content = {

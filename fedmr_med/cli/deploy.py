@@ -199,8 +199,8 @@ def log(
     as_json: Json = False,
 ) -> None:
     """Show the coordinator's acts and check that no line was changed; exit code 1 if one was."""
-    from fedmr_med import journal
     from fedmr_med.deploy.acts import ACTS_FILE
+    from fedmr_med.files import journal
 
     found = journal.read(folder / ACTS_FILE)
     if as_json:

@@ -41,11 +41,11 @@ def evaluate(
         typer.echo(_write_job(model, job, sites))
         return
     assert place is not None
+    from fedmr_med.evaluation.results import RunResults, versioned, write_result
     from fedmr_med.inference import evaluate as work
     from fedmr_med.inference.predict import write_predictions
-    from fedmr_med.model_file import load_model
+    from fedmr_med.models.model_file import load_model
     from fedmr_med.report.document import write_report
-    from fedmr_med.results import RunResults, versioned, write_result
 
     saved = load_model(model)
     table = work.OwnTable.open(place, saved.job.task.class_names, fold)  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ def evaluate(
 def _write_job(model: Path, folder: Path, sites: Path | None) -> Path:
     from fedmr_med.inference.evaluate import evaluation_job
     from fedmr_med.jobs.folder import write_job
-    from fedmr_med.model_file import load_model
+    from fedmr_med.models.model_file import load_model
     from fedmr_med.sites import SITE_FILE
 
     saved = load_model(model)
@@ -83,7 +83,7 @@ def _write_job(model: Path, folder: Path, sites: Path | None) -> Path:
 
 
 def _line(label: str, figures: object) -> str:
-    from fedmr_med.figures import Estimate, Figures
+    from fedmr_med.evaluation.figures import Estimate, Figures
 
     if not isinstance(figures, Figures):
         return f"{label}: no figures"

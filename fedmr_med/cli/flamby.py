@@ -67,13 +67,13 @@ def compare(
 
     from fedmr_med.cli.bench import numbers
     from fedmr_med.data.demo import DEMO
+    from fedmr_med.evaluation.results import versioned
     from fedmr_med.files import check_writable
-    from fedmr_med.flamby.compare import compare as run
-    from fedmr_med.flamby.data import present_centers
-    from fedmr_med.flamby.request import CompareRequest
-    from fedmr_med.flamby.tables import screen_table
+    from fedmr_med.lab.flamby.compare import compare as run
+    from fedmr_med.lab.flamby.data import present_centers
+    from fedmr_med.lab.flamby.request import CompareRequest
+    from fedmr_med.lab.flamby.tables import screen_table
     from fedmr_med.report.console import wide_console
-    from fedmr_med.results import versioned
     from fedmr_med.schema import validated
 
     if dataset != "fed_isic2019":
@@ -121,9 +121,9 @@ def _on_another(
     dataset: str, data: Path, methods: tuple[str, ...], given: dict[str, object], out: Path, as_json: bool
 ) -> None:
     """Compare our methods on another of FLamby's datasets."""
-    from fedmr_med.flamby.sets import SetRequest, compare_on
+    from fedmr_med.evaluation.results import versioned
+    from fedmr_med.lab.flamby.sets import SetRequest, compare_on
     from fedmr_med.report.console import text_table, wide_console
-    from fedmr_med.results import versioned
     from fedmr_med.schema import validated
 
     content = {"dataset": dataset, "data": data, "methods": methods, **given}

@@ -9,7 +9,7 @@ import typer
 from fedmr_med.cli.resumable import MaxHours, resumable
 
 if TYPE_CHECKING:
-    from fedmr_med.studies.catalog import StudyResult
+    from fedmr_med.lab.studies.catalog import StudyResult
 
 
 def paper(
@@ -36,10 +36,10 @@ def paper(
 ) -> None:
     """Reproduce a table or figure of the FedMR paper, with the published numbers beside the measured ones."""
     from fedmr_med.cli.bench import numbers
+    from fedmr_med.evaluation.results import versioned
     from fedmr_med.files import check_writable
     from fedmr_med.jobs.changes import parse_settings
-    from fedmr_med.results import versioned
-    from fedmr_med.studies import catalog
+    from fedmr_med.lab.studies import catalog
 
     setting = catalog.make_setting(
         study,
@@ -62,8 +62,8 @@ def paper(
 
 
 def _show(result: "StudyResult", out: Path) -> None:
+    from fedmr_med.lab.studies.catalog import STAND_INS, as_text
     from fedmr_med.report.console import text_table, wide_console
-    from fedmr_med.studies.catalog import STAND_INS, as_text
 
     console = wide_console(140)
     for table in result.tables:

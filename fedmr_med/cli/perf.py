@@ -14,7 +14,7 @@ def perf(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Measure what FedMR, the data path, aggregation and the wire cost, each measured beside what it replaces."""
-    from fedmr_med.perf.run import FULL, QUICK, as_object, measure
+    from fedmr_med.lab.perf.run import FULL, QUICK, as_object, measure
     from fedmr_med.report.lines import duration
 
     plan = QUICK if quick else FULL
@@ -34,7 +34,7 @@ def perf(
 
     from rich.table import Table
 
-    from fedmr_med.perf.measure import round_to
+    from fedmr_med.lab.perf.measure import round_to
     from fedmr_med.report.console import wide_console
 
     console = wide_console(160)

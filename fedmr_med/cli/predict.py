@@ -18,7 +18,7 @@ def predict(
     """Write a probability per class for each image; one that cannot be read is named, and the rest goes on."""
     from fedmr_med.inference.predict import Predictor, write_predictions
     from fedmr_med.inference.reader import find_images
-    from fedmr_med.model_file import load_model
+    from fedmr_med.models.model_file import load_model
 
     saved = load_model(model)
     place = find_images(images)

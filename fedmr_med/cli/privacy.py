@@ -38,13 +38,13 @@ def audit(
 
     It reads the site's images and trains one round here. Nothing leaves this machine.
     """
-    from fedmr_med.audit.defences import DEFENCES
-    from fedmr_med.audit.run import audit as run_audit
-    from fedmr_med.audit.sacro import write_sacro
     from fedmr_med.config import JOB_FILE, load_job
+    from fedmr_med.evaluation.results import write_result
     from fedmr_med.jobs.isic import isic_job
+    from fedmr_med.lab.audit.defences import DEFENCES
+    from fedmr_med.lab.audit.run import audit as run_audit
+    from fedmr_med.lab.audit.sacro import write_sacro
     from fedmr_med.report.findings import audit_lines
-    from fedmr_med.results import write_result
     from fedmr_med.sites import load_site
 
     settings = isic_job("fedmr") if job is None else load_job(job / "app" / "config" / JOB_FILE)
@@ -90,7 +90,7 @@ def sums(
     as_json: Json = False,
 ) -> None:
     """Measure bytes and seconds of a secure sum in this process: the bytes of one site, and CPU time."""
-    from fedmr_med.audit.cost import certified, sum_cost, unsigned
+    from fedmr_med.lab.audit.cost import certified, sum_cost, unsigned
 
     groups = [certified(kits)] if kits else [unsigned(int(count)) for count in sites.split(",")]
     pairs = [

@@ -15,7 +15,7 @@ MaxHours = Annotated[
 @contextmanager
 def resumable(max_hours: float | None) -> Iterator[None]:
     """End the command with a word on how to go on when its hours are over, or after Ctrl-C."""
-    from fedmr_med.comparison.hours import OUT_OF_HOURS_CODE, OutOfHours, limited_to
+    from fedmr_med.lab.comparison.hours import OUT_OF_HOURS_CODE, OutOfHours, limited_to
 
     try:
         with limited_to(max_hours):

@@ -15,7 +15,7 @@ def robustness(
 ) -> None:
     """Let one of six sites attack the demo federation, and measure what that costs under each rule."""
     from fedmr_med.cli.bench import numbers
-    from fedmr_med.studies import poisoning
+    from fedmr_med.lab.studies import poisoning
 
     chosen = poisoning.named(attacks, poisoning.ATTACKS, "attacks")
     cells = []

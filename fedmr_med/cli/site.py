@@ -236,7 +236,7 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Sum up what has left this hospital and check that no line of the journal was changed; exit code 1 if one was."""
-    from fedmr_med import journal
+    from fedmr_med.files import journal
     from fedmr_med.flare.audit import AUDIT_FILE
 
     path = kit / AUDIT_FILE

@@ -12,7 +12,7 @@ from fedmr_med.data.labels import labels_of
 from fedmr_med.data.manifest import COLUMNS, parse_manifest
 from fedmr_med.data.tables import open_table
 from fedmr_med.errors import DataError, FedMRError
-from fedmr_med.refusals import ClassNamesError
+from fedmr_med.privacy.refusals import ClassNamesError
 from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig, load_site
 
 MANIFEST = "manifest.csv"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fedmr_med.refusals import ClassNamesError
+from fedmr_med.privacy.refusals import ClassNamesError
 from fedmr_med.sites import SiteConfig
 
 

@@ -5,7 +5,7 @@ from getpass import getuser
 from pathlib import Path
 from typing import Any
 
-from fedmr_med import journal
+from fedmr_med.files import journal
 
 ACTS_FILE = "acts.jsonl"
 

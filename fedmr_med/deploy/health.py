@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedmr_med import journal
 from fedmr_med.deploy.client_process import rival, running_clients
 from fedmr_med.deploy.manifest import certificate, identity
 from fedmr_med.deploy.renewal import SOON
+from fedmr_med.files import journal
 
 _GIGABYTE = 10**9
 _LOW_DISK = 5.0

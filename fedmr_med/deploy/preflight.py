@@ -18,7 +18,7 @@ from fedmr_med.deploy.manifest import certificate, verify
 from fedmr_med.deploy.renewal import SOON
 from fedmr_med.errors import ConfigError, FedMRError
 from fedmr_med.privacy.explain import explain
-from fedmr_med.refusals import FloorError
+from fedmr_med.privacy.refusals import FloorError
 from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
 
 _GIGABYTE = 10**9

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from fedmr_med.evaluation.figures import Estimate, Figures
+from fedmr_med.evaluation.results import Evaluation, History
 from fedmr_med.export.source import Source
-from fedmr_med.figures import Estimate, Figures
 from fedmr_med.files import write_text
 from fedmr_med.privacy.explain import privacy_costs
-from fedmr_med.results import Evaluation, History
 from fedmr_med.schema import Strict
 
 PACKAGES = ("fedmr-med", "torch", "nvflare", "monai", "numpy")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedmr_med.errors import ResultsError
-from fedmr_med.model_file import SavedModel, load_model
-from fedmr_med.results import Evaluation, RunResult, RunResults, read_result
+from fedmr_med.evaluation.results import Evaluation, RunResult, RunResults, read_result
+from fedmr_med.models.model_file import SavedModel, load_model
 
 RESULTS = "results.json"
 

@@ -6,7 +6,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.signal import Signal
 
 from fedmr_med.flare import context
-from fedmr_med.refusals import FloorError, NotApprovedError
+from fedmr_med.privacy.refusals import FloorError, NotApprovedError
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook, Verdict, settings_id
 from fedmr_med.site.training import Aborted
 

@@ -11,8 +11,8 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
-from fedmr_med import journal
 from fedmr_med.config import JobConfig
+from fedmr_med.files import journal
 from fedmr_med.flare import context
 from fedmr_med.flare.outgoing import empty, task_headers
 from fedmr_med.wire import codec as wire

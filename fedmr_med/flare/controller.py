@@ -20,18 +20,18 @@ from nvflare.widgets.info_collector import InfoCollector
 from fedmr_med import faults
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
+from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.results import Evaluation
 from fedmr_med.flare import context
 from fedmr_med.flare.messages import TASK_HEAD, TASK_SECURE, decode_task, decode_validation, encode_task, to_message
 from fedmr_med.flare.quiet import quiet_simulator
 from fedmr_med.flare.secure import Take, asking
 from fedmr_med.flare.tracking import figures, track, track_pooled, write_metrics
 from fedmr_med.jobs.folder import INITIAL_MODEL
-from fedmr_med.metrics import Scores
+from fedmr_med.privacy.refusals import in_words
 from fedmr_med.process import set_threads
-from fedmr_med.refusals import in_words
 from fedmr_med.report.lines import refused_line, round_line, runaway_line, seconds_left, site_line
 from fedmr_med.report.summary import print_summary
-from fedmr_med.results import Evaluation
 from fedmr_med.server.chain import BEST_MODEL, Chain
 from fedmr_med.server.checks import Registered
 from fedmr_med.server.collect import ReplyCollector

@@ -18,8 +18,8 @@ from fedmr_med.flare.quiet import quiet_screen
 from fedmr_med.flare.tracking import figures, track
 from fedmr_med.flare.turns import turn
 from fedmr_med.models import parameter_names
+from fedmr_med.privacy.refusals import code_of
 from fedmr_med.process import available_cores, kept_memory, set_threads
-from fedmr_med.refusals import code_of
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.training import Aborted

@@ -8,7 +8,7 @@ from nvflare.app_common.abstract.model_locator import ModelLocator
 
 from fedmr_med.flare import context
 from fedmr_med.flare.messages import encode_task
-from fedmr_med.model_file import load_model
+from fedmr_med.models.model_file import load_model
 from fedmr_med.server.chain import BEST_MODEL, CHECKPOINT
 from fedmr_med.server.state import initial_state, train_task
 

@@ -14,7 +14,7 @@ from nvflare.apis.shareable import Shareable
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.errors import WireError
-from fedmr_med.metrics import Scores
+from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.wire import codec, statistics
 from fedmr_med.wire.codec import HISTOGRAMS, MODEL, SCORES, Message
 from fedmr_med.wire.histograms import encode_histograms

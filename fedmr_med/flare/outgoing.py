@@ -14,12 +14,12 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
-from fedmr_med import refusals
 from fedmr_med.data.labels import check_classes
 from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.flare import context, messages
 from fedmr_med.flare.approval import require_approval
-from fedmr_med.network import reply_form
+from fedmr_med.models.reply_forms import reply_form
+from fedmr_med.privacy import refusals
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.release import permitted, permitted_scores, permitted_statistics
 from fedmr_med.secure.messages import Masked

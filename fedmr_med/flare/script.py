@@ -21,14 +21,15 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from fedmr_med import client, methods
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError, FedMRError, WireError
+from fedmr_med.evaluation.metrics import scores
 from fedmr_med.flare import context, messages
 from fedmr_med.flare.approval import require_approval
-from fedmr_med.metrics import scores
-from fedmr_med.network import build_network, reply_form
+from fedmr_med.models.job_network import build_network
+from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.privacy.refusals import code_of
 from fedmr_med.privacy.release import permitted
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.refusals import code_of
 from fedmr_med.site.floors import SiteFloors
 from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.messages import SiteReply, TrainTask

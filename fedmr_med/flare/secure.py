@@ -9,7 +9,7 @@ from nvflare.apis.shareable import Shareable
 
 from fedmr_med.errors import WireError
 from fedmr_med.flare.messages import to_message, to_shareable
-from fedmr_med.refusals import in_words
+from fedmr_med.privacy.refusals import in_words
 from fedmr_med.server.secure import Ask
 from fedmr_med.wire.codec import Message
 

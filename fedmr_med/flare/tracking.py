@@ -15,8 +15,8 @@ from nvflare.apis.fl_constant import EventScope, FedEventHeader, FLContextKey, R
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.utils.analytix_utils import create_analytic_dxo
 
+from fedmr_med.evaluation.results import Evaluation, History, Score
 from fedmr_med.files import write_text
-from fedmr_med.results import Evaluation, History, Score
 from fedmr_med.wire.messages import SiteReply
 
 METRICS, SUMMARY, ROUNDS = "metrics", "metrics_summary.json", "round_metrics.jsonl"

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 
 
 class Logits(nn.Module):

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional as F
 
-from fedmr_med.clinical import softmax
+from fedmr_med.evaluation.clinical import softmax
 from fedmr_med.files import write_text
 from fedmr_med.inference.reader import Place, Preparation
-from fedmr_med.model_file import SavedModel
+from fedmr_med.models.model_file import SavedModel
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from fedmr_med.data.manifest import read_manifest
 from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.changes import change
 from fedmr_med.jobs.isic import isic_job
-from fedmr_med.refusals import FloorError
+from fedmr_med.privacy.refusals import FloorError
 from fedmr_med.schema import NAME_PATTERN, dump_yaml
 from fedmr_med.site.floors import SiteFloors
 from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig, load_site

@@ -3,7 +3,8 @@
 ``fedavgm``, ``fedadam``, ``fedyogi`` and ``fedadagrad`` are what the literature calls FedAvg with an optimiser at the
 server, a setting of any job. ``fedrs``, ``fedlc``, ``fedlmd``, ``fedvls``, ``fedetf`` and ``fedgela`` are classifiers
 that know which classes a site lacks, options of any method (:mod:`fedmr_med.methods.logits`). ``oneshot`` trains
-nothing: one exchange gives a frozen backbone the classifier that pooled data would give it, see :mod:`fedmr_med.head`.
+nothing: one exchange gives a frozen backbone the classifier that pooled data would give it, see
+:mod:`fedmr_med.statistics.head`.
 """
 
 from collections.abc import Mapping

@@ -6,7 +6,6 @@ FLARE is not known.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -19,10 +18,11 @@ from fedmr_med.methods.etf import EtfNetwork
 from fedmr_med.methods.local import Batch, LocalResult, LocalRound
 from fedmr_med.methods.logits import LogitsOptions, MissingClasses
 from fedmr_med.methods.reshaping import ManifoldReshaping, ReshapingOptions
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 from fedmr_med.registry import Registry
 from fedmr_med.schema import Strict, validated
-from fedmr_med.sums import Sums
+from fedmr_med.statistics.model_sums import Contribution
+from fedmr_med.statistics.sums import Sums
 
 __all__ = [
     "METHODS",
@@ -40,23 +40,6 @@ __all__ = [
     "build",
     "register",
 ]
-
-
-@dataclass(frozen=True)
-class Contribution:
-    """A site's reply as the server half sees it, already validated.
-
-    Attributes:
-        site: name of the site.
-        samples: number of its training images.
-        model: its weights and buffers by name.
-        payload: what the client half added.
-    """
-
-    site: str
-    samples: int
-    model: Arrays
-    payload: Arrays = field(default_factory=dict)
 
 
 class ClientHalf:

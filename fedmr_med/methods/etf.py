@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmr_med.errors import ConfigError
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 
 START_SCALE = 10.0
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 
 if TYPE_CHECKING:
     from fedmr_med.methods.local import Batch

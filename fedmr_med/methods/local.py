@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.methods.frozen import Frozen
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 from fedmr_med.prototypes import Prototypes
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from fedmr_med.methods.base import Batch, ClientHalf, LocalResult, LocalRound, Method, Options, register
 from fedmr_med.methods.frozen import Frozen
-from fedmr_med.models.base import Network, load_arrays, state_arrays
+from fedmr_med.network import Network, load_arrays, state_arrays
 
 
 class MoonOptions(Options):

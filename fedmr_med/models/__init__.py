@@ -8,7 +8,6 @@ from torch import nn
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.errors import ConfigError
-from fedmr_med.models.base import Network, load_arrays, parameter_names, state_arrays
 from fedmr_med.models.char_lstm import CharLSTM
 from fedmr_med.models.efficientnet import EfficientNetB0
 from fedmr_med.models.efficientnet_lite import EfficientNetLite0
@@ -18,6 +17,7 @@ from fedmr_med.models.resnet import narrow_resnet, resnet18
 from fedmr_med.models.small_cnn import SmallCNN
 from fedmr_med.models.wide_resnet import WideResNet28x10
 from fedmr_med.models.wrapped import built_by, wrap
+from fedmr_med.network import Network, load_arrays, parameter_names, state_arrays
 from fedmr_med.registry import Registry, is_dotted
 
 __all__ = [

@@ -4,7 +4,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 
 # LEAF's 80 characters and one symbol for everything else, see fedmr_med.data.datasets.shakespeare.
 VOCABULARY_SIZE = 81

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 
 
 class ClassifierOnly(Network):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmr_med.errors import ConfigError
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 
 POOLED_SIZE = 1280
 FEDMR_FEATURE_SIZE = 640

@@ -10,8 +10,8 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from fedmr_med.errors import ConfigError
-from fedmr_med.models.base import Network
 from fedmr_med.models.efficientnet import POOLED_SIZE, load_backbone
+from fedmr_med.network import Network
 
 # What the transform of colour photographs has done to values in [0, 1], and what Lite0 expects of those in [0, 255].
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

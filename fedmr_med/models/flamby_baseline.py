@@ -6,8 +6,8 @@ from torch import nn
 
 from fedmr_med.errors import ConfigError
 from fedmr_med.flamby_checkout import find_dataset
-from fedmr_med.models.base import Network
 from fedmr_med.models.wrapped import wrap
+from fedmr_med.network import Network
 
 # Where dropout, which is no part of the feature, comes right before the classifier.
 _FEATURE_LAYERS = {"fed_isic2019": "base_model._avg_pooling"}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 
 
 class BasicBlock(nn.Module):

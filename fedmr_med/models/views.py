@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 
 _HEIGHT, _WIDTH = -2, -1
 FLIPS: tuple[tuple[int, ...], ...] = ((), (_WIDTH,), (_HEIGHT,), (_HEIGHT, _WIDTH))

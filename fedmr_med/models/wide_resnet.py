@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 
 
 class WideBlock(nn.Module):

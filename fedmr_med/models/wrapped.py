@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmr_med.errors import ConfigError
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 
 # What other packages call the two numbers that every network here is built with.
 _CLASSES = ("num_classes", "out_channels", "n_classes")

@@ -1,8 +1,8 @@
 """A policy in plain sentences: what leaves a site under it, what it demands of jobs, and what it cannot keep in."""
 
+from fedmr_med.evaluation.results import History
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.results import History
 
 UPDATE_SPEAKS = (
     "The trained model leaves every site, also one that has opted out, and can reveal something of its data, such as "

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.mechanisms import Rounding, Suppression
-from fedmr_med.refusals import FloorError
+from fedmr_med.privacy.refusals import FloorError
 from fedmr_med.schema import Strict, invalid
 
 _LEAST_ROUNDING = 10

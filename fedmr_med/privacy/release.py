@@ -9,14 +9,14 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from fedmr_med.clinical import IntArray, ScoreHistograms
-from fedmr_med.head import HeadStatistics
-from fedmr_med.metrics import Scores, confusion_matrix
-from fedmr_med.metrics import scores as score
+from fedmr_med.evaluation.clinical import IntArray, ScoreHistograms
+from fedmr_med.evaluation.metrics import Scores, confusion_matrix
+from fedmr_med.evaluation.metrics import scores as score
+from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.results import SiteReport
 from fedmr_med.secure.messages import Secure
+from fedmr_med.statistics.head import HeadStatistics
 from fedmr_med.wire.messages import SiteReply
 from fedmr_med.wire.statistics import HeadReply
 

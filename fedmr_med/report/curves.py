@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedmr_med.evaluation.results import RunResult
 from fedmr_med.files import atomic_writer
-from fedmr_med.results import RunResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from fedmr_med.figures import Estimate
+from fedmr_med.evaluation.figures import Estimate
 
 NONE = "-"
 

@@ -1,6 +1,6 @@
 """The findings of an audit as text, for the terminal."""
 
-from fedmr_med.audit.findings import Audit
+from fedmr_med.privacy.findings import Audit
 
 _NAME, _CELL = 40, 14
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedmr_med import journal
-from fedmr_med.audit.findings import Audit
 from fedmr_med.errors import FedMRError, ResultsError
-from fedmr_med.model_file import read_tensors
-from fedmr_med.results import RunResult, RunResults, read_result
+from fedmr_med.evaluation.results import RunResult, RunResults, read_result
+from fedmr_med.files import journal
+from fedmr_med.models.model_file import read_tensors
+from fedmr_med.privacy.findings import Audit
 
 RESULTS, STUDY, CHECKPOINT, EVENTS = "results.json", "study.json", "checkpoint.pt", "events.jsonl"
 AUDIT, ATTACKS = "released.jsonl", "audit.json"

@@ -8,10 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fedmr_med.config import JobConfig
+from fedmr_med.evaluation.results import History, SiteRound
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.console import wide_console
 from fedmr_med.report.lines import megabytes
-from fedmr_med.results import History, SiteRound
 from fedmr_med.server.robust import offences
 from fedmr_med.server.state import GlobalState
 from fedmr_med.server.stopping import stop_reason

@@ -14,9 +14,9 @@ from fedmr_med.errors import FedMRError
 from fedmr_med.process import kept_memory
 from fedmr_med.runner.broadcast import read_message, write_message
 from fedmr_med.runner.desk import Desk, Work
+from fedmr_med.runner.workers import worker_pool
 from fedmr_med.wire.codec import Message, decode_task
 from fedmr_med.wire.messages import TrainTask
-from fedmr_med.workers import worker_pool
 
 BROADCAST = "broadcast"
 

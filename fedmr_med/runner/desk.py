@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 
 from fedmr_med import models
-from fedmr_med.backbone import Backbone
 from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
 from fedmr_med.data.base import Fold, SiteData, SubsetFold
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import FedMRError
-from fedmr_med.metrics import Scores, scored
-from fedmr_med.network import build_network
+from fedmr_med.evaluation.metrics import Scores, scored
+from fedmr_med.models.job_network import build_network
 from fedmr_med.process import kept_memory
 from fedmr_med.site.features import SiteFeatures, feature_fold
 from fedmr_med.site.hospital import Hospital, open_data
 from fedmr_med.site.training import outputs
 from fedmr_med.sites import SiteConfig
+from fedmr_med.wire.backbone import Backbone
 from fedmr_med.wire.codec import Message, encode_reply
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.statistics import encode_statistics

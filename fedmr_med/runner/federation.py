@@ -18,10 +18,10 @@ from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold, SiteData
 from fedmr_med.data.demo import effective_job
 from fedmr_med.errors import ConfigError, FedMRError, WireError
-from fedmr_med.metrics import pooled
+from fedmr_med.evaluation.metrics import pooled
+from fedmr_med.evaluation.results import Evaluation
 from fedmr_med.process import kept_memory
 from fedmr_med.report.lines import refused_line, runaway_line
-from fedmr_med.results import Evaluation
 from fedmr_med.runner.crew import Crew, crew
 from fedmr_med.runner.desk import CLIENT_STATE, Desk, Work, parts_of_test
 from fedmr_med.secure.identity import UNSIGNED

@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from fedmr_med import journal
 from fedmr_med.errors import PolicyError, WireError
-from fedmr_med.files import atomic_writer, locked, private_files, write_text
+from fedmr_med.files import atomic_writer, journal, locked, private_files, write_text
 from fedmr_med.schema import NAME_PATTERN
 from fedmr_med.secure import primitives
 from fedmr_med.secure.identity import Identity

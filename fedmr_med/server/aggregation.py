@@ -7,15 +7,15 @@ from fedmr_med import methods
 from fedmr_med.arrays import Arrays, distance
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
+from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.results import Evaluation, RoundRecord, SecureRecord, SiteRound
 from fedmr_med.methods.base import Contribution
-from fedmr_med.metrics import Scores
-from fedmr_med.model_sums import ModelSums, Values
 from fedmr_med.models.norm import batch_norm_names
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.results import Evaluation, RoundRecord, SecureRecord, SiteRound
 from fedmr_med.server.checks import ReplyCheck
 from fedmr_med.server.optimizer import server_step
 from fedmr_med.server.state import GlobalState
+from fedmr_med.statistics.model_sums import ModelSums, Values
 from fedmr_med.wire.messages import SiteReply
 
 SLACK = 4
@@ -30,8 +30,8 @@ class SecureStatistics:
         record: who took part, and what it cost.
         sums: class sums of all of them; None where nothing could be opened: the prototypes age then.
         scores: of the model that the round started from, pooled; None where nobody shares any.
-        models: the sums of the trained models (:mod:`fedmr_med.model_sums`); None where every reply holds its own, or
-            nothing could be opened.
+        models: the sums of the trained models (:mod:`fedmr_med.statistics.model_sums`); None where every reply holds
+            its own, or nothing could be opened.
     """
 
     record: SecureRecord
@@ -59,7 +59,8 @@ class PrototypeAggregator:
         self._inertia = method.prototype_inertia
         self._optimizer = job.federation.server or method.server_optimizer
         self._check = ReplyCheck(job, state)
-        self._models = ModelSums(job, state.model, state.parameters)
+        self._server = method.server()
+        self._models = ModelSums(self._server, state.model, state.parameters, buffers=job.federation.buffers)
         self._class_sums = ClassSums.zeros(*state.prototypes.means.shape)
         self._secure: SecureStatistics | None = None
         self.sites: dict[str, SiteRound] = {}
@@ -130,7 +131,7 @@ class PrototypeAggregator:
         start = self._models.parameters
         made, method_state, buffers = self._models.finish(state.method, num_sites)
         self._check_total(start, made)
-        averaged = self._models.server.averaged(made, method_state, num_sites)
+        averaged = self._server.averaged(made, method_state, num_sites)
         parameters, optimizer_state = server_step(self._optimizer, start, made, state.optimizer)
         model = {**state.model, **parameters, **buffers}
         if self.job.federation.buffers == "local":

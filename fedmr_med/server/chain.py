@@ -5,12 +5,11 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from fedmr_med import journal
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
-from fedmr_med.files import locked
-from fedmr_med.model_file import as_list, save_model
-from fedmr_med.results import History, RunResult, RunResults, RunSetup, write_result
+from fedmr_med.evaluation.results import History, RunResult, RunResults, RunSetup, write_result
+from fedmr_med.files import journal, locked
+from fedmr_med.models.model_file import as_list, save_model
 from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint
 from fedmr_med.server.head import with_head
 from fedmr_med.server.owner import Owner, claim

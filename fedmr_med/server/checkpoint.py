@@ -9,7 +9,8 @@ from typing import Any
 from fedmr_med.arrays import difference, forms_of
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
-from fedmr_med.model_file import (
+from fedmr_med.evaluation.results import History
+from fedmr_med.models.model_file import (
     AVERAGED,
     as_arrays,
     as_list,
@@ -20,7 +21,6 @@ from fedmr_med.model_file import (
     whole_number,
     write_tensors,
 )
-from fedmr_med.results import History
 from fedmr_med.schema import brief
 from fedmr_med.server.state import GlobalState
 

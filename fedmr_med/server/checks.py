@@ -9,11 +9,11 @@ from fedmr_med import methods
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
-from fedmr_med.metrics import Scores
-from fedmr_med.network import reply_arrays
-from fedmr_med.results import History
+from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.results import History
+from fedmr_med.models.reply_forms import reply_arrays
 from fedmr_med.server.state import GlobalState
-from fedmr_med.sums import vectors
+from fedmr_med.statistics.sums import vectors
 from fedmr_med.wire.form import ReplyForm
 from fedmr_med.wire.messages import SiteReply
 

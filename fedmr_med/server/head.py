@@ -11,12 +11,12 @@ import torch
 from fedmr_med import methods
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
-from fedmr_med.head import HeadStatistics, choose_shrinkage, projection, solve
-from fedmr_med.results import Evaluation, HeadRecord, SecureRecord
+from fedmr_med.evaluation.results import Evaluation, HeadRecord, SecureRecord
 from fedmr_med.server.robust import too_long
+from fedmr_med.server.shelf import Shelf
 from fedmr_med.server.state import GlobalState, train_task
 from fedmr_med.server.stopping import has_ended
-from fedmr_med.shelf import Shelf
+from fedmr_med.statistics.head import HeadStatistics, choose_shrinkage, projection, solve
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.statistics import HeadReply, decode_statistics
 

@@ -30,10 +30,10 @@ import torch
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import FederationConfig
+from fedmr_med.evaluation.results import History
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.results import History
 from fedmr_med.server.state import GlobalState
-from fedmr_med.sums import vectors
+from fedmr_med.statistics.sums import vectors
 from fedmr_med.wire.messages import SiteReply
 
 ENOUGH = 3

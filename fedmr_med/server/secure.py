@@ -15,14 +15,15 @@ from typing import TypeVar
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
-from fedmr_med.head import HeadStatistics
-from fedmr_med.metrics import Scores
-from fedmr_med.network import build_network, sum_forms
+from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.results import Evaluation, SecureRecord
+from fedmr_med.models.job_network import build_network
+from fedmr_med.models.reply_forms import sum_forms
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.results import Evaluation, SecureRecord
 from fedmr_med.secure.messages import FEWEST, Keys, Masked, Offer, Release, Roster, Shares, threshold
 from fedmr_med.secure.summing import SecureSum
 from fedmr_med.server.aggregation import SecureStatistics
+from fedmr_med.statistics.head import HeadStatistics
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.messages import TrainTask
 from fedmr_med.wire.secure import (

@@ -8,12 +8,12 @@ import numpy as np
 
 from fedmr_med import methods, models
 from fedmr_med.arrays import Arrays
-from fedmr_med.backbone import Backbone
 from fedmr_med.config import JobConfig
-from fedmr_med.model_file import read_weights
-from fedmr_med.network import backbone_of, build_network, whole_network
+from fedmr_med.evaluation.results import History
+from fedmr_med.models.job_network import backbone_of, build_network, whole_network
+from fedmr_med.models.model_file import read_weights
 from fedmr_med.prototypes import Prototypes
-from fedmr_med.results import History
+from fedmr_med.wire.backbone import Backbone
 from fedmr_med.wire.messages import TrainTask
 
 

@@ -14,9 +14,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from fedmr_med import journal
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError, PolicyError
+from fedmr_med.files import journal
 from fedmr_med.privacy.policy import SitePolicy
 
 APPROVALS_FILE = "approvals.jsonl"

@@ -10,19 +10,19 @@ import torch
 
 from fedmr_med import models
 from fedmr_med.arrays import Arrays, difference, forms_of
-from fedmr_med.backbone import Backbone, digest_of
 from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
 from fedmr_med.data.base import ArrayFold, Fold, SiteData
 from fedmr_med.data.feature_cache import Features, fingerprint, open_features
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import WireError
-from fedmr_med.models.base import Network
-from fedmr_med.network import feature_network
+from fedmr_med.models.job_network import feature_network
+from fedmr_med.network import Network
+from fedmr_med.privacy.refusals import NoFeaturesError
 from fedmr_med.process import kept_memory
-from fedmr_med.refusals import NoFeaturesError
 from fedmr_med.site.received import check_finite
 from fedmr_med.site.training import to_device
+from fedmr_med.wire.backbone import Backbone, digest_of
 
 _BATCH = 64  # the same for every job: features may depend on it in their last bits
 

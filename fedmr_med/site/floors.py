@@ -12,9 +12,9 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
 from fedmr_med.files import write_text
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 from fedmr_med.privacy.floors import TrainingFloors
-from fedmr_med.refusals import FloorError
+from fedmr_med.privacy.refusals import FloorError
 from fedmr_med.site.training import local_steps
 from fedmr_med.wire.messages import TrainTask
 

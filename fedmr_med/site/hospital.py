@@ -19,16 +19,15 @@ from fedmr_med.data.base import SiteData, class_counts
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import Transform
 from fedmr_med.errors import DataError, PolicyError
-from fedmr_med.head import projection
+from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.results import MAX_TERM, SiteReport
 from fedmr_med.methods.base import ClientHalf, Contribution, LocalRound
-from fedmr_med.metrics import Scores
-from fedmr_med.model_file import load_model, save_model
-from fedmr_med.model_sums import ModelSums
-from fedmr_med.network import build_network, sum_forms
+from fedmr_med.models.job_network import build_network
+from fedmr_med.models.model_file import load_model, save_model
+from fedmr_med.models.reply_forms import sum_forms
 from fedmr_med.privacy.mechanisms.clip import clipped_update
 from fedmr_med.privacy.release import permitted, permitted_statistics, released_scores
 from fedmr_med.prototypes import ClassSums, Prototypes
-from fedmr_med.results import MAX_TERM, SiteReport
 from fedmr_med.schema import validated
 from fedmr_med.secure.identity import UNSIGNED
 from fedmr_med.seeding import derive_seed, torch_stream
@@ -45,6 +44,8 @@ from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.statistics import head_statistics, hold_out
 from fedmr_med.site.training import Trained, class_sums, local_steps, outputs, train
 from fedmr_med.sites import SiteConfig
+from fedmr_med.statistics.head import projection
+from fedmr_med.statistics.model_sums import ModelSums
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.statistics import HeadReply
 from fedmr_med.wire.totals import (
@@ -231,7 +232,7 @@ class Hospital:
         model, length = clipped_update(reply.model, {name: task.model[name] for name in names}, most)
         if length > most:
             _log.warning("%s: the update of length %.3g is scaled down to clip_update %.3g", self.name, length, most)
-        sums = ModelSums(self.job, task.model, names)
+        sums = ModelSums(self.method.server(), task.model, names)
         sums.add(Contribution(self.name, reply.samples, model, reply.payload))
         return sums.values()
 

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedmr_med import journal
 from fedmr_med.errors import PolicyError
-from fedmr_med.files import locked, private_files, write_text
+from fedmr_med.files import journal, locked, private_files, write_text
 from fedmr_med.privacy.accountant import Noisy, epsilon
 from fedmr_med.privacy.budget import PrivacyBudget
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from fedmr_med.methods.base import Batch, ClientHalf
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 from fedmr_med.site.criterion import Criterion
 from fedmr_med.site.training import autocast
 

@@ -18,14 +18,14 @@ import torch
 from fedmr_med.config import JobConfig, PrivateConfig
 from fedmr_med.data.base import Fold, class_counts
 from fedmr_med.data.loading import Batches
-from fedmr_med.head import HeadStatistics, projection, triangle_of
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 from fedmr_med.privacy.accountant import DELTA
 from fedmr_med.privacy.mechanisms import Clip, Gaussian
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site.ledger import LEDGER_FILE, Ledger
 from fedmr_med.site.training import to_device
+from fedmr_med.statistics.head import HeadStatistics, projection, triangle_of
 from fedmr_med.wire.totals import noisy_head_values, noisy_statistics
 
 Weights = npt.NDArray[np.float64]

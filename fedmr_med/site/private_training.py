@@ -19,10 +19,10 @@ from fedmr_med.config import JobConfig, TrainConfig
 from fedmr_med.data.base import Fold, class_counts
 from fedmr_med.data.loading import Batches
 from fedmr_med.methods.base import ClientHalf
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 from fedmr_med.privacy.accountant import DELTA
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.refusals import BudgetError
+from fedmr_med.privacy.refusals import BudgetError
 from fedmr_med.secure.noise import normals, uniforms
 from fedmr_med.seeding import torch_stream
 from fedmr_med.site import optim

@@ -10,7 +10,7 @@ import torch
 from fedmr_med.arrays import difference, forms_of
 from fedmr_med.errors import WireError
 from fedmr_med.methods.base import Method
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 from fedmr_med.wire.messages import TrainTask
 
 

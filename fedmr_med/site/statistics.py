@@ -5,10 +5,10 @@ import numpy.typing as npt
 import torch
 
 from fedmr_med.data.loading import Batches
-from fedmr_med.head import HeadStatistics
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 from fedmr_med.seeding import numpy_generator
 from fedmr_med.site.training import to_device
+from fedmr_med.statistics.head import HeadStatistics
 
 Mask = npt.NDArray[np.bool_]
 
@@ -55,7 +55,8 @@ def head_statistics(
         num_classes: C.
         classes: (C,) the classes that are shared; samples of others leave no trace.
         held: (n,) the samples set aside.
-        directions: (p, d) that features are projected to, see :func:`fedmr_med.head.projection`; None keeps them.
+        directions: (p, d) that features are projected to, see
+            :func:`fedmr_med.statistics.head.projection`; None keeps them.
     """
     network.eval()
     device = next(network.parameters()).device

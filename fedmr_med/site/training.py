@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 from fedmr_med.config import TrainConfig
 from fedmr_med.data.loading import Batches
+from fedmr_med.evaluation.metrics import confusion_matrix
 from fedmr_med.methods.base import Batch, ClientHalf, LocalResult
-from fedmr_med.metrics import confusion_matrix
-from fedmr_med.models.base import Network
+from fedmr_med.network import Network
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site import optim
 from fedmr_med.site.criterion import Criterion

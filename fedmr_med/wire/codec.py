@@ -21,14 +21,14 @@ import numpy as np
 import torch
 
 from fedmr_med.arrays import Arrays
-from fedmr_med.backbone import Backbone
-from fedmr_med.clinical import IntArray
 from fedmr_med.errors import ConfigError, WireError
-from fedmr_med.metrics import Scores
+from fedmr_med.evaluation.clinical import IntArray
+from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.results import MAX_IMAGES, SiteReport
 from fedmr_med.prototypes import ClassSums, Prototypes
-from fedmr_med.results import MAX_IMAGES, SiteReport
 from fedmr_med.schema import NAME_PATTERN, brief, validated
 from fedmr_med.wire.agreement import agreed_settings, agreement
+from fedmr_med.wire.backbone import Backbone
 from fedmr_med.wire.half import pack, unpack
 from fedmr_med.wire.histograms import decode_histograms, encode_histograms
 from fedmr_med.wire.messages import SiteReply, TrainTask

@@ -3,8 +3,8 @@
 import numpy as np
 
 from fedmr_med.arrays import Arrays, Forms, difference
-from fedmr_med.clinical import BINS, MAX_NLL, TEMPERATURES, IntArray, ScoreHistograms
 from fedmr_med.errors import WireError
+from fedmr_med.evaluation.clinical import BINS, MAX_NLL, TEMPERATURES, IntArray, ScoreHistograms
 
 _COUNT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
 _SLACK = 1e-6  # of sums of floating point numbers

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 from fedmr_med.arrays import Arrays
-from fedmr_med.backbone import Backbone
-from fedmr_med.metrics import Scores
+from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.prototypes import ClassSums, Prototypes
-from fedmr_med.results import SiteReport
+from fedmr_med.wire.backbone import Backbone
 
 
 @dataclass(frozen=True)

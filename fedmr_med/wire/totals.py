@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedmr_med.clinical import BINS, TEMPERATURES, IntArray
 from fedmr_med.errors import WireError
-from fedmr_med.head import HeadStatistics, symmetric, triangle_of
-from fedmr_med.metrics import Scores, scores
+from fedmr_med.evaluation.clinical import BINS, TEMPERATURES, IntArray
+from fedmr_med.evaluation.metrics import Scores, scores
+from fedmr_med.evaluation.results import MAX_IMAGES
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.results import MAX_IMAGES
 from fedmr_med.secure.fixed import BITS, Field, Layout
 from fedmr_med.secure.messages import MOST_SITES
+from fedmr_med.statistics.head import HeadStatistics, symmetric, triangle_of
 from fedmr_med.wire.histograms import decode_histograms, encode_histograms
 from fedmr_med.wire.messages import TrainTask
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fedmr_med import journal
 from fedmr_med.cli.site import app
 from fedmr_med.errors import PolicyError
+from fedmr_med.files import journal
 from fedmr_med.flare.audit import AUDIT_FILE
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 from nvflare.apis.fl_constant import ReturnCode
 
-from fedmr_med import data, refusals
+from fedmr_med import data
 from fedmr_med.config import TaskConfig
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.flare.guard import PolicyGuard
-from fedmr_med.refusals import ClassNamesError
+from fedmr_med.privacy import refusals
+from fedmr_med.privacy.refusals import ClassNamesError
 from fedmr_med.sites import load_site
 from tests.helpers.pictures import isic_task, manifest_site, write_manifest_folder
 from tests.helpers.site_at_work import SiteAtWork, TalkativeExecutor

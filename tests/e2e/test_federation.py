@@ -11,7 +11,7 @@ import torch
 
 from fedmr_med.config import JobConfig
 from fedmr_med.flare.audit import AUDIT_FILE
-from fedmr_med.model_file import as_arrays, load_model, read_tensors
+from fedmr_med.models.model_file import as_arrays, load_model, read_tensors
 from fedmr_med.runner import Federation as InProcess
 from fedmr_med.sites import load_site
 from tests.helpers import REPOSITORY

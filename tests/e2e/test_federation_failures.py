@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from fedmr_med.flare.audit import AUDIT_FILE
-from fedmr_med.model_file import load_model
+from fedmr_med.models.model_file import load_model
 from tests.e2e.test_federation import TWO, assert_same_model, finish, in_process, tiny_job
 from tests.helpers.federation import SERVER, Federation, kill_process, wait_for
 

@@ -26,7 +26,7 @@ from fedmr_med.files import write_text
 from fedmr_med.flare import messages
 from fedmr_med.flare.audit import AUDIT_FILE
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.refusals import floor_code
+from fedmr_med.privacy.refusals import floor_code
 from fedmr_med.schema import dump_yaml
 from fedmr_med.server.checkpoint import load_checkpoint
 from fedmr_med.server.state import initial_state

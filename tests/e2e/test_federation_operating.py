@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedmr_med.model_file import load_model
+from fedmr_med.models.model_file import load_model
 from tests.e2e.test_federation import TWO, assert_same_model, finish, tiny_job
 from tests.helpers import REPOSITORY
 from tests.helpers.federation import LEAD, OTHER, SERVER, Federation, wait_for

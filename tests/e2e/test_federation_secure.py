@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedmr_med.evaluation.results import RunResults, read_result
 from fedmr_med.flare.audit import AUDIT_FILE
-from fedmr_med.model_file import load_model
-from fedmr_med.results import RunResults, read_result
+from fedmr_med.models.model_file import load_model
 from fedmr_med.runner import Federation as InProcess
 from fedmr_med.sites import load_site
 from tests.e2e.conftest import OPTED_OUT

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from fedmr_med.cli import app
 from fedmr_med.errors import FedMRError
+from fedmr_med.evaluation.results import RunResults, read_result
 from fedmr_med.export import EXPORTERS, Source
 from fedmr_med.export.card import Card, make_card
 from fedmr_med.export.onnx_file import OPSET
 from fedmr_med.inference.predict import Predictor
 from fedmr_med.inference.reader import find_images
-from fedmr_med.model_file import load_model, save_model
-from fedmr_med.results import RunResults, read_result
+from fedmr_med.models.model_file import load_model, save_model
 from tests.helpers.pictures import write_csv
 from tests.helpers.small import initial_state, small_job
 

@@ -10,7 +10,7 @@ import pytest
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
-from fedmr_med import journal
+from fedmr_med.files import journal
 from fedmr_med.flare.messages import encode_reply, encode_statistics, encode_validation
 from fedmr_med.server.chain import BEST_MODEL, CHECKPOINT, EVENTS, RESULTS, Chain
 from tests.helpers.controller import JOB_ID, ControllerAtWork

@@ -11,10 +11,10 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from fedmr_med import refusals
 from fedmr_med.config import JobConfig
 from fedmr_med.flare import messages as wire
 from fedmr_med.flare.executor import FedMRExecutor
+from fedmr_med.privacy import refusals
 from fedmr_med.schema import dump_yaml
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook, Verdict
 from tests.helpers.contexts import JOB_ID, site_context

@@ -15,7 +15,7 @@ from fedmr_med.errors import PolicyError
 from fedmr_med.flare import messages as wire
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.flare.outgoing import released
-from fedmr_med.network import reply_form
+from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.wire import codec
 from tests.helpers.site_at_work import SHARES_ALL, SHARES_NOTHING, SiteAtWork, TalkativeExecutor
 from tests.helpers.small import lenient, small_job

@@ -11,11 +11,11 @@ from nvflare.apis.shareable import Shareable
 from nvflare.fuel.utils import fobs
 
 from fedmr_med.errors import WireError
+from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.flare import messages as wire
 from fedmr_med.flare.outgoing import same_message
-from fedmr_med.metrics import Scores
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.results import SiteReport
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.small import initial_state, small_job, task_for
 

@@ -13,8 +13,8 @@ import yaml
 from fedmr_med.config import load_job
 from fedmr_med.data.manifest import read_manifest
 from fedmr_med.errors import FedMRError
-from fedmr_med.model_file import load_model
-from fedmr_med.results import RunResults, read_result
+from fedmr_med.evaluation.results import RunResults, read_result
+from fedmr_med.models.model_file import load_model
 from fedmr_med.schema import dump_yaml
 from fedmr_med.server.chain import Chain
 from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint

@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedmr_med.clinical import ScoreHistograms
-from fedmr_med.metrics import Scores
-from fedmr_med.model_file import FORMAT, write_tensors
-from fedmr_med.results import (
+from fedmr_med.evaluation.clinical import ScoreHistograms
+from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.results import (
     Evaluation,
     History,
     RoundRecord,
@@ -18,6 +17,7 @@ from fedmr_med.results import (
     SiteRound,
     write_result,
 )
+from fedmr_med.models.model_file import FORMAT, write_tensors
 
 CLASSES = ("MEL", "NV", "BCC")
 SITES = ("clinica-sur", "nord-klinik", "ouest")

@@ -1,6 +1,6 @@
 """Entries of results.json for tests."""
 
-from fedmr_med.results import Evaluation, History, RoundRecord, RunResult, RunSetup, Score, SiteRound
+from fedmr_med.evaluation.results import Evaluation, History, RoundRecord, RunResult, RunSetup, Score, SiteRound
 
 
 def run_of(*accuracies: float | None, label: str = "a", seed: int = 0, seconds: float = 2.0) -> RunResult:

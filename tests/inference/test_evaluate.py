@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from fedmr_med.cli import app
 from fedmr_med.config import load_job
 from fedmr_med.errors import DataError
+from fedmr_med.evaluation.results import RunResults, read_result
 from fedmr_med.inference.evaluate import OwnTable, evaluation_job
 from fedmr_med.jobs.folder import INITIAL_MODEL
-from fedmr_med.model_file import load_model
-from fedmr_med.results import RunResults, read_result
+from fedmr_med.models.model_file import load_model
 from fedmr_med.runner import Federation
 from fedmr_med.server.state import initial_state
 from tests.helpers.models import SITES

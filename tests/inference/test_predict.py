@@ -14,7 +14,7 @@ from fedmr_med.data.transforms import IsicTest, edge_for
 from fedmr_med.errors import DataError
 from fedmr_med.inference.predict import Predictor
 from fedmr_med.inference.reader import find_images
-from fedmr_med.model_file import load_model
+from fedmr_med.models.model_file import load_model
 from tests.helpers.dicoms import write_dicom
 
 

@@ -9,7 +9,7 @@ import pytest
 from fedmr_med.config import load_job
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.jobs.new import new_job
-from fedmr_med.refusals import ClassNamesError
+from fedmr_med.privacy.refusals import ClassNamesError
 from fedmr_med.sites import ManifestSource, load_site
 from tests.cli.test_bench import run
 from tests.helpers import REPOSITORY

@@ -2,12 +2,12 @@
 
 import pytest
 
-from fedmr_med.bench.request import BenchRequest
 from fedmr_med.config import ServerConfig
 from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.jobs.presets import PRESETS
+from fedmr_med.lab.bench.request import BenchRequest
 
 SERVERS = {
     "fedavgm": ServerConfig(optimizer="sgd", momentum=0.5),

@@ -18,7 +18,7 @@ from fedmr_med.config import MethodConfig
 from fedmr_med.errors import ConfigError, WireError
 from fedmr_med.flare import messages as wire
 from fedmr_med.methods.local import LocalRound
-from fedmr_med.network import build_network
+from fedmr_med.models.job_network import build_network
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.state import GlobalState

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from fedmr_med.arrays import Arrays
-from fedmr_med.bench.request import BenchRequest
 from fedmr_med.errors import WireError
-from fedmr_med.metrics import scores
-from fedmr_med.model_file import load_model
+from fedmr_med.evaluation.metrics import scores
+from fedmr_med.lab.bench.request import BenchRequest
 from fedmr_med.models import load_arrays
+from fedmr_med.models.model_file import load_model
 from fedmr_med.server.chain import BEST_MODEL, CHECKPOINT
 from fedmr_med.site.training import evaluate
 from tests.helpers.archives import write_mini

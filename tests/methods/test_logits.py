@@ -14,7 +14,7 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.methods.etf import EtfNetwork, simplex
 from fedmr_med.methods.local import Batch
 from fedmr_med.methods.logits import LogitsOptions, MissingClasses
-from fedmr_med.network import build_network
+from fedmr_med.models.job_network import build_network
 from fedmr_med.server.state import GlobalState
 from fedmr_med.site import criterion
 from tests.helpers.benchmarks import tiny_job

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from fedmr_med import models
-from fedmr_med.network import build_network
+from fedmr_med.models.job_network import build_network
 from tests.helpers.methods import Federation, Tiny, WithBatchNorm, job, same_model
 
 

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
+from fedmr_med.evaluation.results import History, RoundRecord, SiteRound
 from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.explain import TOTAL_SPEAKS, UPDATE_SPEAKS, explain, privacy_costs
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.report.summary import sites_table
-from fedmr_med.results import History, RoundRecord, SiteRound
 from tests.helpers import REPOSITORY
 
 

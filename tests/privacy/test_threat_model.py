@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from fedmr_med.models import load_arrays
-from fedmr_med.network import build_network
+from fedmr_med.models.job_network import build_network
 from tests.helpers.small import CLOSED, initial_state, small_hospital, small_job, task_for
 
 

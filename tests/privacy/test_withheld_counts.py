@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from fedmr_med.data.base import ArrayFold, SiteData
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.errors import FedMRError
-from fedmr_med.metrics import scores
+from fedmr_med.evaluation.metrics import scores
+from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.release import permitted, permitted_scores, released_scores
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.results import SiteReport
 from fedmr_med.schema import validated
 from fedmr_med.site.hospital import Hospital, open_data
 from fedmr_med.sites import DemoSource, SiteConfig

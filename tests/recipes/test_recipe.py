@@ -11,7 +11,7 @@ from nvflare.recipe.utils import add_experiment_tracking, add_final_global_evalu
 from fedmr_med import FedMRRecipe, MethodRecipe, models
 from fedmr_med.config import JobConfig, StopConfig, load_job
 from fedmr_med.errors import CheckpointError, ConfigError
-from fedmr_med.network import build_network
+from fedmr_med.models.job_network import build_network
 from fedmr_med.server.state import initial_state
 from tests.cli.test_jobs import run
 from tests.helpers import REPOSITORY

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from fedmr_med.audit.findings import Audit, Finding, OfSize
 from fedmr_med.errors import ResultsError
+from fedmr_med.evaluation.results import write_result
+from fedmr_med.privacy.findings import Audit, Finding, OfSize
 from fedmr_med.report.document import DEMO, write_report
 from fedmr_med.report.findings import audit_lines
 from fedmr_med.report.sources import Attacks, ChainRun, find_sources
-from fedmr_med.results import write_result
 from tests.helpers.reports import write_chain
 
 SUCCESS = {("class counts", "none"): 1.0, ("class counts", "secure"): 0.0}

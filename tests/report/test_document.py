@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from fedmr_med import journal
 from fedmr_med.errors import ResultsError
+from fedmr_med.evaluation.results import Evaluation, History, RoundResult, RunResult, RunResults, RunSetup, write_result
+from fedmr_med.files import journal
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.document import DEMO, render, write_report
 from fedmr_med.report.sources import AuditLog, ChainRun, Comparison, Tables, find_sources
-from fedmr_med.results import Evaluation, History, RoundResult, RunResult, RunResults, RunSetup, write_result
 from tests.cli.test_bench import run
 from tests.helpers.browser import CHROMIUM, Page, browser
 from tests.helpers.reports import SITES, made_up_history, scores, write_chain

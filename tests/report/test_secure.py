@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from fedmr_med.evaluation.results import History, RoundRecord, RunResult, RunSetup, SecureRecord, SiteRound
 from fedmr_med.report.pages import privacy, sharing
 from fedmr_med.report.sources import ChainRun
-from fedmr_med.results import History, RoundRecord, RunResult, RunSetup, SecureRecord, SiteRound
 
 
 def chain(secure: SecureRecord | None) -> ChainRun:

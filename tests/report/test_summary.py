@@ -9,12 +9,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from fedmr_med.metrics import Scores
+from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.results import Evaluation, History, RoundRecord, Score, SiteReport, SiteRound
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.report.lines import refused_line, site_line
 from fedmr_med.report.summary import summary
-from fedmr_med.results import Evaluation, History, RoundRecord, Score, SiteReport, SiteRound
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.small import initial_state, small_job
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from fedmr_med.errors import CheckpointError
-from fedmr_med.model_file import load_model
+from fedmr_med.evaluation.results import Best, History
+from fedmr_med.models.model_file import load_model
 from fedmr_med.prototypes import Prototypes
-from fedmr_med.results import Best, History
 from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint
 from fedmr_med.server.state import GlobalState
 from tests.helpers.small import initial_state, small_job

@@ -8,7 +8,7 @@ import pytest
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
-from fedmr_med.metrics import Scores
+from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.server.aggregation import PrototypeAggregator
 from fedmr_med.server.checks import Registered, ReplyCheck
 from fedmr_med.server.state import GlobalState

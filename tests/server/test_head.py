@@ -9,9 +9,8 @@ import torch
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
-from fedmr_med.head import HeadStatistics, projection, solve
-from fedmr_med.model_file import load_model
 from fedmr_med.models import load_arrays
+from fedmr_med.models.model_file import load_model
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation
@@ -19,6 +18,7 @@ from fedmr_med.server.chain import BEST_MODEL
 from fedmr_med.server.head import BIAS, WEIGHT, HeadCollector, wants_head, with_head
 from fedmr_med.server.state import GlobalState
 from fedmr_med.sites import DemoSource, SiteConfig
+from fedmr_med.statistics.head import HeadStatistics, projection, solve
 from fedmr_med.wire.messages import TrainTask
 from fedmr_med.wire.statistics import HeadReply, encode_statistics
 from tests.helpers.small import CLOSED, OPEN, initial_state, lenient, small_hospital, small_job, task_for

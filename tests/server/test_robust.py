@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fedmr_med.config import FederationConfig, JobConfig
+from fedmr_med.evaluation.results import History, RoundRecord, SiteRound
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.results import History, RoundRecord, SiteRound
 from fedmr_med.server.collect import ReplyCollector
 from fedmr_med.server.robust import offences, outliers, restrained
 from fedmr_med.server.state import GlobalState

@@ -12,8 +12,8 @@ from fedmr_med.arrays import Arrays, distance
 from fedmr_med.config import FederationConfig, JobConfig
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.errors import ConfigError, FedMRError
+from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.results import SiteReport
 from fedmr_med.runner import Federation
 from fedmr_med.runner.desk import Desk
 from fedmr_med.server.collect import ReplyCollector

@@ -6,7 +6,7 @@ import pytest
 
 from fedmr_med.config import StopConfig
 from fedmr_med.errors import ConfigError
-from fedmr_med.results import Evaluation, History, RoundRecord, Score
+from fedmr_med.evaluation.results import Evaluation, History, RoundRecord, Score
 from fedmr_med.server.stopping import stop_reason
 from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import tiny_federation, tiny_job

@@ -13,7 +13,6 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from fedmr_med.backbone import Backbone
 from fedmr_med.cli import app
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import ArrayFold, SubsetFold
@@ -21,10 +20,10 @@ from fedmr_med.data.cache import open_images
 from fedmr_med.data.feature_cache import clean, features_folder, fingerprint
 from fedmr_med.data.folds import ImageFold
 from fedmr_med.errors import CheckpointError, ConfigError, WireError
-from fedmr_med.model_file import load_model
-from fedmr_med.network import backbone_of, build_network, feature_network
-from fedmr_med.refusals import FEATURES, NoFeaturesError, code_of
-from fedmr_med.results import History, RoundRecord, SiteRound
+from fedmr_med.evaluation.results import History, RoundRecord, SiteRound
+from fedmr_med.models.job_network import backbone_of, build_network, feature_network
+from fedmr_med.models.model_file import load_model
+from fedmr_med.privacy.refusals import FEATURES, NoFeaturesError, code_of
 from fedmr_med.runner import Federation
 from fedmr_med.server.chain import BEST_MODEL
 from fedmr_med.server.checkpoint import load_checkpoint
@@ -32,6 +31,7 @@ from fedmr_med.server.state import initial_state, train_task
 from fedmr_med.site import features
 from fedmr_med.site.features import feature_fold
 from fedmr_med.sites import DemoSource, SiteConfig
+from fedmr_med.wire.backbone import Backbone
 from fedmr_med.wire.messages import TrainTask
 from tests.helpers.small import OPEN, small_hospital, small_job, task_for
 

@@ -9,11 +9,11 @@ import pytest
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
 
-from fedmr_med import refusals
 from fedmr_med.config import load_job
 from fedmr_med.flare import messages
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.flare.filter import PrototypeFilter
+from fedmr_med.privacy import refusals
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.server.state import GlobalState
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook

@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedmr_med import methods
 from fedmr_med.config import MethodConfig
+from fedmr_med.lab.perf.workload import Case, Client
 from fedmr_med.methods import PAPER_METHODS
-from fedmr_med.perf.workload import Case, Client
 
 WAITING = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_consecutive", "unique_dim", "equal"}
 CASE = Case("small_cnn", 32, classes=10, batch_size=8)

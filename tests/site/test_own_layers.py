@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedmr_med.bench.request import BenchRequest
 from fedmr_med.errors import CheckpointError, ConfigError
+from fedmr_med.lab.bench.request import BenchRequest
 from fedmr_med.models import batch_norm_names, state_arrays
 from fedmr_med.server.chain import CHECKPOINT
 from fedmr_med.server.state import GlobalState

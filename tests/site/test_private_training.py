@@ -13,17 +13,17 @@ import torch
 from nvflare.apis.fl_constant import ReturnCode
 from opacus.accountants import RDPAccountant
 
-from fedmr_med import refusals
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import ArrayFold
 from fedmr_med.errors import ConfigError, PolicyError
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.methods.base import Method
-from fedmr_med.network import build_network
+from fedmr_med.models.job_network import build_network
+from fedmr_med.privacy import refusals
 from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.refusals import BudgetError, FloorError
+from fedmr_med.privacy.refusals import BudgetError, FloorError
 from fedmr_med.runner import Federation
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.private_training import PrivateTraining, units

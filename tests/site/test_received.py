@@ -10,8 +10,8 @@ import pytest
 import torch
 from nvflare.apis.shareable import Shareable
 
-from fedmr_med import refusals
 from fedmr_med.flare import messages
+from fedmr_med.privacy import refusals
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.server.state import GlobalState
 from tests.helpers.site_at_work import SHARES_ALL, SiteAtWork

@@ -8,7 +8,7 @@ import torch
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.errors import WireError
-from fedmr_med.head import HeadStatistics
+from fedmr_med.statistics.head import HeadStatistics
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.statistics import HELD_OUT, KEPT, HeadReply, decode_statistics, encode_statistics
 

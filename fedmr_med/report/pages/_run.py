@@ -1,8 +1,8 @@
 """What several sections ask of a run."""
 
-from fedmr_med.figures import Estimate
+from fedmr_med.evaluation.figures import Estimate
+from fedmr_med.evaluation.results import Evaluation, History, Score
 from fedmr_med.report.sources import ChainRun
-from fedmr_med.results import Evaluation, History, Score
 
 
 def history(run: ChainRun) -> History:

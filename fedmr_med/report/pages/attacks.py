@@ -2,8 +2,8 @@
 
 from markupsafe import Markup
 
-from fedmr_med.audit.findings import Audit
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
+from fedmr_med.privacy.findings import Audit
 from fedmr_med.report.elements import Section, figure, join, legend, number, paragraph, table
 from fedmr_med.report.findings import noise_line
 from fedmr_med.report.svg import heat_map, lines

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from fedmr_med.figures import ClassFigures, ReliabilityPoint
+from fedmr_med.evaluation.figures import ClassFigures, ReliabilityPoint
 from fedmr_med.report.elements import (
     NONE,
     Section,

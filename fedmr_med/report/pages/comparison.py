@@ -6,6 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from fedmr_med.evaluation.results import RunResult
 from fedmr_med.report.elements import (
     NONE,
     Section,
@@ -21,7 +22,6 @@ from fedmr_med.report.elements import (
 from fedmr_med.report.pages._run import final, history
 from fedmr_med.report.sources import ChainRun, Comparison, Tables
 from fedmr_med.report.svg import lines
-from fedmr_med.results import RunResult
 
 
 def methods(source: Comparison) -> Section:

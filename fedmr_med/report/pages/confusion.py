@@ -2,7 +2,7 @@
 
 from markupsafe import Markup
 
-from fedmr_med.figures import Figures
+from fedmr_med.evaluation.figures import Figures
 from fedmr_med.report.elements import Section, join, table
 from fedmr_med.report.pages._run import final, names
 from fedmr_med.report.sources import ChainRun

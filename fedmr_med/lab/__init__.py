@@ -1,0 +1,1 @@
+"""For researchers: benchmarks, comparisons, studies, attacks and measurements. No hospital needs any of it."""

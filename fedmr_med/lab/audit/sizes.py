@@ -1,0 +1,62 @@
+"""What a prototype gives away by the number of its images: random parts of the site's most frequent class."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedmr_med.lab.audit.attacks import Floats, Ints
+from fedmr_med.lab.audit.attacks.images import match_rate
+from fedmr_med.lab.audit.attacks.membership import Guess
+from fedmr_med.lab.audit.pictures import Wanted
+from fedmr_med.lab.audit.visit import Visit
+from fedmr_med.privacy.findings import OfSize
+
+SIZES = (1, 2, 5, 11, 25, 50)
+_DRAWS, _PICTURES = 200, 2
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some images of a class, and as many others of it, by their numbers in the train fold."""
+
+    inside: Ints
+    outside: Ints
+
+
+def parts(visit: Visit) -> dict[int, list[Part]]:
+    """Return random parts by their size, as far as the most frequent class has images for them."""
+    own = np.flatnonzero(visit.after.train.labels == int(visit.counts.argmax()))
+    generator = np.random.default_rng(0)
+    drawn: dict[int, list[Part]] = {}
+    for size in SIZES:
+        if 2 * size <= len(own):
+            orders = [generator.permutation(own) for _ in range(_DRAWS)]
+            drawn[size] = [Part(order[:size], order[size : 2 * size]) for order in orders]
+    return drawn
+
+
+def pictures(visit: Visit, drawn: dict[int, list[Part]]) -> list[Wanted]:
+    """Return the pictures to make, a few of each size, in the order of the sizes."""
+    features = visit.after.train.features
+    chosen = [part for found in drawn.values() for part in found[:_PICTURES]]
+    return [Wanted(features[part.inside].mean(0), part.inside, part.outside) for part in chosen]
+
+
+def by_size(visit: Visit, drawn: dict[int, list[Part]], likeness: list[float] | None) -> tuple[OfSize, ...]:
+    """Attack the prototypes of all parts; ``likeness`` is of the pictures, None where there are none."""
+    found = []
+    for position, (size, of_size) in enumerate(drawn.items()):
+        looked = None if likeness is None else likeness[_PICTURES * position : _PICTURES * (position + 1)]
+        figures = np.array([_attacked(visit.after.train.features, part, seed) for seed, part in enumerate(of_size)])
+        nearest, area = np.maximum(0.0, 2 * figures.mean(0) - 1).tolist()
+        inversion = None if looked is None else float(np.mean(looked))
+        found.append(OfSize(images=size, nearest=nearest, membership=area, inversion=inversion))
+    return tuple(found)
+
+
+def _attacked(features: Floats, part: Part, seed: int) -> tuple[float, float]:
+    """Return the rate of nearest matches, and the area of telling the images apart by their distance."""
+    inside, outside = features[part.inside], features[part.outside]
+    mean = inside.mean(0)
+    near = [-np.linalg.norm(rows - mean, axis=1) for rows in (inside, outside)]
+    return match_rate(mean, inside, outside, seed=seed), Guess("prototype", "none", *near).area

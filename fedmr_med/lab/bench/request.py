@@ -1,0 +1,146 @@
+"""What ``fedmr-med bench`` is asked for, and the runs that come of it."""
+
+from collections.abc import ItemsView
+from pathlib import Path
+
+from pydantic import Field, JsonValue
+
+from fedmr_med import methods
+from fedmr_med.data.datasets import DATASETS
+from fedmr_med.data.demo import DEMO
+from fedmr_med.errors import ConfigError
+from fedmr_med.jobs.benchmark import clients_of
+from fedmr_med.jobs.catalog import job_for
+from fedmr_med.jobs.changes import method_options
+from fedmr_med.jobs.presets import PRESETS, resolve
+from fedmr_med.lab.bench.runs import Run
+from fedmr_med.schema import Strict
+
+
+class BenchRequest(Strict):
+    """A comparison of methods on one dataset and split.
+
+    Attributes:
+        dataset: name of a dataset.
+        data: its folder or file; None reads ``FEDMR_MED_DATA``.
+        split: how it is partitioned; None takes the paper's most class-disjoint split.
+        methods, seeds: every method is run with every seed.
+        model, rounds, epochs: instead of the paper's.
+        clients: number of clients, where the split does not say.
+        clients_per_round: clients drawn each round; None takes the paper's: all, or 10 of 50 and more.
+        fraction: share of the training data that is used.
+        share: share of the clients that share their prototypes.
+        settings: other settings by key, see :func:`fedmr_med.jobs.changes.change`.
+        chosen: settings of single methods on top of them, see :mod:`fedmr_med.lab.bench.search`.
+        absent: hospitals that do not take part, of a dataset whose hospitals hold their own data.
+        opted_out: hospitals of such a dataset that share no prototypes.
+        without_leaked: leave out test images of ISIC2019 whose lesion is in a train fold too.
+        held_out: share of each client's training data that is scored on in place of the test set; 0 trains on all.
+    """
+
+    dataset: str
+    data: Path | None = None
+    split: str | None = None
+    methods: tuple[str, ...] = Field(min_length=1)
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    model: str | None = None
+    rounds: int | None = Field(None, ge=1)
+    epochs: int | None = Field(None, ge=1)
+    clients: int | None = Field(None, ge=1)
+    clients_per_round: int | None = Field(None, ge=1)
+    fraction: float = Field(1.0, gt=0, le=1)
+    share: float = Field(1.0, ge=0, le=1)
+    settings: dict[str, JsonValue] = {}
+    chosen: dict[str, dict[str, JsonValue]] = {}
+    absent: tuple[str, ...] = ()
+    opted_out: tuple[str, ...] = ()
+    without_leaked: bool = False
+    held_out: float = Field(0.0, ge=0, le=0.5)
+
+    def runs(self) -> list[Run]:
+        """Return one run per method and seed, methods in the order given.
+
+        Raises:
+            ConfigError: a name or a setting is not known or not valid.
+        """
+        for name in self.methods:
+            method_options(resolve(name)[0])
+        self._check_settings()
+        clients, split = self._clients(), self.split
+        if self.clients_per_round and self.clients_per_round > clients:
+            raise ConfigError(f"--clients-per-round: {self.clients_per_round} of {clients} clients cannot be drawn.")
+        return [self._run(method, seed, split, clients) for method in self.methods for seed in self.seeds]
+
+    def _clients(self) -> int:
+        dataset = DATASETS.get(self.dataset, "--dataset")
+        if self.without_leaked and (dataset.name != "isic2019" or self.data == DEMO):
+            raise ConfigError("--without-leaked: only the images of isic2019 have known lesions.")
+        if self.data == DEMO and not dataset.has_demo:
+            raise ConfigError(f"--data demo: {dataset.name} has no demo; isic2019 has.")
+        if not dataset.sites:
+            if self.absent or self.opted_out:
+                option = "--absent" if self.absent else "--opted-out"
+                raise ConfigError(f"{option}: {dataset.name} has no hospitals of its own; isic2019 has.")
+            return clients_of(dataset.name, self.split or dataset.protocol.split, self.clients)
+        for option, names in (("--absent", self.absent), ("--opted-out", self.opted_out)):
+            for name in names:
+                if name not in dataset.sites:
+                    raise ConfigError(f"{option}: {name!r} is not one of {', '.join(dataset.sites)}.")
+        if self.fraction != 1:
+            raise ConfigError(f"--fraction: {dataset.name} is used whole.")
+        if self.split or self.clients:
+            raise ConfigError(f"{dataset.name} is already partitioned by hospital; drop --split and --clients.")
+        return len(dataset.sites) - len(set(self.absent))
+
+    def _run(self, method: str, seed: int, split: str | None, clients: int) -> Run:
+        changes: dict[str, JsonValue] = {}
+        if self.rounds and resolve(method)[1].trains:
+            changes["federation.rounds"] = self.rounds
+        if self.epochs:
+            changes["train.epochs"] = self.epochs
+        if self.clients_per_round:
+            changes["federation.sites_per_round"] = self.clients_per_round
+            changes["federation.min_sites"] = self.clients_per_round
+        held = bool(DATASETS.get(self.dataset).sites)
+        if held:
+            changes.setdefault("federation.min_sites", clients)
+        job = job_for(
+            self.dataset,
+            method,
+            split=split,
+            clients=None if held else clients,
+            model=self.model,
+            seed=seed,
+            changes=changes | self.settings | self.chosen.get(method, {}),
+            demo=self.data == DEMO,
+        )
+        variant = methods.build(job.method).variant
+        remarks = [variant, *(f"{key.removeprefix(f'{method}.')} {value}" for key, value in self._chosen(method))]
+        remark = ", ".join(filter(None, remarks))
+        return Run(
+            f"{method} ({remark})" if remark else method,
+            job,
+            clients,
+            root=self.data,
+            fraction=self.fraction,
+            share=self.share,
+            absent=self.absent,
+            opted_out=self.opted_out,
+            without_leaked=self.without_leaked,
+            held_out=self.held_out,
+        )
+
+    def _chosen(self, method: str) -> ItemsView[str, JsonValue]:
+        return self.chosen.get(method, {}).items()
+
+    def _check_settings(self) -> None:
+        """Refuse an option that none of the methods has, and the seed, which has an option of its own."""
+        for key in self.settings:
+            first, _, rest = key.partition(".")
+            owners = [name for name in methods.available() if key in method_options(name) or (name == first and rest)]
+            if first in PRESETS and first not in self.methods:
+                raise ConfigError(f"--set {key}: {first} is not one of {', '.join(self.methods)}.")
+            if owners and not set(owners) & {resolve(name)[0] for name in self.methods}:
+                raise ConfigError(f"--set {key}: none of {', '.join(self.methods)} has this option.")
+            if key in ("seed", "method.name", "task.dataset", "task.split"):
+                raise ConfigError(f"--set {key}: use the option of the command instead.")

@@ -1,0 +1,200 @@
+"""One run of a comparison: a job with its clients, and what is kept of it."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedmr_med.config import JobConfig
+from fedmr_med.data.base import Fold
+from fedmr_med.data.benchmark import load_test
+from fedmr_med.data.datasets import DATASETS
+from fedmr_med.data.demo import DEMO
+from fedmr_med.evaluation.results import RunResult, RunSetup
+from fedmr_med.jobs.benchmark import benchmark_sites, with_policies
+from fedmr_med.lab.comparison.files import Progress
+from fedmr_med.lab.comparison.run import OnProgress
+from fedmr_med.models.job_network import build_network
+from fedmr_med.runner import CLIENT_STATE, Federation, open_sites
+from fedmr_med.server.chain import CHECKPOINT
+from fedmr_med.server.state import GlobalState
+from fedmr_med.sites import SiteConfig
+
+
+@dataclass(frozen=True)
+class Run:
+    """A job and the sites it is run with.
+
+    Attributes:
+        label: what tables and curves call it; runs of the same label differ in the seed only.
+        job: its settings.
+        clients: how many clients the data is partitioned among.
+        root: folder or file of the dataset; None reads the environment; ``demo`` is the demo of ISIC2019.
+        fraction: share of the training data that is used.
+        share: share of the sites that share their prototypes.
+        absent: hospitals of ISIC2019 that do not take part.
+        opted_out: hospitals of ISIC2019 that share no prototypes.
+        without_leaked: whether test images of ISIC2019 whose lesion is in a train fold are left out.
+        held_out: share of each client's training data that is scored on in place of the test set; 0 trains on all.
+        parallel_clients: clients that work at the same time; nothing of the result depends on it.
+    """
+
+    label: str
+    job: JobConfig
+    clients: int
+    root: Path | None = None
+    fraction: float = 1.0
+    share: float = 1.0
+    absent: tuple[str, ...] = ()
+    opted_out: tuple[str, ...] = ()
+    without_leaked: bool = False
+    held_out: float = 0.0
+    parallel_clients: int = 1
+
+    @property
+    def sites(self) -> dict[str, SiteConfig]:
+        """The settings of the sites. The test set of a benchmark is the server's, unless sites have own layers."""
+        return {
+            name: site.model_copy(update={"held_out": self.held_out}) for name, site in self._sites_by_name().items()
+        }
+
+    def _sites_by_name(self) -> dict[str, SiteConfig]:
+        dataset = DATASETS.get(self.job.task.dataset)
+        if dataset.site_source is not None:
+            names = [name for name in dataset.sites if name not in self.absent]
+            sources = {name: dataset.site_source(name, self.root) for name in names}
+            if self.without_leaked:
+                changes = {"without_leaked": True}
+                sources = {name: source.model_copy(update=changes) for name, source in sources.items()}
+            return with_policies(sources, share=self.share, seed=self.job.seed, opted_out=self.opted_out)
+        return benchmark_sites(
+            self.clients,
+            root=self.root,
+            fraction=self.fraction,
+            share=self.share,
+            seed=self.job.seed,
+            holds_test=self.job.federation.buffers == "local",
+        )
+
+    def test(self) -> Fold | None:
+        """Return the test set at the server; sites with data, or layers, of their own score models themselves."""
+        source = next(iter(self.sites.values())).data
+        if source.source != "benchmark" or source.holds_test:
+            return None
+        return load_test(source, self.job.task, seed=self.job.seed, held_out=self.held_out)
+
+    @property
+    def name(self) -> str:
+        """Name of the run's folder: other settings, another folder."""
+        content = [self.job.model_dump(mode="json"), self.clients, self.fraction, self.share, *self.absent]
+        content += ["opted out", *self.opted_out] if self.opted_out else []
+        content += ["without leaked"] if self.without_leaked else []
+        content += ["held out", self.held_out] if self.held_out else []
+        root = "" if self.root is None else str(self.root if self.root == DEMO else self.root.resolve())
+        digest = hashlib.blake2b(json.dumps([content, root], sort_keys=True).encode(), digest_size=5).hexdigest()
+        return f"{self.job.method.name}-seed{self.job.seed}-{digest}"
+
+    @property
+    def title(self) -> str:
+        """What progress and messages call it."""
+        return f"{self.label}, seed {self.job.seed}"
+
+    @property
+    def steps(self) -> int:
+        """The rounds of the run; the one exchange of a run without rounds is a step too."""
+        return max(self.job.federation.rounds, 1)
+
+    @property
+    def result_type(self) -> type[RunResult]:
+        """The model of its result."""
+        return RunResult
+
+    def setup(self) -> RunSetup:
+        """Return what the run is, for its entry in ``results.json``."""
+        job = self.job
+        return RunSetup(
+            dataset=job.task.dataset,
+            split=job.task.split,
+            method=job.method.name,
+            label=self.label,
+            seed=job.seed,
+            name=job.name,
+            options=job.method.options,
+            model=job.model.name,
+            clients=self.clients,
+            clients_per_round=job.federation.sites_per_round or self.clients,
+            fraction=self.fraction,
+            share=self.share,
+            train=job.train.model_dump(mode="json"),
+            buffers=job.federation.buffers,
+            held_out=self.held_out,
+            demo=self.root == DEMO,
+        )
+
+    def execute(self, folder: Path, on_progress: OnProgress) -> RunResult:
+        """Do the run, or the rest of it, and return its entry in ``results.json``.
+
+        Raises:
+            FedMRError: the run failed; what it has reached stays in ``folder``.
+        """
+
+        def after_round(state: GlobalState) -> None:
+            pooled = state.history.evaluations[-1].pooled if state.history.evaluations else None
+            on_progress(Progress(state.round, 1, f"accuracy {pooled.accuracy:.3f}" if pooled else ""))
+
+        federation = Federation(self.job, self.sites, folder, test=self.test(), workers=self.parallel_clients)
+        state = federation.run(after_round)
+        if not state.round:
+            on_progress(Progress(1, 1))
+        return RunResult.of(
+            self.setup(),
+            state.history,
+            engine_ms_per_task=federation.costs.engine_ms_per_task if federation.costs.tasks else None,
+            kept_bytes=kept_bytes(folder / CLIENT_STATE),
+        )
+
+    def failed(self, error: str) -> RunResult:
+        """Return the entry of a run that failed."""
+        return RunResult.failed(self.setup(), error)
+
+    def clean_up(self, folder: Path) -> None:
+        """Remove what the clients keep: with a large network and many of them most of the disk. The model stays."""
+        shutil.rmtree(folder / CLIENT_STATE, ignore_errors=True)
+
+
+def check(runs: Iterable[Run]) -> None:
+    """Refuse runs that cannot work before any of them starts: unknown networks, missing data, empty clients.
+
+    Raises:
+        ConfigError: a setting is not valid.
+        DataError: data is missing or damaged, or a client would have too little of it.
+    """
+    networks, partitions = set(), set()
+    for run in sorted(runs, key=lambda run: run.job.seed):
+        network = run.job.model.model_dump_json() + str(run.job.task.num_classes)
+        if network not in networks:
+            build_network(run.job, pretrained=True)
+            networks.add(network)
+        data = (*(run.job.task, run.job.federation, run.job.seed), *(run.clients, run.root, run.fraction, run.held_out))
+        if data not in partitions:
+            open_sites(run.job, run.sites)
+            partitions.add(data)
+
+
+def kept_bytes(folder: Path) -> int:
+    """Return the size of the arrays that the client with the most keeps from one round to the next."""
+    newest = (max(site.rglob("*.npz"), key=lambda path: path.name, default=None) for site in folder.glob("*"))
+    sizes = []
+    for path in filter(None, newest):
+        with np.load(path, allow_pickle=False) as arrays:
+            sizes.append(sum(array.nbytes for array in arrays.values()))
+    return max(sizes, default=0)
+
+
+def checkpoint_of(run: Run, folder: Path) -> Path:
+    """Return the file with the final model of a run."""
+    return folder / run.name / CHECKPOINT

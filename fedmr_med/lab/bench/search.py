@@ -1,0 +1,62 @@
+"""Choosing each method's coefficient before a comparison: as many values for everyone, never on the test set."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from fedmr_med.evaluation.results import RunResult
+from fedmr_med.lab.bench.request import BenchRequest
+from fedmr_med.schema import read_yaml
+
+FILE = Path(__file__).with_suffix(".yaml")
+HELD_OUT = 0.2
+"""The share of each client's training data that the values are scored on."""
+
+
+def values(method: str) -> list[dict[str, JsonValue]]:
+    """Return the settings that are tried for a method, one key each; none for a method without a coefficient."""
+    return [{key: value} for key, found in _grids().get(method, {}).items() for value in found]
+
+
+def candidates(request: BenchRequest, seed: int, rounds: int | None = None) -> list[BenchRequest]:
+    """Return what to try before a comparison, on held-out training data: one method with one setting each.
+
+    Args:
+        request: the comparison.
+        seed: of all runs of the search.
+        rounds: of them; None takes the comparison's.
+    """
+    common = {"seeds": (seed,), "held_out": HELD_OUT, "rounds": rounds or request.rounds}
+    return [
+        request.model_copy(update=common | {"methods": (method,), "chosen": {method: settings}})
+        for method in request.methods
+        for settings in values(method)
+    ]
+
+
+def best(tried: Sequence[BenchRequest], results: Sequence[RunResult]) -> dict[str, dict[str, JsonValue]]:
+    """Return for each method the settings with the best mean accuracy of the last five rounds.
+
+    The first of equal ones wins, and a run that failed or was not scored never does: a method of which all failed
+    keeps its defaults.
+
+    Args:
+        tried: what :func:`candidates` returns.
+        results: of its runs, in the same order.
+    """
+    chosen: dict[str, dict[str, JsonValue]] = {}
+    accuracies: dict[str, float] = {}
+    for request, result in zip(tried, results, strict=True):
+        (method,) = request.methods
+        accuracy = result.last5_accuracy
+        if result.error is None and accuracy is not None and accuracy > accuracies.get(method, -1.0):
+            chosen[method], accuracies[method] = request.chosen[method], accuracy
+    return chosen
+
+
+@lru_cache(maxsize=1)
+def _grids() -> dict[str, dict[str, list[JsonValue]]]:
+    grids: dict[str, dict[str, list[JsonValue]]] = read_yaml(FILE)
+    return grids

@@ -1,0 +1,68 @@
+"""A whole comparison: do the runs that have no result yet, one process at a time in a folder."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from fedmr_med.errors import ConfigError
+from fedmr_med.files import locked
+from fedmr_med.lab.comparison.files import Progress
+from fedmr_med.lab.comparison.progress import show_progress
+from fedmr_med.lab.comparison.run import R, Run, result_of
+
+RUNS, LOCK = "runs", ".lock"
+
+
+class Launcher(Protocol):
+    """Executes runs: in this process, in others, on other machines."""
+
+    def __call__(self, runs: Sequence[Run[R]], folder: Path, on_progress: Callable[[int, Progress], None]) -> list[R]:
+        """Perform all runs and return their results in order; see :func:`fedmr_med.lab.comparison.run.perform`.
+
+        Args:
+            runs: what to do, each under a name of its own.
+            folder: holds one folder per run.
+            on_progress: called with the number of a run and how far it is.
+
+        Raises:
+            FedMRError: runs cannot be executed at all.
+        """
+
+
+def complete(runs: Sequence[Run[R]], out: Path, launch: Launcher, *, unit: str) -> list[R]:
+    """Do the runs that ``out`` has no result of yet, and return the results of all, in the order of ``runs``.
+
+    Args:
+        runs: what to compare; runs of the same name are done once.
+        out: folder of the comparison.
+        launch: executes the runs.
+        unit: what a step of a run is called, in the singular.
+
+    Raises:
+        ConfigError: another process works in ``out``.
+        ResultsError: a result in ``out`` is damaged, or of another version.
+        FedMRError: runs cannot be executed.
+    """
+    with exclusive(out):
+        known = {run.name: result for run in runs if (result := result_of(run, out / RUNS)) is not None}
+        pending = list({run.name: run for run in runs if run.name not in known}.values())
+        with show_progress(pending, unit) as on_progress:
+            results = launch(pending, out / RUNS, on_progress)
+    known |= {run.name: result for run, result in zip(pending, results, strict=True)}
+    return [known[run.name] for run in runs]
+
+
+@contextmanager
+def exclusive(out: Path) -> Iterator[None]:
+    """Keep other processes out of a folder during the body; the lock goes with the process that holds it.
+
+    Raises:
+        ConfigError: another process works in it.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(out / LOCK, patience=0))
+        except TimeoutError as e:
+            raise ConfigError(f"Another process is working in {out}; wait for it or choose another --out.") from e
+        yield

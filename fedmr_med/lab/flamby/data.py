@@ -1,0 +1,154 @@
+"""The data of a comparison: train folds, test folds, and how far they share lesions."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from fedmr_med import data
+from fedmr_med.config import TaskConfig
+from fedmr_med.data import transforms
+from fedmr_med.data.base import Fold, JoinedFold, SubsetFold
+from fedmr_med.data.flamby_isic import (
+    LESIONS_FILE,
+    PREPARED_FOLDER,
+    find_root,
+    find_split,
+    leaked_images,
+    read_lesions,
+    read_split,
+)
+from fedmr_med.data.folds import ImageFold, Row
+from fedmr_med.data.loading import Batches
+from fedmr_med.errors import DataError
+from fedmr_med.evaluation.metrics import Scores, scores
+from fedmr_med.lab.flamby.request import CompareRequest, site_name
+from fedmr_med.models import Network
+from fedmr_med.seeding import numpy_generator
+from fedmr_med.site.training import evaluate
+
+POOLED_TEST = "pooled"
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """How many test images show a lesion that is also in a train fold.
+
+    Attributes:
+        leaked: such images.
+        known: test images whose lesion is known.
+        tests: test images in all.
+    """
+
+    leaked: int
+    known: int
+    tests: int
+
+    def sentence(self, left_out: bool) -> str:
+        """Return what a reader of the results has to know."""
+        if not self.known:
+            return f"Lesions of the {self.tests} test images are not known ({LESIONS_FILE} is not in the folder)."
+        share = (
+            f"{self.leaked} of {self.known} test images with a known lesion ({100 * self.leaked / self.known:.0f} %)"
+        )
+        ending = "they are left out here." if left_out else "they count here; --without-leaked leaves them out."
+        return f"{share} show a lesion that is also in a train fold: {ending}"
+
+
+@dataclass(frozen=True)
+class ComparisonData:
+    """The folds of a comparison, the same for every method.
+
+    Attributes:
+        task: what is learned.
+        train, test: one fold per site, by name.
+        leakage: before anything was left out; None for the demo, whose pictures are all of different lesions.
+        batch: images per batch.
+    """
+
+    task: TaskConfig
+    train: dict[str, Fold]
+    test: dict[str, Fold]
+    leakage: Leakage | None
+    batch: int
+
+    def train_batches(self, fold: Fold, *, augment: transforms.Augment) -> Batches:
+        """Return the batches of a train fold, as the executor makes them."""
+        transform = transforms.build(self.task.transform, train=augment, image_size=self.task.image_size)
+        return Batches(fold, transform, batch_size=self.batch)
+
+    def pooled_train(self) -> Fold:
+        """Return the train folds of all sites in one."""
+        return JoinedFold(tuple(self.train.values()))
+
+    def score(self, network: Network) -> dict[str, Scores]:
+        """Return the scores of a network on the test fold of each site, and on all of them pooled."""
+        plain = transforms.build(self.task.transform, train=False, image_size=self.task.image_size)
+        confusions = {
+            site: evaluate(network, Batches(fold, plain, batch_size=self.batch), self.task.num_classes)
+            for site, fold in self.test.items()
+        }
+        pooled = {POOLED_TEST: np.sum(list(confusions.values()), axis=0)}
+        return {test: scores(confusion) for test, confusion in (pooled | confusions).items()}
+
+
+def present_centers(root: Path, flamby: Path | None) -> tuple[int, ...]:
+    """Return the centres that have an image in a prepared folder.
+
+    Raises:
+        DataError: the folder is not a prepared one, or holds no image of the table.
+    """
+    root = find_root(root)
+    centers = read_split(find_split(root, flamby=flamby))
+    images = {path.name for path in (root / PREPARED_FOLDER).iterdir()}
+    present = tuple(number for number, rows in enumerate(centers) if any(row.image in images for row in rows))
+    if not present:
+        raise DataError(f"{root / PREPARED_FOLDER} holds none of the images in FLamby's table.")
+    return present
+
+
+@lru_cache(maxsize=1)
+def load_data(request: CompareRequest) -> ComparisonData:
+    """Load the folds of all centres and cut the test folds as asked for; those of the last request are kept.
+
+    Raises:
+        DataError: the data is missing or damaged, or nothing is left to test on.
+    """
+    task = request.job("fedavg", request.seeds[0]).task
+    folds = {name: data.load(site, task, seed=0) for name, site in request.sites().items()}
+    kept = {name: np.arange(len(site.test)) for name, site in folds.items()}
+    leakage = None
+    if not request.is_demo:
+        rows = _rows(request)
+        leaked = leaked_images([rows[center] for center in request.centers])
+        known = 0
+        for center in request.centers:
+            fold = folds[site_name(center)].test
+            assert isinstance(fold, ImageFold)
+            tested = [rows[center][position] for position in fold.positions]
+            known += sum(bool(row.group) for row in tested)
+            if request.without_leaked:
+                kept[site_name(center)] = np.array([i for i, row in enumerate(tested) if row.image not in leaked], int)
+        leakage = Leakage(len(leaked), known, sum(len(site.test) for site in folds.values()))
+    for center in request.centers:
+        name = site_name(center)
+        order = numpy_generator("max test", center).permutation(len(kept[name]))
+        kept[name] = kept[name][np.sort(order[: request.max_test])]
+        if not len(kept[name]):
+            raise DataError(f"No test image of centre {center} is left; leave it out with --centers.")
+    return ComparisonData(
+        task=task,
+        train={name: site.train for name, site in folds.items()},
+        test={name: SubsetFold(site.test, kept[name]) for name, site in folds.items()},
+        leakage=leakage,
+        batch=request.batch,
+    )
+
+
+def _rows(request: CompareRequest) -> list[list[Row]]:
+    """Return the rows of all centres, with the lesion of each image where it is known."""
+    root = find_root(request.data)
+    lesions = root / LESIONS_FILE
+    groups = read_lesions(lesions) if lesions.is_file() else None
+    return read_split(find_split(root, flamby=request.flamby), groups)

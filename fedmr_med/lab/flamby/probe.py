@@ -1,0 +1,60 @@
+"""Any torch classifier as a network of this package: its features are found by hooks."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from fedmr_med.errors import ConfigError
+from fedmr_med.network import Network
+
+
+class Probe(Network):
+    """A model that ends in a linear layer, seen as ``forward(x) -> (features, logits)``.
+
+    The features are the input of the last linear layer; where that comes out of a dropout layer, the input of
+    the dropout. Dropout by ``torch.nn.functional`` cannot be seen. What comes after the linear layer, such as a
+    sigmoid, belongs to the logits, which are the output of the model.
+
+    Args:
+        model: the model; it is used, not copied.
+
+    Raises:
+        ConfigError: the model has no linear layer.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
+        if not linear:
+            raise ConfigError(
+                f"{type(model).__name__} has no linear layer; FedMR needs a model that ends in one, for its features."
+            )
+        self.model = model
+        self.classifier = linear[-1]
+        self.feature_size = self.classifier.in_features
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the features (n, feature_size) and what the model returns."""
+        features: list[Tensor] = []
+        dropped: list[tuple[Tensor, Tensor]] = []
+
+        def before_classifier(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+            features.append(next((before for before, after in dropped if after is inputs[0]), inputs[0]))
+
+        def after_dropout(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+            dropped.append((inputs[0], output))
+
+        # Hooks that stayed would be copied with the model, and hold on to the graph of the last batch.
+        hooks = [self.classifier.register_forward_pre_hook(before_classifier)]
+        hooks += [m.register_forward_hook(after_dropout) for m in self.model.modules() if isinstance(m, nn.Dropout)]
+        try:
+            output = self.model(x)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if not features:
+            raise ConfigError(
+                f"The last linear layer of {type(self.model).__name__} takes no part in its forward pass; FedMR "
+                "needs a model that ends in a linear layer."
+            )
+        return features[-1], output

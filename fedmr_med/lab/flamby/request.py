@@ -1,0 +1,146 @@
+"""What ``fedmr-med flamby compare`` is asked for: FLamby's protocol on Fed-ISIC2019, and what is changed of it."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedmr_med import methods
+from fedmr_med.config import JobConfig
+from fedmr_med.data.datasets.isic2019 import ISIC2019
+from fedmr_med.data.demo import DEMO
+from fedmr_med.jobs.isic import isic_job
+from fedmr_med.lab.flamby.published import published
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.schema import Strict
+from fedmr_med.sites import DemoSource, FlambyIsicSource, SiteConfig
+
+LOCAL, POOLED = "local", "pooled"
+Buffers = Literal["average", "first"]
+
+# FLamby's budget, and one for the demo on a CPU.
+_FLAMBY = {"rounds": 9, "updates": 100, "image_size": 200, "batch": 64}
+_DEMO = {"rounds": 3, "updates": 10, "image_size": 32, "batch": 16}
+
+# Of the settings for the demo only those without which it does not learn: the budget is this comparison's own.
+_DEMO_SETTINGS = {
+    "model": ISIC2019.protocol.demo["model"],
+    "loss": ISIC2019.protocol.demo["loss"],
+    "train": {"augment": False},
+}
+
+
+class CompareRequest(Strict):
+    """A comparison with FLamby.
+
+    Attributes:
+        data: a prepared folder of Fed-ISIC2019, or ``demo``.
+        methods: names of this package's methods, ``local`` (each centre alone) and ``pooled`` (all data in one place).
+        strategies: names of FLamby's strategies.
+        rounds, updates, image_size, batch: None takes FLamby's, or on the demo a budget for a CPU.
+        seeds: every method is run with every seed.
+        centers: the centres that take part.
+        bn: what becomes of BatchNorm statistics: ``average`` over the centres, those of the ``first`` centre as FLamby
+            scores its models, or ``both``.
+        max_test: test images of a centre that are used at most; None uses all.
+        without_leaked: leave out test images of a lesion that is also in a train fold.
+        pretrained: file with ImageNet weights of EfficientNet-b0; None starts from random ones.
+        flamby: a FLamby checkout, which also holds the table of the split.
+    """
+
+    data: Path
+    methods: tuple[str, ...] = (LOCAL, POOLED, "fedavg", "fedmr")
+    strategies: tuple[str, ...] = tuple(name for name in published().strategies if name != "Cyclic")
+    rounds: int = Field(_FLAMBY["rounds"], ge=1)
+    updates: int = Field(_FLAMBY["updates"], ge=1)
+    image_size: int = Field(_FLAMBY["image_size"], ge=8)
+    batch: int = Field(_FLAMBY["batch"], ge=2)
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    centers: tuple[int, ...] = Field(tuple(range(6)), min_length=1)
+    bn: Literal["average", "first", "both"] = "both"
+    max_test: int | None = Field(None, ge=1)
+    without_leaked: bool = False
+    pretrained: Path | None = None
+    flamby: Path | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, content: dict[str, Any]) -> dict[str, Any]:
+        """Leave out what was not given, and take the demo's budget on the demo."""
+        given = {key: value for key, value in content.items() if value is not None}
+        return (_DEMO if Path(given.get("data", "")) == DEMO else {}) | given
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        known = {"methods": (LOCAL, POOLED, *methods.available()), "strategies": tuple(published().strategies)}
+        for key, names in known.items():
+            for name in getattr(self, key):
+                if name not in names:
+                    raise ValueError(f"{key}: {name!r} is not one of {', '.join(names)}")
+        for center in self.centers:
+            if center not in range(6):
+                raise ValueError(f"centers: {center} is not a centre from 0 to 5")
+        return self
+
+    @property
+    def is_demo(self) -> bool:
+        """Whether generated pictures stand in for data."""
+        return self.data == DEMO
+
+    @property
+    def policies(self) -> tuple[Buffers, ...]:
+        """The policies for BatchNorm statistics."""
+        return ("average", "first") if self.bn == "both" else (self.bn,)
+
+    def job(self, method: str, seed: int, buffers: Buffers = "average") -> JobConfig:
+        """Return the job of a method: FLamby's network, loss, optimiser and budget."""
+        options = {"head": "flamby", "pretrained": str(self.pretrained.resolve()) if self.pretrained else "none"}
+        job = isic_job(method).override(
+            {
+                "name": f"flamby_{method}",
+                "seed": seed,
+                "task": {"image_size": self.image_size},
+                "model": {"options": options},
+                "train": {
+                    "lr": 0.01,
+                    "momentum": 0.0,
+                    "weight_decay": 0.0,
+                    "batch_size": self.batch,
+                    "updates": self.updates,
+                    "precision": "float32",
+                },
+                "federation": {
+                    "rounds": self.rounds,
+                    "min_sites": len(self.centers),
+                    "buffers": buffers,
+                    "max_norm": 1e12,  # the most there is: FLamby refuses nothing, and scores a training that diverges
+                },
+            }
+        )
+        return job.override(_DEMO_SETTINGS) if self.is_demo else job
+
+    def sites(self) -> dict[str, SiteConfig]:
+        """Return the settings of the centres by name, in FLamby's order. All prototypes are shared."""
+        # Models are scored at the end, on the same images for all: no metrics from the sites.
+        policy = SitePolicy(
+            share_prototypes=True, min_class_count=1, share_metrics="none", round_samples=1, training=None
+        )
+        return {site_name(center): SiteConfig(data=self._source(center), policy=policy) for center in self.centers}
+
+    def digest(self) -> str:
+        """Return a short hash of what a result depends on, besides method and seed."""
+        content = self.model_dump(mode="json", exclude={"methods", "strategies", "seeds", "bn", "flamby"})
+        content["data"] = "demo" if self.is_demo else str(self.data.resolve())
+        return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=5).hexdigest()
+
+    def _source(self, center: int) -> DemoSource | FlambyIsicSource:
+        if self.is_demo:
+            return DemoSource(source="demo", center=center)
+        return FlambyIsicSource(source="flamby_isic", center=center, root=self.data, flamby=self.flamby)
+
+
+def site_name(center: int) -> str:
+    """Return the name of a centre's site; the names sort in FLamby's order of clients."""
+    return f"center-{center}"

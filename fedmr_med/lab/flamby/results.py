@@ -1,0 +1,66 @@
+"""What a comparison with FLamby gives: a row per method, BatchNorm policy, test set and seed."""
+
+from typing import Literal
+
+from pydantic import JsonValue
+
+from fedmr_med.evaluation.results import Omitted
+from fedmr_med.lab.flamby.request import CompareRequest
+from fedmr_med.schema import Strict
+
+
+class Row(Strict):
+    """The score of one model on one test set.
+
+    Attributes:
+        method: what tables call it.
+        source: whose code trained it; ``published`` are the numbers in FLamby's repository.
+        bn: what became of BatchNorm statistics: ``average``, ``first``, or ``own`` where nothing is merged.
+        test: ``pooled``, or the site whose test images it is scored on.
+        balanced_accuracy: over the classes present in the test set.
+        seed: None for published numbers, which are means.
+        images: size of the test set.
+        settings: coefficients and learning rates.
+        std: standard deviation of a published number.
+        differs: in what the published numbers were made differently.
+    """
+
+    method: str
+    source: Literal["ours", "flamby", "published"]
+    bn: str
+    test: str
+    balanced_accuracy: float
+    seed: int | None
+    images: Omitted[int] = None
+    settings: Omitted[dict[str, JsonValue]] = None
+    std: Omitted[float] = None
+    differs: Omitted[tuple[str, ...]] = None
+
+
+class RunRows(Strict):
+    """The result of one run: its rows, or why it failed."""
+
+    rows: tuple[Row, ...] = ()
+    error: Omitted[str] = None
+
+
+class FlambyResults(Strict):
+    """The content of ``results.json``.
+
+    Attributes:
+        rows: ours, FLamby's and the published ones.
+        missing: what needs FLamby, if it is not installed.
+        how_to_get: how to install it, or "".
+        failed: the runs that failed, with the reason.
+        notes: what a reader has to know besides the numbers.
+        updates: local updates of a round.
+        request: what was asked for.
+    """
+
+    rows: tuple[Row, ...]
+    missing: tuple[str, ...]
+    how_to_get: str
+    failed: tuple[str, ...]
+    notes: tuple[str, ...]
+    updates: int
+    request: CompareRequest

@@ -1,0 +1,122 @@
+"""A comparison on any of FLamby's classification datasets, read by FLamby's own classes."""
+
+from pathlib import Path
+
+from pydantic import Field, JsonValue
+
+from fedmr_med.errors import FedMRError
+from fedmr_med.evaluation.results import Evaluation, read_result, write_result
+from fedmr_med.files import write_text
+from fedmr_med.jobs.flamby import UPDATES, flamby_job
+from fedmr_med.lab.flamby.data import POOLED_TEST
+from fedmr_med.lab.flamby.plots import bar_plot
+from fedmr_med.lab.flamby.results import Row
+from fedmr_med.lab.flamby.tables import PLOT, RESULTS, TABLE, csv_text
+from fedmr_med.runner import Federation
+from fedmr_med.schema import Strict
+
+HIDDEN = 16
+"""Units of the hidden layer before a Baseline that is one linear layer."""
+
+_LINEAR = ("fed_heart_disease",)
+
+
+class SetRequest(Strict):
+    """What to compare.
+
+    Attributes:
+        dataset: FLamby's name of it.
+        data: folder of its data; None takes what FLamby's own configuration says.
+        methods: names of this package's methods.
+        rounds: None takes FLamby's.
+        updates: local updates of a round.
+        seeds: every method is run with every seed.
+        flamby: a FLamby checkout; None takes ``FEDMR_MED_FLAMBY``, or the installed package.
+    """
+
+    dataset: str
+    data: Path | None = None
+    methods: tuple[str, ...] = Field(("fedavg", "fedmr"), min_length=1)
+    rounds: int | None = Field(None, ge=1)
+    updates: int = Field(UPDATES, ge=1)
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    flamby: Path | None = None
+
+
+class SetResults(Strict):
+    """The content of ``results.json``.
+
+    Attributes:
+        rows: the score of each method, seed and test set.
+        notes: what a reader has to know besides the numbers.
+        request: what was asked for.
+    """
+
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+    request: SetRequest
+
+
+class _Rows(Strict):
+    rows: tuple[Row, ...]
+
+
+def compare_on(request: SetRequest, out: Path) -> SetResults:
+    """Do the runs that ``out`` has no result of yet, and write ``results.json``, ``results.csv`` and a plot there.
+
+    Raises:
+        ConfigError: FLamby is not there, or the dataset is not about classes.
+        DataError: FLamby cannot read the data.
+    """
+    rows = [row for seed in request.seeds for method in request.methods for row in _run(request, method, seed, out)]
+    linear = f"FLamby's Baseline is one linear layer; here it has a hidden layer of {HIDDEN} units."
+    notes = [
+        f"{request.dataset}: read by FLamby's own classes; our methods alone, on FLamby's settings.",
+        *([linear] if request.dataset in _LINEAR else []),
+    ]
+    results = SetResults(rows=tuple(rows), notes=tuple(notes), request=request)
+    write_result(out / RESULTS, results)
+    write_text(out / TABLE, csv_text(rows, request.updates))
+    bar_plot(rows, out / PLOT, title=request.dataset)
+    return results
+
+
+def _run(request: SetRequest, method: str, seed: int, out: Path) -> tuple[Row, ...]:
+    changes: dict[str, JsonValue] = {"train.updates": request.updates}
+    if request.rounds is not None:
+        changes["federation.rounds"] = request.rounds
+    if request.dataset in _LINEAR:
+        changes["model.options.hidden"] = HIDDEN
+    job, sites = flamby_job(
+        request.dataset, method, root=request.data, flamby=request.flamby, seed=seed, changes=changes
+    )
+    folder = out / f"{method}-seed{seed}-{job.digest()}-{job.federation.rounds}"
+    done = folder / RESULTS
+    if done.exists():
+        return read_result(done, _Rows).rows
+    state = Federation(job, sites, folder / "federation").run()
+    final = state.history.evaluations[-1]
+    if final.pooled is None:
+        raise FedMRError(f"{method}: no centre of {request.dataset} has test data.")
+    settings: dict[str, JsonValue] = {"learning_rate": job.train.lr, **job.method.options}
+    rows = tuple(
+        Row(
+            method=method,
+            source="ours",
+            bn="first" if job.federation.buffers == "first" else "average",
+            test=test,
+            balanced_accuracy=score,
+            seed=seed,
+            images=images,
+            settings=settings,
+        )
+        for test, score, images in _scores(final)
+    )
+    write_result(done, _Rows(rows=rows))
+    return rows
+
+
+def _scores(final: Evaluation) -> list[tuple[str, float, int]]:
+    assert final.pooled is not None
+    named = [(POOLED_TEST, final.pooled), *final.sites.items()]
+    return [(test, score.balanced_accuracy, score.samples) for test, score in named]

@@ -1,0 +1,298 @@
+"""FedMR as a FLamby strategy, to stand beside ``flamby.strategies.FedAvg`` in FLamby's own scripts.
+
+FLamby calls a strategy with data loaders, a model and a budget, and ``run()`` gives one model per client. The losses
+and prototypes are those of a FLARE job; what is averaged, and how, is as in FLamby: parameters by the number of
+samples, while each client keeps its own BatchNorm statistics and its own optimiser.
+"""
+
+import copy
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from fedmr_med.errors import ConfigError
+from fedmr_med.lab.flamby.probe import Probe
+from fedmr_med.methods.local import Batch, LocalRound
+from fedmr_med.methods.reshaping import ManifoldReshaping, ReshapingOptions
+from fedmr_med.prototypes import ClassSums, Prototypes
+from fedmr_med.seeding import derive_seed
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class FedMR:
+    """Federated averaging with manifold reshaping (Fan et al., TMLR 2023).
+
+    With both coefficients 0 it is FLamby's FedAvg, bit for bit.
+
+    Args:
+        training_dataloaders: one per client. Labels are (B,) or (B, 1) class numbers of any type.
+        model: a model that ends in a linear layer, see :class:`fedmr_med.lab.flamby.probe.Probe`; it is copied.
+        loss: (output of the model, labels) -> mean loss.
+        optimizer_class: called with parameters and learning rate; one optimiser per client lives through all rounds.
+        learning_rate: of the clients.
+        num_updates: batches of each client in a round.
+        nrounds: rounds.
+        mu1, mu2: weights of the intra-class and the inter-class loss.
+        share: whether each client shares its prototypes; None lets all share. A client that opts out still gets the
+            global prototypes and trains with both losses.
+        num_classes: None takes the outputs of the linear layer, and 2 where that has a single one.
+        reshaping: other options of :class:`fedmr_med.methods.reshaping.ReshapingOptions`, such as ``lite``.
+        prototype_dataloaders: what the prototypes are made of; None goes through the datasets of the training
+            loaders in order, with whatever augmentation they have.
+        dp_target_epsilon, dp_target_delta, dp_max_grad_norm: not supported, must be None.
+        log, log_period, logdir, log_basename: write the terms of the loss for TensorBoard, every so many batches.
+        bits_counting_function: called with the arrays that a client sends in a round.
+        seed: of what FedMR Lite draws.
+
+    Raises:
+        ConfigError: an argument is not supported or does not fit the others.
+    """
+
+    def __init__(
+        self,
+        training_dataloaders: Sequence[Any],
+        model: nn.Module,
+        loss: Loss,
+        optimizer_class: Callable[..., torch.optim.Optimizer],
+        learning_rate: float,
+        num_updates: int,
+        nrounds: int,
+        mu1: float = 0.001,
+        mu2: float = 0.001,
+        share: Sequence[bool] | None = None,
+        num_classes: int | None = None,
+        reshaping: dict[str, Any] | None = None,
+        prototype_dataloaders: Sequence[Any] | None = None,
+        dp_target_epsilon: float | None = None,
+        dp_target_delta: float | None = None,
+        dp_max_grad_norm: float | None = None,
+        log: bool = False,
+        log_period: int = 100,
+        bits_counting_function: Callable[[list[Any]], int] | None = None,
+        logdir: str = "./runs",
+        log_basename: str = "fed_mr",
+        seed: int | None = None,
+    ) -> None:
+        if any(value is not None for value in (dp_target_epsilon, dp_target_delta, dp_max_grad_norm)):
+            raise ConfigError(
+                "fedmr_med.lab.flamby.FedMR has no differentially private training (dp_*): its guarantee would not "
+                "cover the prototypes."
+            )
+        clients = len(training_dataloaders)
+        self.share = [True] * clients if share is None else list(share)
+        if len(self.share) != clients:
+            raise ConfigError(f"share has {len(self.share)} entries for {clients} clients.")
+        if prototype_dataloaders is None:
+            prototype_dataloaders = [_in_order(loader) for loader in training_dataloaders]
+        if len(prototype_dataloaders) != clients:
+            raise ConfigError(f"prototype_dataloaders has {len(prototype_dataloaders)} entries for {clients} clients.")
+        self.options = ReshapingOptions(mu1=mu1, mu2=mu2, **(reshaping or {}))
+        self.nrounds = nrounds
+        self.num_updates = num_updates
+        self.bits_counting_function = bits_counting_function
+        self.device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+        self.networks = [Probe(copy.deepcopy(model)).to(self.device) for _ in range(clients)]
+        outputs = self.networks[0].classifier.out_features
+        self.num_classes = num_classes or max(outputs, 2)
+        self.prototypes = Prototypes.none(self.num_classes, self.networks[0].feature_size)
+        self._loss = [copy.deepcopy(loss) for _ in range(clients)]
+        self._optimizers = [optimizer_class(network.parameters(), learning_rate) for network in self.networks]
+        self._lr = learning_rate
+        self._seed = seed or 0
+        self._prototype_loaders = prototype_dataloaders
+        self.training_sizes = [len(loader.dataset) for loader in training_dataloaders]
+        local = self.options.negatives == "local"
+        self._held = [self._held_classes(loader if local else ()) for loader in prototype_dataloaders]
+        self._batches = [_endless(loader) for loader in training_dataloaders]
+        self._log_period = log_period
+        self._writer = _writer(logdir, log_basename) if log else None
+        self._round = 0
+
+    def run(self) -> list[nn.Module]:
+        """Perform all rounds and return the model of each client: equal parameters, each client's own buffers."""
+        for _ in range(self.nrounds):
+            self.perform_round()
+        return [network.model for network in self.networks]
+
+    def perform_round(self) -> None:
+        """Train every client, average what changed by the number of samples, renew the prototypes."""
+        changes: list[list[Tensor]] = []
+        shared = ClassSums.zeros(*self.prototypes.means.shape)
+        for client, network in enumerate(self.networks):
+            before = [parameter.detach().clone() for parameter in network.parameters()]
+            self._train(client)
+            change = [new.detach() - old for new, old in zip(network.parameters(), before, strict=True)]
+            sums = self._class_sums(client) if self.share[client] and self.options.needs_prototypes else None
+            if sums is not None:
+                shared = shared + sums
+            self._count_bits(change, sums)
+            changes.append(change)
+            _set(network, before)
+        self._add(_weighted_mean(changes, self.training_sizes))
+        self.prototypes = self.prototypes.updated(shared)
+        self._round += 1
+
+    def _train(self, client: int) -> None:
+        """Train one client's network in place for ``num_updates`` batches."""
+        network, optimizer = self.networks[client], self._optimizers[client]
+        terms_of = ManifoldReshaping(self.options, self._local_round(client)).terms
+        network.train()
+        for step in range(self.num_updates):
+            images, labels = (tensor.to(self.device) for tensor in next(self._batches[client]))
+            features, output = network(images)
+            self._check_feature(features, images, network)
+            classification = self._loss[client](output, labels)
+            classes = class_numbers(labels, self.num_classes)
+            terms = {"classification": classification}
+            terms |= terms_of(Batch(images, classes, features, output, classification))
+            torch.stack([*terms.values()]).sum().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            optimizer.zero_grad()
+            if self._writer is not None and step % self._log_period == 0:
+                at = self._round * self.num_updates + step
+                for name, term in terms.items():
+                    self._writer.add_scalar(f"client{client}/train/{name}", term.item(), at)
+
+    def _check_feature(self, features: Tensor, images: Tensor, network: nn.Module) -> None:
+        """Refuse a model whose feature is its raw input: its prototypes would be means of patients' attributes.
+
+        Raises:
+            ConfigError: so, unless the losses count for nothing and nobody shares.
+        """
+        raw = features.data_ptr() == images.data_ptr() and features.numel() == images.numel()
+        if raw and (self.options.mu1 or self.options.mu2):
+            raise ConfigError(
+                f"{type(network.model).__name__} is one linear layer: its feature is the raw input, so a prototype is "
+                "the mean of patients' attributes and FedMR's losses have no gradient. Give it a hidden layer."
+            )
+
+    def _local_round(self, client: int) -> LocalRound:
+        """Return what the losses may use in this round."""
+        stream = (self._seed, client, self._round, "method")
+        return LocalRound(
+            network=self.networks[client],
+            received={},
+            prototypes=self.prototypes,
+            counts=self._held[client].long().to(self.device),
+            server_state={},
+            client_state={},
+            samples=self.training_sizes[client],
+            steps=self.num_updates,
+            lr=self._lr,
+            momentum=0.0,
+            round=self._round,
+            rounds=self.nrounds,
+            generator=torch.Generator().manual_seed(derive_seed(*stream)),
+        )
+
+    @torch.no_grad()
+    def _class_sums(self, client: int) -> ClassSums:
+        """Return the per-class sums of a client's features, in one pass in evaluation mode."""
+        network = self.networks[client].eval()
+        sums = ClassSums.zeros(*self.prototypes.means.shape)
+        with _generators_kept():
+            for images, labels in self._prototype_loaders[client]:
+                features = network(images.to(self.device))[0]
+                sums = sums + ClassSums.from_features(
+                    features, class_numbers(labels, self.num_classes), self.num_classes
+                )
+        return sums
+
+    def _held_classes(self, loader: Iterable[Any]) -> Tensor:
+        """Return the mask (C,) of the classes that occur in a loader."""
+        held = torch.zeros(self.num_classes, dtype=torch.bool)
+        with _generators_kept():
+            for _, labels in loader:
+                held[class_numbers(labels, self.num_classes)] = True
+        return held
+
+    @torch.no_grad()
+    def _add(self, change: list[Tensor]) -> None:
+        """Add a change to the parameters of all clients."""
+        for network in self.networks:
+            for parameter, difference in zip(network.parameters(), change, strict=True):
+                parameter.add_(difference)
+
+    def _count_bits(self, change: list[Tensor], sums: ClassSums | None) -> None:
+        if self.bits_counting_function is None:
+            return
+        sent = [tensor.cpu().numpy() for tensor in change]
+        if sums is not None:
+            sent += [sums.sums.float().numpy(), sums.counts.float().numpy()]
+        self.bits_counting_function(sent)
+
+
+def class_numbers(labels: Tensor, num_classes: int) -> Tensor:
+    """Return labels (B,) or (B, 1), whole numbers of any type, as (B,) int64.
+
+    Raises:
+        ConfigError: there is more than one label per sample, or one that is no class.
+    """
+    if labels.numel() != len(labels):
+        raise ConfigError(f"FedMR needs one class per sample; the labels have shape {tuple(labels.shape)}.")
+    numbers = labels.reshape(-1).long()
+    wrong = (numbers != labels.reshape(-1)) | (numbers < 0) | (numbers >= num_classes)
+    if wrong.any():
+        raise ConfigError(
+            f"The label {labels.reshape(-1)[wrong][0].item():g} is not a class from 0 to {num_classes - 1}."
+        )
+    return numbers
+
+
+def _weighted_mean(changes: list[list[Tensor]], sizes: list[int]) -> list[Tensor]:
+    """Average the clients' changes, each a list of tensors, with FLamby's arithmetic: float32, divided at the end."""
+    weighted = ([tensor * size for tensor in change] for change, size in zip(changes, sizes, strict=True))
+    return [sum(tensors[1:], tensors[0]) / float(sum(sizes)) for tensors in zip(*weighted, strict=True)]
+
+
+def _set(network: nn.Module, values: list[Tensor]) -> None:
+    with torch.no_grad():
+        for parameter, value in zip(network.parameters(), values, strict=True):
+            parameter.copy_(value)
+
+
+def _endless(loader: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches over and over. The first pass opens at once: a loader draws its seed when it is opened."""
+    first = iter(loader)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        yield from first
+        while True:
+            yield from loader
+
+    return batches()
+
+
+def _in_order(loader: Any) -> "DataLoader[Any]":
+    """Return a loader of the same dataset without shuffling."""
+    return DataLoader(
+        loader.dataset,
+        batch_size=loader.batch_size or 1,
+        collate_fn=loader.collate_fn,
+        num_workers=loader.num_workers,
+    )
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    """Put the global random generators back after the body, which may draw from them for loading and augmentation."""
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+
+def _writer(logdir: str, basename: str) -> Any:
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(log_dir=f"{logdir}/{basename}")

@@ -1,0 +1,151 @@
+"""What a comparison leaves behind: FLamby's CSV, JSON with notes, and a table with the published numbers beside."""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean
+
+import torch
+from rich.table import Table
+
+from fedmr_med.evaluation.results import write_result
+from fedmr_med.files import write_text
+from fedmr_med.lab.comparison.spread import Spread
+from fedmr_med.lab.flamby.data import POOLED_TEST, ComparisonData
+from fedmr_med.lab.flamby.plots import bar_plot
+from fedmr_med.lab.flamby.published import published
+from fedmr_med.lab.flamby.request import CompareRequest, site_name
+from fedmr_med.lab.flamby.results import FlambyResults, Row
+from fedmr_med.report.console import text_table
+from fedmr_med.report.summary import DEMO_NOTE
+
+RESULTS, TABLE, PLOT = "results.json", "results.csv", "results.png"
+CYCLIC = "FLamby's Cyclic never passes weights on: its row is the first centre, trained alone with its turns."
+# FLamby has one row per method, test and seed, and its own models carry the statistics of the first centre.
+_AVERAGED = "-bn-average-"
+LABELS = {"Cyclic": "Cyclic (no exchange)"}
+COLUMNS = (
+    "Test", "Method", "Metric", "seed",
+    "learning_rate", "optimizer_class", "mu", "mu1", "mu2", "server_learning_rate", "deterministic_cycle",
+    "source", "bn",
+)  # fmt: skip
+
+
+def published_rows(request: CompareRequest) -> list[Row]:
+    """Return the published numbers as rows, each with what differs from this comparison."""
+    differs = tuple(differences(request))
+    rows = []
+    for method, result in published().results.items():
+        tests = {POOLED_TEST: result.pooled} | {site_name(c): result.centers[c] for c in range(6)}
+        rows += [
+            Row(
+                method=method,
+                source="published",
+                bn="own" if method.startswith(("Local", "Pooled")) else "first",
+                test=test,
+                balanced_accuracy=value,
+                seed=None,
+                std=result.std if test == POOLED_TEST else None,
+                differs=differs,
+            )
+            for test, value in tests.items()
+        ]
+    return rows
+
+
+def differences(request: CompareRequest) -> list[str]:
+    """Return in what the published numbers were made differently."""
+    theirs = published().protocol
+    ours = {key: getattr(request, key) for key in theirs}
+    budget = f"{theirs['rounds']} rounds x {theirs['updates']} updates of {theirs['batch']} images at 200 px, 5 seeds"
+    here = f"{ours['rounds']} x {ours['updates']} of {ours['batch']} at {ours['image_size']} px"
+    lines = [
+        "images: ISIC2019's originals; here "
+        + ("generated pictures of the demo" if request.is_demo else "what the folder holds"),
+        "weights: ImageNet's; here " + (str(request.pretrained.name) if request.pretrained else "random ones"),
+        f"BatchNorm: statistics of the first centre alone; here {' and '.join(request.policies)}",
+        f"budget: {budget}; here {here}, seeds {', '.join(map(str, request.seeds))}",
+        "local and pooled training: 20 epochs of Adam; here as many steps of SGD as a centre, or all of them, get",
+    ]
+    if request.centers != tuple(range(6)):
+        lines.append(f"centres: all six; here {', '.join(map(str, request.centers))}")
+    if request.max_test or request.without_leaked:
+        lines.append("test images: all of them; here a part")
+    return lines
+
+
+def notes(request: CompareRequest, data: ComparisonData, rows: Sequence[Row]) -> list[str]:
+    """Return what a reader has to know besides the numbers."""
+    lines = [DEMO_NOTE] if request.is_demo else []
+    lines.append("Balanced accuracy over the classes present in a test set; pooled: on the test images of all centres.")
+    lines.append(
+        "BN: average: BatchNorm statistics averaged over the centres; first: those of the first centre, as FLamby "
+        "scores its models; own: one training, nothing to merge."
+    )
+    if data.leakage is not None:
+        lines.append(data.leakage.sentence(request.without_leaked))
+    if any(row.method == "Cyclic" for row in rows):
+        lines.append(CYCLIC)
+    return lines + [f"Published numbers differ in {line}." for line in differences(request)]
+
+
+def write_outputs(folder: Path, results: FlambyResults) -> None:
+    """Write ``results.json``, our and FLamby's rows as ``results.csv``, and FLamby's bar plot as ``results.png``."""
+    write_result(folder / RESULTS, results)
+    rows = [row for row in results.rows if row.source != "published"]
+    write_text(folder / TABLE, csv_text(rows, results.updates))
+    if rows:
+        bar_plot(rows, folder / PLOT, title="fed_isic2019")
+
+
+def csv_text(rows: Iterable[Row], updates: int) -> str:
+    """Return rows as FLamby's table."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_csv_row(row, updates) for row in rows)
+    return text.getvalue()
+
+
+def _csv_row(row: Row, updates: int) -> dict[str, object]:
+    """Return a row under FLamby's names: tests by the number of the centre, strategies with their updates."""
+    center = row.test.removeprefix("center-")
+    settings = {key: value for key, value in (row.settings or {}).items() if key in COLUMNS}
+    return {
+        "Test": "Pooled Test" if row.test == POOLED_TEST else f"client_test_{center}",
+        "Method": row.method if row.bn == "own" else f"{row.method}{_AVERAGED if row.bn == 'average' else ''}{updates}",
+        "Metric": row.balanced_accuracy,
+        "seed": row.seed,
+        "optimizer_class": str(torch.optim.SGD),
+        "source": row.source,
+        "bn": row.bn,
+    } | settings
+
+
+def screen_table(request: CompareRequest, rows: Iterable[Row], note: str) -> Table:
+    """Return all rows over the seeds for the terminal, the published ones last."""
+    tests = [POOLED_TEST, *map(site_name, request.centers)]
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.method, row.source, row.bn), []).append(row)
+    columns = ("method", "source", "BN", *(test.replace("center-", "centre ") for test in tests), "mean of centres")
+    table = text_table("Fed-ISIC2019: balanced accuracy", columns, [], caption=note, names=3)
+    table.caption_justify = "left"
+    before = None
+    for (method, source, bn), group in groups.items():
+        if before not in (None, source):
+            table.add_section()
+        before = source
+        pooled, *centers = (_spread([row for row in group if row.test == test]) for test in tests)
+        means = [*(center.mean for center in centers), fmean(center.mean for center in centers)]
+        figures = [pooled.text(3), *(f"{mean:.3f}" for mean in means)]
+        table.add_row(LABELS.get(method, method), source, bn, *figures)
+    return table
+
+
+def _spread(rows: Sequence[Row]) -> Spread:
+    """Return the figure over the seeds; a published one has its spread with it."""
+    if rows[0].std is not None:
+        return Spread(rows[0].balanced_accuracy, rows[0].std)
+    return Spread.of(row.balanced_accuracy for row in rows)

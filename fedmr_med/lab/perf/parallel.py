@@ -1,0 +1,122 @@
+"""What clients side by side are worth."""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedmr_med.config import JobConfig
+from fedmr_med.data.base import SiteData
+from fedmr_med.data.datasets import DATASETS
+from fedmr_med.data.synthetic import write_synthetic
+from fedmr_med.errors import FedMRError
+from fedmr_med.files import write_text
+from fedmr_med.jobs.benchmark import benchmark_sites
+from fedmr_med.jobs.catalog import job_for
+from fedmr_med.lab.perf.measure import Figure
+from fedmr_med.runner import Federation
+from fedmr_med.runner.desk import Desk, Work
+from fedmr_med.server.state import GlobalState
+from fedmr_med.site.hospital import Hospital
+from fedmr_med.sites import SiteConfig
+from fedmr_med.wire.messages import SiteReply, TrainTask
+
+WORKERS, BATCH = 2, 20
+_CPU_FILES = "cpu"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds since some moment.
+
+    Attributes:
+        wall: wall time.
+        server: CPU time of the server's process; alone, it works for the clients as well.
+        workers: CPU time of each worker process, by its id.
+    """
+
+    wall: float
+    server: float
+    workers: Mapping[int, float]
+
+    def since(self, before: "Spent") -> "Spent":
+        """Return what was spent between two moments."""
+        workers = {pid: seconds - before.workers.get(pid, 0.0) for pid, seconds in self.workers.items()}
+        return Spent(self.wall - before.wall, self.server - before.server, workers)
+
+    @property
+    def critical_path(self) -> float:
+        """Wall time on idle cores at most: the server's CPU time, then that of the worker with most of it."""
+        return self.server + max(self.workers.values(), default=0.0)
+
+
+class CountingDesk(Desk):
+    """A desk that writes down, after each training, how much CPU time its process has used since it sat down."""
+
+    def __init__(self, work: Work, data: Mapping[str, SiteData] | None = None):
+        super().__init__(work, data)
+        self._started = time.process_time()
+
+    def reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
+        """See :meth:`Desk.reply`."""
+        reply = super().reply(hospital, task)
+        write_text(self.work.folder / _CPU_FILES / str(os.getpid()), str(time.process_time() - self._started))
+        return reply
+
+
+def parallel_figures(folder: Path, *, clients: int, updates: int, rounds: int, repetitions: int) -> list[Figure]:
+    """Measure how much faster clients side by side are than one after the other, to the same model.
+
+    Both run in turn. The first round of each is left out: workers start, and everything is opened, in it. By wall
+    time, which is right on idle cores only, and by the critical path in CPU time, which neighbours hardly change.
+
+    Raises:
+        FedMRError: the two models are not the same bit for bit.
+    """
+    data = write_synthetic(DATASETS.get("fmnist"), folder / "data")
+    changes = {"train.updates": updates, "train.batch_size": BATCH, "federation.rounds": rounds + 1}
+    job = job_for("fmnist", "fedavg", split="iid", clients=clients, model="small_cnn", changes=changes)
+    sites = benchmark_sites(clients, root=data, holds_test=False)
+    walls, paths = [], []
+    for repetition in range(repetitions):
+        order = (1, WORKERS) if repetition % 2 == 0 else (WORKERS, 1)
+        runs = {workers: _counted(job, sites, folder / f"{repetition}-{workers}", workers) for workers in order}
+        (one, alone), (two, together) = runs[1], runs[WORKERS]
+        check_equal(one, two)
+        walls.append(alone.wall / together.wall)
+        paths.append(alone.critical_path / together.critical_path)
+    case = f"small_cnn, {clients} clients of {updates} updates of {BATCH} images, {rounds} rounds, {WORKERS} workers"
+    compared = {
+        "wall": (walls, "wall time of one process / of workers side by side, the same model bit for bit"),
+        "cpu": (paths, "CPU time of one process / of the server and the busiest worker: on idle cores, wall time"),
+    }
+    return [Figure.of("parallel_speedup", kind, case, text, values) for kind, (values, text) in compared.items()]
+
+
+def _counted(job: JobConfig, sites: Mapping[str, SiteConfig], folder: Path, workers: int) -> tuple[GlobalState, Spent]:
+    """Run a federation; return its model and what the rounds after the first took."""
+    moments: list[Spent] = []
+
+    def note(state: GlobalState) -> None:
+        files = (folder / _CPU_FILES).iterdir() if workers > 1 else ()
+        moments.append(
+            Spent(time.perf_counter(), time.process_time(), {int(path.name): float(path.read_text()) for path in files})
+        )
+
+    state = Federation(job, sites, folder, workers=workers, make_desk=CountingDesk).run(note)
+    return state, moments[-1].since(moments[0])
+
+
+def check_equal(one: GlobalState, other: GlobalState) -> None:
+    """See that two runs made the same model.
+
+    Raises:
+        FedMRError: they did not, so that their times say nothing.
+    """
+    if one.model.keys() != other.model.keys() or any(
+        not np.array_equal(one.model[name], other.model[name]) for name in one.model
+    ):
+        raise FedMRError("Two runs that are to be compared made different models.")

@@ -1,0 +1,145 @@
+"""A client at work on random images: the network, method and batch whose cost is measured."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmr_med import methods, models
+from fedmr_med.config import LossConfig, MethodConfig, PrivateTrainConfig, TrainConfig
+from fedmr_med.data.base import ArrayFold
+from fedmr_med.data.loading import Batches
+from fedmr_med.data.transforms import unchanged
+from fedmr_med.lab.perf.loops import LoopClient
+from fedmr_med.methods.base import ClientHalf, LocalRound
+from fedmr_med.methods.reshaping import ReshapingOptions
+from fedmr_med.prototypes import Prototypes
+from fedmr_med.seeding import torch_stream
+from fedmr_med.site import criterion, optim
+from fedmr_med.site.private_training import private_step
+from fedmr_med.site.training import class_sums, train, train_step
+
+LOOPS = "fedmr (loops)"
+
+
+@dataclass(frozen=True)
+class Case:
+    """The sizes of a measurement. Images are random, half of the classes are present, all have a prototype.
+
+    Attributes:
+        model, options: the network.
+        image_size: edge in pixels.
+        batch_size: images per step.
+        batches: batches of an epoch.
+        classes: of the task.
+    """
+
+    model: str
+    image_size: int
+    batch_size: int = 64
+    batches: int = 1
+    classes: int = 8
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        options = "".join(f", {name} {value}" for name, value in self.options.items())
+        return f"{self.model}{options}, {self.image_size} px, batch {self.batch_size}, {self.classes} classes"
+
+
+class ReadyBatches(Batches):
+    """Batches that lie ready in memory: the data path takes no part in the measurement."""
+
+    def __init__(self, case: Case):
+        labels = np.arange(case.batches * case.batch_size, dtype=np.int64) % max(case.classes // 2, 1)
+        super().__init__(
+            ArrayFold(np.zeros(len(labels), dtype=np.uint8), labels), unchanged, batch_size=case.batch_size
+        )
+        images = torch.randn(len(labels), 3, case.image_size, case.image_size)
+        self.ready = list(
+            zip(
+                torch.split(images, case.batch_size),
+                torch.split(torch.from_numpy(labels), case.batch_size),
+                strict=True,
+            )
+        )
+
+    def epoch(self, *stream: int | str, shuffle: bool, drop_single: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+        """Iterate over the batches, always in the same order."""
+        yield from self.ready
+
+
+class Client:
+    """One client with one method, in a round after the first: what it keeps from the last one is there."""
+
+    def __init__(self, case: Case, method: str, *, epochs: int = 1):
+        with torch_stream("perf", str(case)):
+            self.network = models.build(case.model, num_classes=case.classes, **case.options)
+            self.batches = ReadyBatches(case)
+            means = torch.randn(case.classes, self.network.feature_size)
+        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.case = case
+        self.config = TrainConfig(batch_size=case.batch_size, epochs=epochs, precision="float32")
+        everywhere = torch.ones(case.classes, dtype=torch.bool)
+        self.prototypes = Prototypes(means, everywhere, torch.zeros(case.classes, dtype=torch.int64))
+        self.loops = method == LOOPS
+        self.method = methods.build(MethodConfig(name="fedmr" if self.loops else method))
+        self.loss = criterion.build(LossConfig(), np.ones(case.classes, dtype=np.int64))
+
+    def start(self) -> ClientHalf:
+        """Start the client half of a round."""
+        arrays, names = models.state_arrays(self.network), models.parameter_names(self.network)
+        server = self.method.server()
+        state = server.initial_state({name: array for name, array in arrays.items() if name in names})
+        local = LocalRound(
+            network=self.network,
+            received={name: p.detach().clone() for name, p in self.network.named_parameters()},
+            prototypes=self.prototypes,
+            counts=(torch.arange(self.case.classes) < max(self.case.classes // 2, 1)).long(),
+            server_state=server.client_view(state),
+            # MOON compares with the previous model; the other methods start from zeros, which cost the same.
+            client_state=arrays if self.method.name == "moon" else {},
+            samples=self.case.batches * self.case.batch_size,
+            steps=self.case.batches * (self.config.epochs or 1),
+            lr=self.config.lr,
+            momentum=self.config.momentum,
+            round=1,
+            rounds=10,
+            generator=torch.Generator().manual_seed(0),
+        )
+        return LoopClient(ReshapingOptions(), local) if self.loops else self.method.client(local)
+
+    def prepare_steps(self) -> None:
+        """Get ready for :meth:`step`."""
+        self.network.train()
+        self._client = self.start()
+        self._optimizer = optim.build(self.network.parameters(), self.config)
+
+    def step(self) -> None:
+        """Train on one batch."""
+        train_step(self.network, self._client, self._optimizer, self.loss, *self.batches.ready[0])
+
+    def private_step(self) -> None:
+        """Train on one batch with clipped and noisy gradients of single images."""
+        config = self.config.model_copy(update={"private": PrivateTrainConfig(clip=1.0, noise=1.0)})
+        size = self.case.batch_size
+        batch, shares = self.batches.ready[0], np.ones(size)
+        private_step(
+            self.network, self._client, self._optimizer, self.loss, batch, config, shares=shares, expected=size
+        )
+
+    def epochs(self) -> None:
+        """Train for the configured epochs, as in a round."""
+        train(self.network, self.start(), self.batches, self.loss, self.config, stream=("perf",))
+
+    def prototype_pass(self) -> None:
+        """Make the class sums that a site shares after training."""
+        class_sums(self.network, self.batches, self.case.classes)
+
+    def round(self) -> None:
+        """Train for the configured epochs and, where the method shares prototypes, make the class sums."""
+        self.epochs()
+        if self.method.uses_prototypes:
+            self.prototype_pass()

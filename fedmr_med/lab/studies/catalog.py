@@ -1,0 +1,126 @@
+"""All studies by name, and how one is run and written down."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedmr_med.errors import ConfigError
+from fedmr_med.evaluation.results import write_result
+from fedmr_med.files import write_text
+from fedmr_med.lab.studies.analyses import burden, communication, eigenvalues, heatmap, intra_curve
+from fedmr_med.lab.studies.base import BUDGETS, Cells, Outcome, Setting, StudyTable
+from fedmr_med.lab.studies.tables import accuracy_table
+from fedmr_med.lab.studies.toy import motivation, toy
+from fedmr_med.report.html import Page, PageTable, render
+from fedmr_med.schema import Strict
+
+STAND_INS = "A check that the study runs, on generated data. No measured figure here means anything."
+
+STUDIES: dict[str, Callable[[Setting], Outcome]] = {
+    "acc": accuracy_table,
+    "larger": accuracy_table,
+    "communication": communication,
+    "burden": burden,
+    "lite": accuracy_table,
+    "optout": accuracy_table,
+    "ablation": accuracy_table,
+    "eigenvalues": eigenvalues,
+    "mu1": accuracy_table,
+    "dirichlet": accuracy_table,
+    "prototype": accuracy_table,
+    "morereal": accuracy_table,
+    "one-hot": accuracy_table,
+    "margin-free": accuracy_table,
+    "toy": toy,
+    "motivation": motivation,
+    "intra-curve": intra_curve,
+    "heatmap": heatmap,
+}
+
+
+class StudyResult(Strict):
+    """The content of ``study.json``.
+
+    Attributes:
+        study, title, budget: what was run.
+        stand_ins: whether generated data stood in for datasets.
+        tables: the paper's figures beside the measured ones.
+        differs: what differs from the paper's set-up, a sentence each.
+        notes: what the tables alone do not say.
+    """
+
+    study: str
+    title: str
+    budget: str
+    stand_ins: bool
+    tables: tuple[StudyTable, ...]
+    differs: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def make_setting(study: str, budget: str, out: Path, *, seeds: Sequence[int] = (), **other: Any) -> Setting:
+    """Return the setting of a study.
+
+    Args:
+        study: one of :data:`STUDIES`.
+        budget: ``smoke``, ``cpu`` or ``full``.
+        out: folder for the results.
+        seeds: the seeds to run; none takes the budget's.
+        other: see :class:`Setting`.
+
+    Raises:
+        ConfigError: a name is not known, or no row of the study is asked for.
+    """
+    if study not in STUDIES:
+        raise ConfigError(f"{study!r} is not a study ({', '.join(STUDIES)}).")
+    if budget not in BUDGETS:
+        raise ConfigError(f"--budget: {budget!r} is not one of {', '.join(BUDGETS)}.")
+    setting = Setting(study, BUDGETS[budget], out, seeds=tuple(seeds) or BUDGETS[budget].seeds, **other)
+    if setting.paper.rows and not setting.rows():
+        places = ", ".join(f"{row.dataset} {row.split or ''}".strip() for row in setting.paper.rows)
+        raise ConfigError(f"{study} has no row {setting.dataset or ''} {setting.split or ''}; it has {places}.")
+    return setting
+
+
+def run_study(setting: Setting) -> StudyResult:
+    """Run a study, write ``study.json`` and ``report.html``, and return the former's content.
+
+    Raises:
+        ConfigError: a setting is not valid.
+        DataError: data is missing or damaged.
+        FedMRError: a run failed.
+    """
+    outcome = STUDIES[setting.study](setting)
+    datasets = _datasets(setting)
+    result = StudyResult(
+        study=setting.study,
+        title=setting.paper.title,
+        budget=setting.budget.name,
+        stand_ins=setting.stand_ins and bool(datasets),
+        tables=tuple(outcome.tables),
+        differs=tuple(setting.differences(datasets)),
+        notes=(*outcome.notes, *setting.paper.remarks),
+    )
+    write_result(setting.out / "study.json", result)
+    page = Page(
+        title=f"{result.title} ({result.budget} budget)",
+        notes=[STAND_INS] if result.stand_ins else [],
+        remarks=[*result.differs, *result.notes],
+        tables=[PageTable(table.title, *as_text(table.rows)) for table in result.tables],
+        pictures=outcome.pictures,
+    )
+    write_text(setting.out / "report.html", render(page))
+    return result
+
+
+def as_text(rows: Sequence[Cells]) -> tuple[list[str], list[list[str]]]:
+    """Return the columns and the cells of a table as text."""
+    return list(rows[0]), [[str(value) for value in row.values()] for row in rows]
+
+
+def _datasets(setting: Setting) -> list[str]:
+    """Return the datasets a study is about; the small examples have none."""
+    fixed: dict[str, list[str]] = {"toy": [], "motivation": [], "intra-curve": ["cifar10"], "heatmap": ["cifar10"]}
+    if setting.study in fixed:
+        return fixed[setting.study]
+    return list(dict.fromkeys(row.dataset for row in setting.rows()))

@@ -1,0 +1,75 @@
+"""The network of a job, the same on the server and at every site."""
+
+from fedmr_med import methods, models
+from fedmr_med.config import JobConfig
+from fedmr_med.errors import ConfigError
+from fedmr_med.models.classifier import ClassifierOnly
+from fedmr_med.models.views import AveragedViews
+from fedmr_med.seeding import torch_stream
+from fedmr_med.wire.backbone import Backbone
+
+_CLASSIFIER = "classifier."
+
+
+def build_network(job: JobConfig, *, pretrained: bool = False) -> models.Network:
+    """Build the network that the job trains: with ``model.freeze_backbone`` its classifier, over features.
+
+    Only the server reads pretrained weights: the sites receive every weight from it.
+
+    Raises:
+        ConfigError: the network cannot be built, or does not go with the method or the wire.
+    """
+    method = methods.build(job.method)
+    if method.exact_wire and job.federation.wire != "float32":
+        raise ConfigError(
+            f"federation.wire: {job.method.name} needs float32; what its sites keep and what the server adds up would "
+            "drift apart by every round's rounding."
+        )
+    if job.federation.sums_models and not method.adds_up:
+        raise ConfigError(
+            f"federation.secure: {job.method.name} needs every site's number of images, which all does not tell; take "
+            "statistics."
+        )
+    with torch_stream(job.seed, "initial model"):
+        network = feature_network(job, pretrained=pretrained)
+        if job.model.freeze_backbone:
+            network = ClassifierOnly(network)
+        adapted = method.adapt(network)
+    if job.model.freeze_backbone and adapted is not network:
+        raise ConfigError(f"model.freeze_backbone: {job.method.name} with these options trains more than a classifier.")
+    if job.train.private is not None:
+        method.check_per_sample()
+        if models.batch_norm_names(adapted.state_dict()):
+            raise ConfigError(
+                f"train.private: {job.model.name} has BatchNorm, which mixes the images of a batch and keeps "
+                "statistics of them; say model.options.norm: group."
+            )
+    if job.train.compile:
+        adapted.compile()
+    return adapted
+
+
+def whole_network(job: JobConfig) -> models.Network:
+    """Build the network from images to logits, the frozen part included."""
+    if not job.model.freeze_backbone:
+        return build_network(job)
+    with torch_stream(job.seed, "initial model"):
+        return feature_network(job)
+
+
+def feature_network(job: JobConfig, *, pretrained: bool = False) -> models.Network:
+    """Build the network as the job's model section describes it, before the method makes it its own."""
+    options = dict(job.model.options)
+    if not pretrained:
+        options.pop("pretrained", None)
+    network = models.build(job.model.name, num_classes=job.task.num_classes, in_channels=job.task.channels, **options)
+    return network if job.model.views == "plain" else AveragedViews(network)
+
+
+def backbone_of(job: JobConfig) -> Backbone | None:
+    """Return the frozen part of the job's network, with its pretrained weights; None where all of it is trained."""
+    if not job.model.freeze_backbone:
+        return None
+    with torch_stream(job.seed, "initial model"):
+        arrays = models.state_arrays(feature_network(job, pretrained=True))
+    return Backbone.of({name: array for name, array in arrays.items() if not name.startswith(_CLASSIFIER)})

@@ -1,0 +1,248 @@
+"""A model on disk: weights, and all that is needed to build the network again from that one file.
+
+A chain's checkpoint is such a file too, with more in it.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+
+from fedmr_med import faults, models
+from fedmr_med.arrays import Arrays
+from fedmr_med.config import JobConfig
+from fedmr_med.data.transforms import normalisation
+from fedmr_med.errors import CheckpointError
+from fedmr_med.files import atomic_writer
+from fedmr_med.models.job_network import whole_network
+from fedmr_med.prototypes import Prototypes
+from fedmr_med.schema import brief, dump_yaml, parse_yaml, validated
+
+FORMAT = 2
+AVERAGED = "averaged"
+"""Key of a checkpoint: parameters of the model that leaves, where a method goes on from another one."""
+
+_PLAIN = {torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool}
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """What a model file says.
+
+    Attributes:
+        model: weights and buffers by name.
+        job: the settings it was trained with; class names, image size and transform among them.
+        round: rounds of training that it had.
+        about: further plain facts.
+    """
+
+    model: Arrays
+    job: JobConfig
+    round: int
+    about: dict[str, Any]
+
+    def network(self) -> models.Network:
+        """Return the network with these weights, in evaluation mode.
+
+        Raises:
+            CheckpointError: the weights do not fit the job's network.
+        """
+        network = whole_network(self.job)
+        models.load_arrays(network, self.model)
+        return network.eval()
+
+    @property
+    def temperature(self) -> float | None:
+        """What to divide logits by, so that probabilities are calibrated; None where no site shared what it takes."""
+        value = self.about.get("temperature")
+        return value if isinstance(value, float) and value > 0 else None
+
+    @property
+    def prototypes(self) -> Prototypes | None:
+        """The global prototypes of the model's features; None where no class has one.
+
+        Raises:
+            CheckpointError: they are damaged.
+        """
+        if "prototypes" not in self.about:
+            return None
+        try:
+            found = prototypes_of(self.about["prototypes"])
+        except (TypeError, ValueError) as e:
+            raise CheckpointError(
+                f"the prototypes of the model file cannot be read ({brief(repr(e))}).",
+                code="checkpoint.form",
+                key="prototypes",
+            ) from e
+        return found if bool(found.available.any()) else None
+
+
+def save_model(path: Path, model: Arrays, job: JobConfig, *, round_number: int, **about: Any) -> None:
+    """Write a model with what is needed to use it, and further plain facts.
+
+    Raises:
+        CheckpointError: it could not be written; the file that was there before stays.
+    """
+    write_tensors(path, described(model, job, round_number) | about)
+
+
+def described(model: Arrays, job: JobConfig, round_number: int) -> dict[str, Any]:
+    """Return the part of the content that every model file has."""
+    return {
+        "format": FORMAT,
+        "job": dump_yaml(job),
+        "class_names": list(job.task.class_names),
+        "normalisation": normalisation(job.task.transform, job.task.channels),
+        "model": as_tensors(model),
+        "round": round_number,
+    }
+
+
+def as_list(prototypes: Prototypes) -> list[torch.Tensor]:
+    """Return prototypes as a file holds them: means, availability and age."""
+    return [prototypes.means, prototypes.available, prototypes.age]
+
+
+def prototypes_of(content: Any) -> Prototypes:
+    """Return the prototypes of a file.
+
+    Raises:
+        TypeError, ValueError: they are something else.
+    """
+    means, available, age = as_arrays(dict(zip(("means", "available", "age"), content, strict=True))).values()
+    return Prototypes(torch.from_numpy(means), torch.from_numpy(available), torch.from_numpy(age))
+
+
+def load_model(path: Path) -> SavedModel:
+    """Read a model file or the model of a checkpoint.
+
+    Raises:
+        CheckpointError: it cannot be read.
+    """
+    content = read_tensors(path)
+    known = ("format", "job", "class_names", "normalisation", "model", AVERAGED, "round")
+    try:
+        job = validated(JobConfig, parse_yaml(content["job"]), f"the job in {path}", CheckpointError)
+        model = as_arrays(content["model"]) | as_arrays(content.get(AVERAGED, {}))
+        if not all(np.isfinite(array).all() for array in model.values() if array.dtype.kind == "f"):
+            raise CheckpointError(f"{path} holds NaN or infinite weights.", code="checkpoint.not-finite")
+        about = {key: value for key, value in content.items() if key not in known}
+        return SavedModel(model, job, whole_number(content["round"]), about)
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise CheckpointError(f"{path} holds no model with its job ({brief(repr(e))}).", code="checkpoint.form") from e
+
+
+def read_weights(path: Path) -> Arrays:
+    """Read weights and buffers by name from a model file, or from a state dict as torch users save one.
+
+    Raises:
+        CheckpointError: it cannot be read, or holds something else.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as e:
+        # torch.load has no error class of its own: a damaged file gives pickle, zip, runtime and EOF errors.
+        raise CheckpointError(f"{path} cannot be read as weights ({type(e).__name__}).", code="file.unreadable") from e
+    for key in ("model", "state_dict"):
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    try:
+        return as_arrays(dict(content))
+    except (TypeError, ValueError) as e:
+        raise CheckpointError(f"{path} holds no state dict ({brief(e)}).", code="checkpoint.form") from e
+
+
+def write_tensors(
+    path: Path,
+    content: dict[str, Any],
+    *,
+    check: Callable[[dict[str, Any]], object] = lambda content: None,
+    previous: Path | None = None,
+) -> None:
+    """Write tensors and plain values, atomically, once what was written can be read back.
+
+    Args:
+        path: the file to write.
+        content: what to write.
+        check: looks at what was read back, and raises CheckpointError if it is not good.
+        previous: keeps the file that was there before.
+
+    Raises:
+        CheckpointError: it could not be written; the file that was there before stays.
+    """
+    try:
+        with atomic_writer(path, previous=previous) as stream:
+            torch.save(content, stream)
+            faults.reach(f"{path.stem}-{content.get('round')}")
+            stream.seek(0)
+            check(_read(stream, path))
+            stream.seek(0, os.SEEK_END)
+    except (OSError, RuntimeError) as e:
+        # torch reports a failed write as RuntimeError.
+        raise CheckpointError(
+            f"{path} could not be written ({e}); what was there before is unchanged.", code="file.not-writable"
+        ) from e
+
+
+def read_tensors(path: Path) -> dict[str, Any]:
+    """Read what :func:`write_tensors` wrote; nothing in the file can run.
+
+    Raises:
+        CheckpointError: it is missing, damaged, or of another format.
+    """
+    try:
+        with path.open("rb") as stream:
+            return _read(stream, path)
+    except FileNotFoundError as e:
+        raise CheckpointError(f"{path} does not exist.", code="file.missing") from e
+    except OSError as e:
+        raise CheckpointError(f"{path} cannot be read: {e}.", code="file.unreadable") from e
+
+
+def _read(stream: BinaryIO, path: Path) -> dict[str, Any]:
+    try:
+        content = torch.load(stream, map_location="cpu", weights_only=True)
+    except Exception as e:
+        # torch.load has no error class of its own: a damaged file gives pickle, zip, runtime and EOF errors.
+        raise CheckpointError(
+            f"{path} cannot be read as a checkpoint ({type(e).__name__}).", code="file.unreadable"
+        ) from e
+    if type(content) is not dict or type(content.get("format")) is not int or content["format"] != FORMAT:
+        raise CheckpointError(f"{path} is not a file of this toolkit's format {FORMAT}.", code="file.version")
+    return content
+
+
+def whole_number(value: Any) -> int:
+    """Return a whole number of a file.
+
+    Raises:
+        TypeError: it is something else, or negative.
+    """
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r} is not a whole number")
+    return value
+
+
+def as_tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
+    """Return the arrays as tensors, in the same memory."""
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def as_arrays(tensors: Any) -> Arrays:
+    """Return the tensors of a file as arrays, in the same memory.
+
+    Raises:
+        TypeError: something is not a named, dense tensor of plain numbers.
+    """
+    if type(tensors) is not dict:
+        raise TypeError(f"a {type(tensors).__name__} where named tensors were expected")
+    for name, tensor in tensors.items():
+        if not (isinstance(name, str) and isinstance(tensor, torch.Tensor) and tensor.dtype in _PLAIN):
+            raise TypeError(f"{name!r} is not a tensor of plain numbers")
+        if tensor.layout is not torch.strided:
+            raise TypeError(f"{name!r} is not a dense tensor")
+    return {name: tensor.detach().numpy() for name, tensor in tensors.items()}

@@ -1,0 +1,49 @@
+"""The forms of a job's replies and secure sums, which follow from its network."""
+
+from fedmr_med import methods, models
+from fedmr_med.arrays import Arrays, Forms, forms_of
+from fedmr_med.config import JobConfig
+from fedmr_med.models.job_network import build_network
+from fedmr_med.secure.fixed import Field
+from fedmr_med.statistics.model_sums import sum_fields
+from fedmr_med.wire.form import ReplyForm
+from fedmr_med.wire.totals import SumForms
+
+
+def reply_form(job: JobConfig) -> ReplyForm:
+    """Return the form of the job's replies."""
+    network = build_network(job)
+    arrays, names = models.state_arrays(network), models.parameter_names(network)
+    sums, (model, payload) = sum_forms(job, network), reply_arrays(job, arrays, names)
+    return ReplyForm(
+        class_names=job.task.class_names,
+        feature_size=network.feature_size,
+        statistics_size=sums.statistics_size,
+        settings=job.digest(),
+        model=model,
+        payload=payload,
+        halved=job.federation.halved(names),
+        secure=job.federation.secure,
+        sum_sizes=sums.sizes,
+        private=job.federation.private is not None,
+        training_noise=job.train.noise,
+    )
+
+
+def reply_arrays(job: JobConfig, model: Arrays, parameters: frozenset[str]) -> tuple[Forms, Forms]:
+    """Return the forms of model and payload of a reply: of nothing where a secure sum takes them."""
+    if job.federation.sums_models:
+        return {}, {}
+    trained = {name: array for name, array in model.items() if name in parameters}
+    return forms_of(model), methods.build(job.method).server().payload_forms(trained)
+
+
+def sum_forms(job: JobConfig, network: models.Network) -> SumForms:
+    """Return the forms of the job's secure sums, given its network."""
+    size = network.feature_size
+    fields: dict[str, Field] = {}
+    if job.federation.sums_models:
+        fields = sum_fields(
+            methods.build(job.method).server(), models.state_arrays(network), models.parameter_names(network)
+        )
+    return SumForms(job.task.num_classes, size, min(job.head.projection or size, size), fields)

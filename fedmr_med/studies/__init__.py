@@ -1,4 +1,0 @@
-"""The tables and figures of the FedMR paper as studies that anybody can run again.
-
-:mod:`fedmr_med.studies.catalog` says which there are; ``paper.yaml`` holds the paper's figures.
-"""

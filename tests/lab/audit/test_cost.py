@@ -1,0 +1,33 @@
+"""What a secure sum costs, signed and unsigned: the vector is nearly all that a site sends."""
+
+from pathlib import Path
+
+import pytest
+
+from fedmr_med.errors import ConfigError
+from fedmr_med.lab.audit.cost import certified, sum_cost, unsigned
+from tests.helpers.certificates import Authority
+
+
+def test_a_sum_costs_a_site_little_more_than_its_vector() -> None:
+    cost = sum_cost(unsigned(6), 2, 5128)
+    assert 8 * 5128 < cost.bytes_up < 1.1 * 8 * 5128
+    assert cost.bytes_down < 10_000
+    assert cost.bytes_up + cost.bytes_down < 1_000_000, "less than a megabyte"
+
+
+def test_certificates_come_on_top(tmp_path: Path) -> None:
+    authority = Authority()
+    for name in ("a", "b", "c"):
+        (authority.kit(tmp_path / name / "startup", name) / "fed_client.json").write_text("{}")
+    authority.kit(tmp_path / "lead" / "startup", "lead", "lead")
+    signed, plain = sum_cost(certified(tmp_path), 0, 100), sum_cost(unsigned(3), 0, 100)
+    assert signed.bytes_up > plain.bytes_up + 2 * 256, "a key and an offer are signed"
+    assert signed.bytes_down > plain.bytes_down + 3 * 1000, "the roster brings the certificates of all"
+
+
+def test_what_cannot_be_opened_is_not_measured(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be opened without 3"):
+        sum_cost(unsigned(6), 3, 10)
+    with pytest.raises(ConfigError, match="no kits"):
+        certified(tmp_path)

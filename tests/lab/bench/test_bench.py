@@ -1,0 +1,272 @@
+"""Comparisons: many runs, resumption, results, table and report."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedmr_med.errors import ConfigError, DataError
+from fedmr_med.evaluation.results import History, RunResult, RunResults, read_result
+from fedmr_med.files import locked
+from fedmr_med.lab.bench.compare import compare, title
+from fedmr_med.lab.bench.outputs import cells, write_outputs
+from fedmr_med.lab.bench.request import BenchRequest
+from fedmr_med.lab.bench.runs import Run
+from fedmr_med.lab.bench.summary import rows
+from fedmr_med.lab.comparison.launchers import Resources
+from fedmr_med.lab.comparison.spread import Spread
+from tests.helpers import REPOSITORY
+from tests.helpers.archives import write_mini
+from tests.helpers.benchmarks import TINY
+from tests.helpers.results import run_of
+
+HERE = Resources(workers=0)
+ROUND_KEYS = {"round", "accuracy", "balanced_accuracy", "seconds", "bytes_up", "bytes_down"}
+
+
+@pytest.fixture(scope="module")
+def fmnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fmnist")
+    write_mini("fmnist", folder, per_class=20, test_per_class=4)
+    return folder
+
+
+def request_for(data: Path, methods: tuple[str, ...] = ("fedavg", "fedmr"), **changes: Any) -> BenchRequest:
+    settings = TINY | changes.pop("settings", {})
+    content = {"dataset": "fmnist", "data": data, "methods": methods, "model": "small_cnn", "settings": settings}
+    return BenchRequest.model_validate(content | changes)
+
+
+def without_times(results: Iterable[RunResult]) -> list[dict[str, Any]]:
+    """Drop what no two runs have in common: how long they took."""
+    timed = {"seconds", "local_seconds", "head_seconds", "engine_ms_per_task"}
+    return [
+        {key: value for key, value in run.items() if key not in timed | {"rounds"}}
+        | {"rounds": [{k: v for k, v in record.items() if k not in timed} for record in run["rounds"]]}
+        for run in (result.model_dump() for result in results)
+    ]
+
+
+def test_a_comparison_writes_results_curves_and_report(fmnist: Path, tmp_path: Path, capsys: Any) -> None:
+    request = request_for(fmnist, seeds=(0, 1))
+    results = compare(request.runs(), tmp_path, title="two methods", resources=HERE)
+    assert read_result(tmp_path / "results.json", RunResults).runs == tuple(results)
+    assert [(run.method, run.seed) for run in results] == [(m, s) for m in ("fedavg", "fedmr") for s in (0, 1)]
+    for run in results:
+        assert (run.dataset, run.split) == ("fmnist", "P5C2")
+        assert [record.round for record in run.rounds] == [1, 2, 3]
+        assert all(record.keys() >= ROUND_KEYS and None not in record.values() for record in run.model_dump()["rounds"])
+        accuracies = [record.accuracy or 0.0 for record in run.rounds]
+        assert run.best_accuracy == max(accuracies)
+        assert run.last_accuracy == accuracies[-1]
+        assert run.last5_accuracy == pytest.approx(sum(accuracies) / 3)
+    assert {frozenset(record.terms) for record in results[-1].rounds} == {frozenset({"classification", "anchor"})}
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "report.html").read_text()
+    assert "<svg" in page
+    assert all(cell in page for row in rows(results) for cell in cells(row))
+    assert "http-equiv" not in page
+    assert "src=" not in page, "the page needs no other file"
+    printed = capsys.readouterr()
+    assert "fedmr" in printed.out
+    assert "left in all" in printed.err
+
+
+@pytest.mark.slow
+def test_several_workers_give_the_same_results(fmnist: Path, tmp_path: Path) -> None:
+    runs = request_for(fmnist).runs()
+    here = compare(runs, tmp_path / "here", title="", resources=HERE, quiet=True)
+    there = compare(runs, tmp_path / "there", title="", resources=Resources(workers=2, parallel_clients=2), quiet=True)
+    assert without_times(here) == without_times(there)
+
+
+def test_what_is_done_is_not_done_again(fmnist: Path, tmp_path: Path) -> None:
+    first = compare(request_for(fmnist, ("fedavg",)).runs(), tmp_path, title="", resources=HERE, quiet=True)
+    both = compare(request_for(fmnist).runs(), tmp_path, title="", resources=HERE, quiet=True)
+    assert both[0] == first[0], "seconds and all: it was not run again"
+    assert len(both) == 2
+    other = compare(
+        request_for(fmnist, ("fedavg",), fraction=0.5).runs(), tmp_path, title="", resources=HERE, quiet=True
+    )
+    assert other[0].fraction == 0.5
+    assert other[0].rounds != first[0].rounds
+
+
+def test_a_run_that_fails_does_not_stop_the_others(fmnist: Path, tmp_path: Path) -> None:
+    settings = {"fedprox.mu": 1e30}
+    runs = request_for(fmnist, ("fedprox", "fedavg"), settings=settings).runs()
+    failed, good = compare(runs, tmp_path, title="", resources=HERE, quiet=True)
+    assert "max_norm" in (failed.error or "")
+    assert (good.best_accuracy or 0) > 0
+    assert "usable replies" in (tmp_path / "report.html").read_text()
+
+
+def test_options_reach_the_methods_that_have_them(fmnist: Path) -> None:
+    runs = request_for(fmnist, ("fedavg", "fedprox", "fedmr"), settings={"mu1": 0.5, "fedprox.mu": 3}).runs()
+    assert [run.job.method.options for run in runs] == [{}, {"mu": 3}, {"variant": "anchored", "mu1": 0.5}]
+
+
+def test_clients_are_drawn_and_share_as_asked(fmnist: Path, tmp_path: Path) -> None:
+    request = request_for(fmnist, ("fedmr",), split="P20C2", clients_per_round=4, share=0.5)
+    (run,) = request.runs()
+    assert run.job.federation.sites_per_round == run.job.federation.min_sites == 4
+    assert sum(site.policy.share_prototypes is True for site in run.sites.values()) == 10
+    (result,) = compare([run], tmp_path, title="", resources=HERE, quiet=True)
+    model = 4 * 5 * 5 + 4 + 8 * 4 * 25 + 8 + 16 * 200 + 16 + 10 * 16 + 10
+    assert result.rounds[0].bytes_down >= 4 * 4 * model
+    assert result.rounds[0].bytes_down < 4.5 * 4 * model
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"methods": ("fedsgd",)}, ConfigError, "'fedsgd' is not one of"),
+        ({"dataset": "mnist"}, ConfigError, "'mnist' is not one of"),
+        ({"model": "lenet", "settings": {"model.options": {}}}, ConfigError, "'lenet' is not one of"),
+        ({"split": "P5C11"}, ConfigError, "11 classes per client"),
+        ({"split": "P4C2"}, ConfigError, "8 slots, too few for the 10 classes"),
+        ({"split": "dir-1"}, ConfigError, "beta"),
+        ({"split": "iid", "clients": 500}, ConfigError, "500 clients cannot share 200 samples"),
+        ({"clients_per_round": 6}, ConfigError, "6 of 5 clients"),
+        ({"without_leaked": True}, ConfigError, "--without-leaked: only the images of isic2019"),
+        ({"settings": {"alpha": 1}}, ConfigError, "none of fedavg, fedmr has this option"),
+        ({"settings": {"seed": 1}}, ConfigError, "use the option of the command"),
+        ({"settings": {"train.speed": 1}}, ConfigError, r"train\.speed"),
+        ({"data": Path("absent")}, DataError, "absent holds no fmnist"),
+        ({"fraction": 0.05}, DataError, "training samples; training needs at least two"),
+    ],
+)
+def test_bad_requests_are_refused_before_anything_runs(
+    changes: dict[str, Any], error: type[Exception], message: str, fmnist: Path, tmp_path: Path
+) -> None:
+    arguments = {"split": "P10C1"} if "fraction" in changes else {}
+    with pytest.raises(error, match=message):
+        compare(request_for(**({"data": fmnist} | arguments | changes)).runs(), tmp_path, title="", resources=HERE)
+    assert not any(tmp_path.iterdir())
+
+
+def test_settings_are_chosen_on_held_out_training_data(fmnist: Path, tmp_path: Path, capsys: Any) -> None:
+    request = request_for(fmnist, ("fedavg",), held_out=0.2)
+    (run,), (on_test,) = request.runs(), request_for(fmnist, ("fedavg",)).runs()
+    assert run.name != on_test.name
+    (result,) = compare([run], tmp_path, title=title(request), resources=HERE)
+    assert result.held_out == 0.2
+    page = (tmp_path / "report.html").read_text()
+    assert "<h1>held-out training data: fmnist" in page
+    assert "20 % of each client&#39;s training data, held out, and not on the test set" in page
+    assert "held-out training data" in capsys.readouterr().out
+    assert title(request_for(fmnist)) == "fmnist: fedavg, fedmr"
+    state = tmp_path / "runs" / run.name / "checkpoint.pt"
+    history = History.model_validate_json(torch.load(state, weights_only=True)["history"])
+    assert {e.pooled.samples for e in history.evaluations if e.pooled} == {40}
+    assert {part.samples for record in history.rounds for part in record.sites.values()} == {32}
+
+
+def test_two_processes_do_not_work_in_one_folder(fmnist: Path, tmp_path: Path) -> None:
+    with locked(tmp_path / ".lock", patience=0), pytest.raises(ConfigError, match="Another process is working"):
+        compare(request_for(fmnist).runs(), tmp_path, title="", resources=HERE)
+
+
+def test_the_demo_of_isic_can_be_compared_too(tmp_path: Path) -> None:
+    settings = {"task.image_size": 24, "train.updates": 1, "train.batch_size": 8}
+    content = {"dataset": "isic2019", "data": "demo", "methods": ("fedavg",), "model": "small_cnn", "rounds": 2}
+    request = BenchRequest.model_validate(content | {"settings": settings, "absent": ("bcn",)})
+    (result,) = compare(request.runs(), tmp_path, title="", resources=HERE, quiet=True)
+    assert result.demo
+    assert [record.accuracy is not None for record in result.rounds] == [True, True]
+    assert "No figure here is a medical result" in (tmp_path / "report.html").read_text()
+    with pytest.raises(ConfigError, match="'mayo' is not one of bcn"):
+        request.model_copy(update={"absent": ("mayo",)}).runs()
+
+
+def test_the_folder_of_a_demo_run_does_not_depend_on_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = set()
+    for folder in (tmp_path, REPOSITORY):
+        monkeypatch.chdir(folder)
+        names.add(BenchRequest(dataset="isic2019", data=Path("demo"), methods=("fedavg",)).runs()[0].name)
+    assert len(names) == 1
+
+
+def test_a_run_without_rounds_shows_its_head_and_its_exchange(tmp_path: Path, capsys: Any) -> None:
+    absent = ("bcn", "vidir-molemax", "vidir-modern", "rosendahl")
+    settings = {"task.image_size": 24, "model.options": {"width": 4, "feature_size": 16}}
+    request = BenchRequest(
+        dataset="isic2019", data=Path("demo"), methods=("oneshot",), absent=absent, settings=settings
+    )
+    (result,) = compare(request.runs(), tmp_path, title="one exchange", resources=HERE)
+    assert (result.error, result.rounds, result.last_accuracy) == (None, (), None)
+    (row,) = rows([result])
+    assert (row.best, row.balanced) == (None, None)
+    assert row.head is not None and row.head.mean == result.head_accuracy
+    assert row.head_balanced is not None and row.head_balanced.mean == result.head_balanced_accuracy
+    assert row.megabytes == pytest.approx((result.head_bytes_up + result.head_bytes_down) / 1e6)
+    assert row.seconds > 0
+    assert "balanced, head" in capsys.readouterr().out
+    assert (tmp_path / "report.html").exists()
+
+
+def test_one_exchange_on_small_images_is_scored_at_the_server(fmnist: Path, tmp_path: Path) -> None:
+    request = request_for(fmnist, ("oneshot",), settings={"federation.rounds": 0})
+    (result,) = compare(request.runs(), tmp_path, title="one exchange", resources=HERE)
+    assert (result.error, result.rounds) == (None, ())
+    assert result.head_accuracy > 0.3, "chance is 0.1"
+
+
+def test_mean_and_spread_over_the_seeds(fmnist: Path, tmp_path: Path) -> None:
+    runs = [run_of(best, 0.5, seed=seed) for seed, best in ((0, 0.6), (1, 0.7))]
+    (row,) = rows(runs)
+    assert row.best is not None
+    assert row.best.mean == pytest.approx(0.65)
+    assert row.best.deviation == pytest.approx(0.1 / 2**0.5)
+    assert row.best.percent() == "65.00 ± 7.07"
+    assert (row.seconds, row.megabytes, row.seeds) == (2.0, 3.0, 2)
+    assert Spread.of([0.5]).percent() == "50.00"
+    run: Run = request_for(fmnist, ("fedavg",)).runs()[0]
+    write_outputs(tmp_path, [run.failed("all <lost>")], "t")
+    assert "all &lt;lost&gt;" in (tmp_path / "report.html").read_text()
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from tests.lab.bench.test_bench import request_for
+from fedmr_med.lab.bench.compare import compare
+from fedmr_med.lab.comparison.launchers import Resources
+if __name__ == "__main__":
+    request = request_for(Path(sys.argv[1]), ("fedavg", "feddc"), settings={"federation.rounds": 12})
+    compare(request.runs(), Path(sys.argv[2]), title="", resources=Resources(workers=2))
+"""
+
+
+@pytest.mark.slow
+def test_kill_in_the_middle_and_run_again(fmnist: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    out = tmp_path / "out"
+    command = [sys.executable, str(script), str(fmnist), str(out)]
+    root = REPOSITORY
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    process = subprocess.Popen(command, env=environment, cwd=root)
+    while len(list(out.glob("runs/*/checkpoint.pt"))) < 2:
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (out / "results.json").exists()
+    killed = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/checkpoint.pt")}
+    time.sleep(1)
+    assert killed == {path: path.stat().st_mtime_ns for path in killed}, "the workers ended with their parent"
+    subprocess.run(command, env=environment, cwd=root, check=True)
+    again = read_result(out / "results.json", RunResults).runs
+    runs = request_for(fmnist, ("fedavg", "feddc"), settings={"federation.rounds": 12}).runs()
+    whole = compare(runs, tmp_path / "whole", title="", resources=HERE, quiet=True)
+    assert without_times(again) == without_times(whole)

@@ -1,0 +1,60 @@
+"""Choosing coefficients on held-out training data."""
+
+from pathlib import Path
+
+import pytest
+
+from fedmr_med.evaluation.results import RunResult
+from fedmr_med.jobs.presets import PRESETS
+from fedmr_med.lab.bench import search
+from fedmr_med.lab.bench.compare import tuned
+from fedmr_med.lab.bench.request import BenchRequest
+from fedmr_med.lab.comparison.launchers import Resources
+from fedmr_med.methods import PAPER_METHODS
+from tests.helpers.archives import write_mini
+
+REQUEST = BenchRequest(dataset="fmnist", split="P5C2", methods=("fedprox", "fedavg"), model="small_cnn", epochs=1)
+
+
+def result(accuracy: float | None, error: str | None = None) -> RunResult:
+    return RunResult(dataset="fmnist", split="P5C2", method="fedprox", seed=0, last5_accuracy=accuracy, error=error)
+
+
+@pytest.mark.parametrize("method", [*PAPER_METHODS, *(name for name, preset in PRESETS.items() if preset.trains)])
+def test_everyone_gets_four_values_that_a_job_accepts(method: str) -> None:
+    tried = search.candidates(REQUEST.model_copy(update={"methods": (method,)}), seed=3)
+    assert len(tried) == 4
+    assert len({run.name for option in tried for run in option.runs()}) == 4
+
+
+def test_the_search_is_made_on_held_out_training_data_with_its_own_seed() -> None:
+    runs = [run for option in search.candidates(REQUEST, seed=7, rounds=2) for run in option.runs()]
+    assert {run.held_out for run in runs} == {search.HELD_OUT}
+    assert {run.job.seed for run in runs} == {7}
+    assert {run.job.federation.rounds for run in runs} == {2}
+
+
+def test_the_best_value_is_chosen_and_the_first_of_equal_ones() -> None:
+    tried = search.candidates(REQUEST.model_copy(update={"methods": ("fedprox",)}), seed=0)
+    chosen = search.best(tried, [result(0.5), result(0.7), result(0.7), result(None)])
+    assert chosen == {"fedprox": tried[1].chosen["fedprox"]}
+
+
+def test_a_failed_run_is_never_chosen() -> None:
+    tried = search.candidates(REQUEST.model_copy(update={"methods": ("fedprox",)}), seed=0)
+    assert search.best(tried, [result(0.9, "went to infinity"), *[result(None)] * 3]) == {}
+
+
+def test_a_comparison_takes_what_the_search_chose_and_names_it(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    write_mini("fmnist", tmp_path / "data", per_class=20, test_per_class=4)
+    request = REQUEST.model_copy(
+        update={"methods": ("fedprox",), "data": tmp_path / "data", "rounds": 1, "seeds": (1, 2)}
+    )
+    ready = tuned(request, tmp_path / "out", seed=0, resources=Resources(workers=0))
+    (settings,) = ready.chosen.values()
+    assert (tmp_path / "out" / "search" / "results.json").is_file()
+    for run in ready.runs():
+        assert run.job.method.options["mu"] == settings["fedprox.mu"]
+        assert run.label == f"fedprox (mu {settings['fedprox.mu']})"
+        assert run.held_out == 0

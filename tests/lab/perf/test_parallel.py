@@ -1,0 +1,37 @@
+"""Clients side by side: what is counted, and that only equal models are compared."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedmr_med.errors import FedMRError
+from fedmr_med.lab.perf.parallel import Spent, check_equal, parallel_figures
+from fedmr_med.server.state import initial_state
+from tests.helpers.small import small_job
+
+
+def test_the_critical_path_is_the_server_and_its_busiest_worker() -> None:
+    before = Spent(wall=10.0, server=1.0, workers={7: 2.0})
+    spent = Spent(wall=16.0, server=1.5, workers={7: 4.0, 8: 3.5}).since(before)
+    assert (spent.wall, spent.server) == (6.0, 0.5)
+    assert spent.workers == {7: 2.0, 8: 3.5}
+    assert spent.critical_path == 4.0
+    assert Spent(1.0, 3.0, {}).critical_path == 3.0, "one process alone"
+
+
+def test_runs_that_made_different_models_are_not_compared() -> None:
+    state = initial_state(small_job())
+    check_equal(state, initial_state(small_job()))
+    name = next(iter(state.model))
+    with pytest.raises(FedMRError, match="different models"):
+        check_equal(state, replace(state, model=state.model | {name: state.model[name] + 1}))
+
+
+@pytest.mark.slow
+def test_two_workers_share_the_cpu_time_of_one(tmp_path: Path) -> None:
+    figures = {
+        figure.subject: figure for figure in parallel_figures(tmp_path, clients=4, updates=60, rounds=1, repetitions=1)
+    }
+    assert set(figures) == {"wall", "cpu"}
+    assert 1.3 < figures["cpu"].value < 2.6, "two of four clients each; by CPU time, so neighbours hardly matter"
