@@ -19,7 +19,7 @@ class FedMRError(Exception):
             message that is at fault (``prototypes``).
     """
 
-    def __init__(self, message: str, *, code: str = "", key: str | None = None):
+    def __init__(self, message: str, *, code: str, key: str | None = None):
         super().__init__(message)
         self.code, self.key = code, key
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.resumable import MaxHours, resumable
-from fedmr_med.errors import ConfigError, FedMRError
+from fedmr_med.cli.resumable import MaxHours, end_with_failures, resumable
+from fedmr_med.errors import ConfigError
 
 
 def bench(
@@ -130,9 +130,7 @@ def bench(
         typer.echo(json.dumps(versioned(RunResults(runs=tuple(results)))))
     failed = [run for run in results if run.error is not None]
     if failed:
-        raise FedMRError(
-            f"{len(failed)} of {len(results)} runs failed; the first: {failed[0].error}", code="run.failed"
-        )
+        end_with_failures(f"{len(failed)} of {len(results)} runs failed; the first: {failed[0].error}")
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.resumable import MaxHours, resumable
-from fedmr_med.errors import FedMRError
+from fedmr_med.cli.resumable import MaxHours, end_with_failures, resumable
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -114,7 +113,7 @@ def compare(
             typer.echo(f"missing: {', '.join(results.missing)}. {results.how_to_get}")
         typer.echo(f"results: {out}")
     if results.failed:
-        raise FedMRError(f"{len(results.failed)} runs failed; the first: {results.failed[0]}", code="run.failed")
+        end_with_failures(f"{len(results.failed)} runs failed; the first: {results.failed[0]}")
 
 
 def _on_another(
