@@ -74,16 +74,18 @@ def arrays(official: Official | None = None) -> "Reader":
 def _checked(dataset: "Dataset", images: Images, labels: Labels, place: Path) -> ArrayFold:
     """Return a fold, or refuse other shapes, types and labels than the dataset has."""
     shape = (dataset.image_size, dataset.image_size, dataset.channels)
-    problem = None
+    problem, code, key = None, "data.damaged", "labels"
     if images.dtype != np.uint8 or images.shape[1:] != shape:
         problem = f"{dataset.name} has uint8 images of {shape}, not {images.dtype} {images.shape[1:]}"
+        key = "images"
     elif labels.shape != (len(images),) or len(labels) == 0:
         problem = f"{len(images)} images do not fit labels of shape {labels.shape}"
     elif labels.min() < 0 or labels.max() >= dataset.num_classes:
         last = dataset.num_classes - 1
         problem = f"{dataset.name} has labels 0 to {last}, not {labels.min()} to {labels.max()}"
+        code = "data.label"
     if problem:
-        raise DataError(f"{place}: {problem}. Get it again: {dataset.how_to_get}", code="data.damaged")
+        raise DataError(f"{place}: {problem}. Get it again: {dataset.how_to_get}", code=code, key=key)
     return ArrayFold(images, labels)
 
 

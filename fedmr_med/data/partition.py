@@ -115,7 +115,7 @@ def pcdd(
         raise ConfigError(
             f"{clients} clients with {classes_per_client} classes each have {slots} slots, too few for the "
             f"{len(classes)} classes of the data; take more clients or more classes per client.",
-            code="split.classes",
+            code="split.too-few-slots",
         )
     generator = numpy_generator(seed, "partition")
     holders: dict[int, list[int]] = {int(c): [] for c in classes}
@@ -133,7 +133,7 @@ def pcdd(
         if len(rows) < len(holding):
             raise ConfigError(
                 f"Class {c} has {len(rows)} samples, too few for the {len(holding)} clients that hold it.",
-                code="split.too-few-samples",
+                code="split.class-too-small",
             )
         if holding:
             for client, share in zip(holding, np.array_split(rows, len(holding)), strict=True):
@@ -213,10 +213,10 @@ def _check_request(labels: Labels, clients: int) -> None:
             f"labels must be one integer per sample, not {labels.dtype} of shape {labels.shape}.", code="split.labels"
         )
     if clients < 1:
-        raise ConfigError(f"There must be at least 1 client, not {clients}.", code="split.clients")
+        raise ConfigError(f"There must be at least 1 client, not {clients}.", code="split.no-clients")
     if clients > len(labels):
         raise ConfigError(
-            f"{clients} clients cannot share {len(labels)} samples: some would be empty.", code="split.too-few-samples"
+            f"{clients} clients cannot share {len(labels)} samples: some would be empty.", code="split.too-many-clients"
         )
 
 

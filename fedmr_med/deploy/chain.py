@@ -128,7 +128,7 @@ def stage(
         if unknown:
             raise ConfigError(
                 f"{source / 'meta.json'}: the job does not name the hospital {unknown[0]!r}.",
-                code="config.unknown-name",
+                code="site.unknown",
             )
         if sites:
             meta["deploy_map"][app] = ["server", *sites]

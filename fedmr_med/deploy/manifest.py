@@ -146,6 +146,7 @@ def _read(path: Path, signer: Path) -> dict[str, str]:
         raise ConfigError(
             f"The signature of {path} does not fit {signer.name}: it was changed or is another kit's.",
             code="kit.signature",
+            key=signer.name,
         ) from e
 
 

@@ -52,7 +52,7 @@ class Wrapped(Network):
             what = "is a linear layer itself" if linear else "has no linear layer"
             raise ConfigError(
                 f"model: {type(module).__name__} {what}; FedMR needs features before a linear classifier.",
-                code="model.classifier",
+                code="model.raw-features" if linear else "model.no-classifier",
                 key="model",
             )
         name, classifier = linear[-1]
@@ -72,8 +72,8 @@ class Wrapped(Network):
             if feature_layer not in layers:
                 raise ConfigError(
                     f"model: {type(module).__name__} has no layer {feature_layer!r}.",
-                    code="model.feature-layer",
-                    key="model",
+                    code="config.unknown-name",
+                    key="feature_layer",
                 )
             layers[feature_layer].register_forward_hook(self._keep)
 
@@ -88,7 +88,7 @@ class Wrapped(Network):
             raise ConfigError(
                 f"model: {type(self.body).__name__} does not end in its last linear layer: its output must be that "
                 "layer's, one row of logits per sample.",
-                code="model.classifier",
+                code="model.last-layer",
                 key="model",
             )
         self._end.seen = None
@@ -106,7 +106,7 @@ class Wrapped(Network):
             raise ConfigError(
                 f"model: the output of {self._named!r} is not what goes into the classifier; name the layer before.",
                 code="model.feature-layer",
-                key="model",
+                key="feature_layer",
             )
         self._checked = self._checked or not self.training
         return features
@@ -146,7 +146,7 @@ def built_by(kind: type[nn.Module], num_classes: int, in_channels: int, options:
         outputs = network.classifier.out_features
         raise ConfigError(
             f"model: the network has {outputs} outputs, and the task {num_classes} classes.",
-            code="model.classifier",
+            code="model.outputs",
             key="model",
         )
     return network

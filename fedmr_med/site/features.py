@@ -53,7 +53,7 @@ class SiteFeatures:
             DataError: the cache cannot be used.
         """
         if backbone is None:
-            raise WireError("the task does not name the frozen part of the network", code="wire.form", key="backbone")
+            raise WireError("the task does not name the frozen part of the network", code="wire.form", key="digest")
         if self._opened is None or self._opened[0] != backbone.digest:
             images = self._data.train, self._data.test
             train, test = (feature_fold(self._job, fold, backbone, self._folder) for fold in images)

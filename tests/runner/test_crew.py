@@ -54,7 +54,7 @@ class Trouble(Desk):
         if hospital.name == "client-3" and task.round == 1:
             if self.what == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            raise DataError("no more images")
+            raise DataError("no more images", code="data.empty")
         return super().reply(hospital, task)
 
 

@@ -28,7 +28,7 @@ class Probe(Network):
         if not linear:
             raise ConfigError(
                 f"{type(model).__name__} has no linear layer; FedMR needs a model that ends in one, for its features.",
-                code="model.classifier",
+                code="model.no-classifier",
             )
         self.model = model
         self.classifier = linear[-1]
@@ -57,6 +57,6 @@ class Probe(Network):
             raise ConfigError(
                 f"The last linear layer of {type(self.model).__name__} takes no part in its forward pass; FedMR "
                 "needs a model that ends in a linear layer.",
-                code="model.classifier",
+                code="model.last-layer",
             )
         return features[-1], output

@@ -246,7 +246,9 @@ def class_numbers(labels: Tensor, num_classes: int) -> Tensor:
     """
     if labels.numel() != len(labels):
         raise ConfigError(
-            f"FedMR needs one class per sample; the labels have shape {tuple(labels.shape)}.", code="data.label"
+            f"FedMR needs one class per sample; the labels have shape {tuple(labels.shape)}.",
+            code="data.item",
+            key="labels",
         )
     numbers = labels.reshape(-1).long()
     wrong = (numbers != labels.reshape(-1)) | (numbers < 0) | (numbers >= num_classes)

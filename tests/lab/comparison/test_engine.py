@@ -65,7 +65,7 @@ class Counting:
 
 
 def fail() -> None:
-    raise FedMRError("out of numbers")
+    raise FedMRError("out of numbers", code="run.failed")
 
 
 def die() -> None:

@@ -130,7 +130,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(
     monkeypatch.setattr("fedmr_med.lab.flamby.compare.find_strategies", without_flamby)
 
     def refuse(*arguments: Any) -> Any:
-        raise FedMRError("Round 1 has 0 usable replies.")
+        raise FedMRError("Round 1 has 0 usable replies.", code="round.too-few-replies")
 
     monkeypatch.setattr("fedmr_med.lab.flamby.training.by_federation", refuse)
     results = compare(small(folder, rounds=1, updates=1, methods=("fedavg", "pooled")), tmp_path)
