@@ -97,7 +97,9 @@ def read_clients(root: Path, clients: int, seed: int) -> Partitioned:
 
 def _speaker(texts: Sequence[str], following: Sequence[str], where: str) -> Speaker:
     if len(texts) != len(following):
-        raise DataError(f"{where}: {len(texts)} texts but {len(following)} next characters.", code="data.damaged")
+        raise DataError(
+            f"{where}: {len(texts)} texts but {len(following)} next characters.", code="data.damaged", key="x, y"
+        )
     if any(not isinstance(text, str) or len(text) != TEXT_LENGTH for text in texts):
         raise DataError(f"{where}: every x must be a text of {TEXT_LENGTH} characters.", code="data.damaged", key="x")
     if any(not isinstance(character, str) or len(character) != 1 for character in following):
