@@ -84,7 +84,11 @@ class FedMRLoss(nn.Module):
         """
         options = methods.build(task.job.method).reshaping
         if options is None:
-            raise ConfigError(f"method.name: {task.job.method.name} has none of FedMR's losses.")
+            raise ConfigError(
+                f"method.name: {task.job.method.name} has none of FedMR's losses.",
+                code="config.conflict",
+                key="method.name",
+            )
         return cls(task.prototypes, options, classification)
 
     def forward(self, features: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
@@ -156,7 +160,9 @@ def written_reply(
 ) -> FLModel:
     """Return an answer in FLARE's form; see :func:`send`."""
     if class_sums is None and samples is None:
-        raise ConfigError("send: give class_sums, or the number of training samples.")
+        raise ConfigError(
+            "send: give class_sums, or the number of training samples.", code="config.missing", key="class_sums"
+        )
     state = model.state_dict() if isinstance(model, nn.Module) else model
     parameters: dict[str, Any] = {MODEL + name: t.detach().cpu().numpy() for name, t in state.items()}
     if class_sums is not None:

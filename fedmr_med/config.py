@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from fedmr_med.evaluation.results import MAX_IMAGES
 from fedmr_med.privacy.mechanisms import Gaussian
 from fedmr_med.privacy.policy import Sharing
-from fedmr_med.schema import NAME_PATTERN, Strict, read_yaml, settings_hash, validated
+from fedmr_med.schema import NAME_PATTERN, Strict, invalid, read_yaml, settings_hash, validated
 from fedmr_med.secure.messages import FEWEST, Secure
 
 JOB_FILE = "fedmr.yaml"
@@ -63,7 +63,7 @@ class TaskConfig(Strict):
     def _one_name_per_class(self) -> Self:
         # A site's policy goes by names: two classes of one name would both leave where one may.
         if len(set(self.class_names)) < len(self.class_names):
-            raise ValueError("class_names has a name twice")
+            raise invalid("class_names has a name twice", code="config.duplicate", key="class_names")
         return self
 
     @property
@@ -157,13 +157,17 @@ class TrainConfig(Strict):
     @model_validator(mode="after")
     def _one_budget(self) -> Self:
         if (self.epochs is None) == (self.updates is None):
-            raise ValueError("give exactly one of train.epochs and train.updates")
+            raise invalid("give exactly one of train.epochs and train.updates", code="config.conflict", key="epochs")
         return self
 
     @model_validator(mode="after")
     def _gradients_of_single_images(self) -> Self:
         if self.private is not None and self.compile:
-            raise ValueError("train.compile: a compiled network has no gradients of single images; drop train.private")
+            raise invalid(
+                "train.compile: a compiled network has no gradients of single images; drop train.private",
+                code="config.conflict",
+                key="compile",
+            )
         return self
 
     @property
@@ -198,7 +202,7 @@ class ServerConfig(Strict):
     @model_validator(mode="after")
     def _betas_are_decays(self) -> Self:
         if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError("federation.server.betas must be at least 0 and below 1")
+            raise invalid("federation.server.betas must be at least 0 and below 1", code="config.value", key="betas")
         return self
 
 
@@ -219,10 +223,18 @@ class StopConfig(Strict):
     @model_validator(mode="after")
     def _says_when(self) -> Self:
         if self.condition is None and self.patience is None:
-            raise ValueError("give federation.stop.condition or federation.stop.patience, or both")
+            raise invalid(
+                "give federation.stop.condition or federation.stop.patience, or both",
+                code="config.missing",
+                key="condition",
+            )
         if self.condition is not None and not _CONDITION.fullmatch(self.condition):
             metrics = " or ".join(get_args(Metric))
-            raise ValueError(f"federation.stop.condition is {metrics}, >= or >, and a value from 0 to 1")
+            raise invalid(
+                f"federation.stop.condition is {metrics}, >= or >, and a value from 0 to 1",
+                code="config.value",
+                key="condition",
+            )
         return self
 
     @property
@@ -338,12 +350,22 @@ class FederationConfig(Strict):
     @model_validator(mode="after")
     def _sums_have_sites(self) -> Self:
         if self.secure != "none" and self.sites_per_round is not None:
-            raise ValueError("federation.secure takes the same sites in every round: leave sites_per_round out")
+            raise invalid(
+                "federation.secure takes the same sites in every round: leave sites_per_round out",
+                code="config.conflict",
+                key="sites_per_round",
+            )
         if self.secure != "none" and self.min_sites < FEWEST:
-            raise ValueError(f"federation.secure needs federation.min_sites of {FEWEST} or more")
+            raise invalid(
+                f"federation.secure needs federation.min_sites of {FEWEST} or more",
+                code="config.conflict",
+                key="min_sites",
+            )
         if self.sums_models and (self.robust != "none" or self.buffers == "first"):
-            raise ValueError(
-                "federation.secure: all knows no single reply: take robust: none, and buffers: average or local"
+            raise invalid(
+                "federation.secure: all knows no single reply: take robust: none, and buffers: average or local",
+                code="config.conflict",
+                key="secure",
             )
         return self
 
@@ -388,17 +410,21 @@ class JobConfig(Strict):
     @model_validator(mode="after")
     def _something_is_done(self) -> Self:
         if self.federation.rounds == 0 and self.head.exchange is None:
-            raise ValueError(
+            raise invalid(
                 "federation.rounds: 0 rounds train nothing: say head.exchange: last for a closed-form head, or none to "
-                "score the initial model alone"
+                "score the initial model alone",
+                code="config.conflict",
+                key="federation.rounds",
             )
         return self
 
     @model_validator(mode="after")
     def _private_training_sees_no_counts(self) -> Self:
         if self.train.private is not None and self.loss.class_weights == "local":
-            raise ValueError(
-                "loss.class_weights: local weighs by the site's own class counts, which train.private does not protect"
+            raise invalid(
+                "loss.class_weights: local weighs by the site's own class counts, which train.private does not protect",
+                code="config.conflict",
+                key="loss.class_weights",
             )
         return self
 

@@ -1,12 +1,45 @@
 """The errors a user can cause and fix.
 
 Every message is one or two sentences and names the file or key to fix. The command line prints the message
-alone, without a stack trace, and exits with code 2.
+alone, without a stack trace, and exits with code 2. The sentence may change with any release; the code stays.
 """
+
+import copy
+from typing import Any, Self
 
 
 class FedMRError(Exception):
-    """Base of all errors whose message is meant for the user."""
+    """Base of all errors whose message is meant for the user.
+
+    Args:
+        message: the sentence.
+        code: the fault as a stable name for programs, ``<area>.<what>``, such as ``config.unknown-key``. Faults that
+            are met in the same way share a code.
+        key: what has to be changed: a setting (``federation.min_sites``), an option (``--split``), or the part of a
+            message that is at fault (``prototypes``).
+    """
+
+    def __init__(self, message: str, *, code: str, key: str | None = None):
+        super().__init__(message)
+        self.code, self.key = code, key
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross from worker processes. By default they are made anew from the message alone, without a code.
+        return _remade, (type(self), str(self)), vars(self)
+
+    def reworded(self, message: str) -> Self:
+        """Return the same error with another sentence."""
+        error = copy.copy(self)
+        error.args = (message,)
+        return error
+
+    def at(self, where: str) -> Self:
+        """Return the same error with ``where`` before its sentence."""
+        return self.reworded(f"{where}: {self}")
+
+
+def _remade(kind: type[FedMRError], message: str) -> FedMRError:
+    return kind.__new__(kind, message)
 
 
 class ConfigError(FedMRError):

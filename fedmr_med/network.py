@@ -51,18 +51,30 @@ def load_arrays(network: nn.Module, arrays: Mapping[str, npt.NDArray[Any]]) -> N
     state = network.state_dict()
     for name, tensor in state.items():
         if name not in arrays:
-            raise CheckpointError(f"The model state has no {name!r}: it belongs to another model.")
+            raise CheckpointError(
+                f"The model state has no {name!r}: it belongs to another model.",
+                code="checkpoint.other-model",
+                key=name,
+            )
         array = arrays[name]
         if tuple(array.shape) != tuple(tensor.shape):
             raise CheckpointError(
                 f"{name!r} has shape {tuple(array.shape)} where the model has {tuple(tensor.shape)}: "
-                "the model state belongs to another model."
+                "the model state belongs to another model.",
+                code="checkpoint.other-model",
+                key=name,
             )
         if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
-            raise CheckpointError(f"{name!r} in the model state is not numeric but {array.dtype}.")
+            raise CheckpointError(
+                f"{name!r} in the model state is not numeric but {array.dtype}.", code="checkpoint.form", key=name
+            )
     for name in arrays:
         if name not in state:
-            raise CheckpointError(f"The model state has an unexpected {name!r}: it belongs to another model.")
+            raise CheckpointError(
+                f"The model state has an unexpected {name!r}: it belongs to another model.",
+                code="checkpoint.other-model",
+                key=name,
+            )
     with torch.no_grad():
         for name, tensor in state.items():
             tensor.copy_(torch.tensor(arrays[name]))

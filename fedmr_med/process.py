@@ -44,7 +44,11 @@ def asked_threads() -> int | None:
         return None
     first = text.split(",")[0].strip()  # OpenMP takes a list, one number for each level of nesting
     if not first.isdigit() or not int(first):
-        raise ConfigError(f"The environment variable {THREADS_VARIABLE} must be a positive number, not {text!r}.")
+        raise ConfigError(
+            f"The environment variable {THREADS_VARIABLE} must be a positive number, not {text!r}.",
+            code="config.value",
+            key=THREADS_VARIABLE,
+        )
     return int(first)
 
 

@@ -61,7 +61,9 @@ class Registry(Generic[T]):
             ConfigError: the name is taken by another part.
         """
         if name in self._items and not _same(self._items[name], item):
-            raise ConfigError(f"There is a {self.kind} {name!r} already; choose another name.")
+            raise ConfigError(
+                f"There is a {self.kind} {name!r} already; choose another name.", code="registry.name-taken", key=name
+            )
         self._items[name] = item
         return item
 
@@ -88,7 +90,11 @@ class Registry(Generic[T]):
         if name not in self._items:
             if name not in self._installed:
                 known = ", ".join(self.names())
-                raise ConfigError(f"{where or self.kind}: {name!r} is not one of {known}.{self._hint(name)}")
+                raise ConfigError(
+                    f"{where or self.kind}: {name!r} is not one of {known}.{self._hint(name)}",
+                    code="config.unknown-name",
+                    key=where or self.kind,
+                )
             self.add(name, self._load(self._installed[name]))
         return self._items[name]
 
@@ -107,7 +113,11 @@ class Registry(Generic[T]):
             # A package may register a part itself as well; only then is code loaded here, which has been before.
             known = point.name in self._items and _same(self._items[point.name], self._load(point))
             if not known and point.name in self._items.keys() | found.keys():
-                raise ConfigError(f"{_package(point)} has a {self.kind} {point.name!r}, a name that is taken.")
+                raise ConfigError(
+                    f"{_package(point)} has a {self.kind} {point.name!r}, a name that is taken.",
+                    code="registry.name-taken",
+                    key=point.name,
+                )
             found[point.name] = point
         return found
 
@@ -116,9 +126,17 @@ class Registry(Generic[T]):
             item: T = point.load()
         except Exception as e:  # whatever the other package's own code raises
             reason = f"{type(e).__name__}: {e}".splitlines()[0]
-            raise ConfigError(f"{self.kind} {point.name!r} of {_package(point)} does not load ({reason}).") from e
+            raise ConfigError(
+                f"{self.kind} {point.name!r} of {_package(point)} does not load ({reason}).",
+                code="registry.does-not-load",
+                key=point.name,
+            ) from e
         if not self._fits(point.name, item):
-            raise ConfigError(f"{point.value} of {_package(point)} is not a {self.kind} named {point.name!r}.")
+            raise ConfigError(
+                f"{point.value} of {_package(point)} is not a {self.kind} named {point.name!r}.",
+                code="registry.wrong-kind",
+                key=point.name,
+            )
         return item
 
     def _imported(self, path: str, where: str) -> T:
@@ -127,9 +145,11 @@ class Registry(Generic[T]):
             item: T = getattr(import_module(module), attribute)
         except Exception as e:  # whatever the other package's own code raises
             reason = f"{type(e).__name__}: {e}".splitlines()[0]
-            raise ConfigError(f"{where}: {path} does not load ({reason}).") from e
+            raise ConfigError(
+                f"{where}: {path} does not load ({reason}).", code="registry.does-not-load", key=where
+            ) from e
         if self._dotted is None or not self._dotted(item):
-            raise ConfigError(f"{where}: {path} is not a {self.kind}.")
+            raise ConfigError(f"{where}: {path} is not a {self.kind}.", code="registry.wrong-kind", key=where)
         return item
 
     def _hint(self, name: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
 
 from fedmr_med.errors import ConfigError, FedMRError
 
@@ -137,30 +138,63 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(str(e).splitlines()[0]) from e
 
 
-def read_yaml(path: Path, error: type[FedMRError] = ConfigError) -> dict[str, Any]:
-    """Read a YAML mapping; raise ``error`` naming the file when that is not possible."""
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping; raise ConfigError naming the file when that is not possible."""
     try:
         with path.open("rb") as stream:
             text = stream.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES:
-            raise error(f"{path} is larger than {MAX_BYTES} bytes, which no settings file is.")
+            raise ConfigError(
+                f"{path} is larger than {MAX_BYTES} bytes, which no settings file is.", code="file.too-large"
+            )
         content = parse_yaml(text.decode())
     except FileNotFoundError as e:
-        raise error(f"{path} does not exist.") from e
+        raise ConfigError(f"{path} does not exist.", code="file.missing") from e
     except (OSError, ValueError) as e:
-        raise error(f"{path} cannot be read: {str(e).splitlines()[0]}.") from e
+        raise ConfigError(f"{path} cannot be read: {str(e).splitlines()[0]}.", code="file.unreadable") from e
     if not isinstance(content, dict):
-        raise error(f"{path} must hold keys and values, not {type(content).__name__}.")
+        raise ConfigError(
+            f"{path} must hold keys and values, not {type(content).__name__}.", code="config.not-a-mapping"
+        )
     return content
 
 
-def validated(model: type[T], content: dict[str, Any], where: str, error: type[FedMRError] = ConfigError) -> T:
-    """Validate ``content`` as ``model``; raise ``error`` naming ``where`` and the first offending key."""
+def invalid(message: str, *, code: str, key: str | None = None) -> PydanticCustomError:
+    """Return what a validator raises.
+
+    Args:
+        message: the sentence, without a full stop.
+        code: see :class:`FedMRError`.
+        key: the key that is at fault, where the validator looks at a whole section; relative to the section.
+    """
+    return PydanticCustomError(code, message, {} if key is None else {"key": key})
+
+
+def validated(
+    model: type[T], content: dict[str, Any], where: str, error: type[FedMRError] = ConfigError, *, section: str = ""
+) -> T:
+    """Validate ``content`` as ``model``.
+
+    Args:
+        model: what it should be.
+        content: keys and values.
+        where: the file or option it comes from, for the message.
+        error: what to raise when it is not valid.
+        section: where the keys stand in the whole file, for the error's key.
+
+    Raises:
+        FedMRError: ``error``, naming ``where`` and the first offending key.
+    """
     try:
         return model.model_validate(content)
     except ValidationError as e:
         first = e.errors()[0]
-        key = brief(".".join(str(part) for part in first["loc"])) or "the file"
-        reason = "is not a known key" if first["type"] == "extra_forbidden" else brief(first["msg"], 300)
+        kind, path = first["type"], [str(part) for part in first["loc"]]
+        unknown = kind == "extra_forbidden"
+        reason = "is not a known key" if unknown else brief(first["msg"], 300)
         more = f" ({e.error_count() - 1} more)" if e.error_count() > 1 else ""
-        raise error(f"{where}: {key}: {reason}{more}.") from e
+        code = "config.unknown-key" if unknown else kind if "." in kind else f"config.{kind.replace('_', '-')}"
+        key = ".".join(filter(None, [section, *path, first.get("ctx", {}).get("key")]))
+        raise error(
+            f"{where}: {brief('.'.join(path)) or 'the file'}: {reason}{more}.", code=code, key=brief(key) or None
+        ) from e

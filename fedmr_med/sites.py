@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fedmr_med.errors import ConfigError
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.schema import Strict, read_yaml, validated
+from fedmr_med.schema import Strict, invalid, read_yaml, validated
 
 SITE_FILE = "site.yaml"
 SITES_VARIABLE = "FEDMR_MED_SITES"
@@ -159,11 +159,15 @@ class SiteConfig(Strict):
         if self.classes is not None:
             own = self.classes.values() if isinstance(self.classes, dict) else self.classes
             if isinstance(self.classes, tuple) and len(set(own)) < len(self.classes):
-                raise ValueError("classes has a name twice")
+                raise invalid("classes has a name twice", code="config.duplicate", key="classes")
             shared = self.policy.share_prototypes
             unknown = set(shared if isinstance(shared, tuple) else ()) - set(own)
             if unknown:
-                raise ValueError(f"policy.share_prototypes names {min(unknown)!r}, which classes does not have")
+                raise invalid(
+                    f"policy.share_prototypes names {min(unknown)!r}, which classes does not have",
+                    code="config.unknown-name",
+                    key="policy.share_prototypes",
+                )
         return self
 
 
@@ -201,7 +205,11 @@ def find_site(site: str, *, local: Path | None, job_sites: Path | None) -> tuple
             config = load_site(path)
             return (_or_demo(config) if job_sites in path.parents else config), path
     looked = ", ".join(str(path) for path in candidates) or "nowhere"
-    raise ConfigError(f"No {SITE_FILE} for site {site!r} (looked in: {looked}). Set {SITES_VARIABLE} or write one.")
+    raise ConfigError(
+        f"No {SITE_FILE} for site {site!r} (looked in: {looked}). Set {SITES_VARIABLE} or write one.",
+        code="file.missing",
+        key=SITES_VARIABLE,
+    )
 
 
 def _or_demo(config: SiteConfig) -> SiteConfig:

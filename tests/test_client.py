@@ -10,7 +10,6 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
 from fedmr_med import client, methods
 from fedmr_med.config import JobConfig
-from fedmr_med.errors import ConfigError, WireError
 from fedmr_med.flare.script import _check_job, read_reply
 from fedmr_med.methods.base import Batch
 from fedmr_med.methods.reshaping import ManifoldReshaping
@@ -18,6 +17,7 @@ from fedmr_med.models.job_network import build_network
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.wire.messages import SiteReply, TrainTask
+from tests.helpers.errors import raises
 from tests.helpers.small import initial_state, lenient, small_job, task_for
 from tests.methods.test_base import local_round
 
@@ -78,21 +78,21 @@ def test_scores_leave_under_the_policy_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "message"),
+    ("parameters", "key"),
     [
-        ({}, "neither class sums nor samples"),
-        ({"class_sums/sums": np.zeros((3, 2)), "class_sums/counts": np.zeros(3, np.int64)}, "not of 8 classes"),
-        ({"confusion": np.zeros((2, 2), np.int64)}, "not 8 x 8 counts"),
+        ({}, "samples"),
+        ({"class_sums/sums": np.zeros((3, 2)), "class_sums/counts": np.zeros(3, np.int64)}, "class_sums"),
+        ({"confusion": np.zeros((2, 2), np.int64)}, "confusion"),
     ],
 )
-def test_what_is_no_answer_is_refused(parameters: dict[str, np.ndarray], message: str) -> None:
-    meta = {} if "neither" in message else {client.SAMPLES: 10}
-    with pytest.raises(WireError, match=message):
+def test_what_is_no_answer_is_refused(parameters: dict[str, np.ndarray], key: str) -> None:
+    meta = {client.SAMPLES: 10} if parameters else {}
+    with raises("wire.form", key):
         read_reply(FLModel(params={"x": np.zeros(1), **parameters}, meta=meta), "msk", task(), JOB, lenient())
 
 
 def test_an_answer_without_a_number_of_samples_is_refused_before_it_is_sent() -> None:
-    with pytest.raises(ConfigError, match="give class_sums"):
+    with raises("config.missing", "class_sums"):
         client.send(build_network(JOB))
 
 
@@ -118,7 +118,7 @@ def objective(job: JobConfig, features: torch.Tensor, logits: torch.Tensor, labe
 
 
 def test_methods_and_settings_that_a_script_cannot_serve_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"method\.name: feddyn"):
+    with raises("config.conflict", "method.name"):
         _check_job(small_job("feddyn"))
-    with pytest.raises(ConfigError, match="none of FedMR's losses"):
+    with raises("config.conflict", "method.name"):
         client.FedMRLoss.from_task(client.Task({}, known(), small_job("fedavg"), 0))

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedmr_med.data.flamby_isic import HOSPITALS
-from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.benchmark import benchmark_sites, clients_of
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.models.model_file import load_model
@@ -21,6 +20,7 @@ from fedmr_med.wire.messages import TrainTask
 from fedmr_med.wire.statistics import HeadReply
 from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import tiny_job
+from tests.helpers.errors import raises
 from tests.helpers.small import OPEN, SMALL
 
 torch.set_num_threads(1)
@@ -103,5 +103,5 @@ def test_the_head_does_not_depend_on_who_holds_what(
 
 
 def test_a_job_without_rounds_has_to_say_what_it_is_for() -> None:
-    with pytest.raises(ConfigError, match=r"federation\.rounds: 0 rounds.*head\.exchange: last"):
+    with raises("config.conflict", "federation.rounds"):
         isic_job("fedavg").override({"federation": {"rounds": 0}, "head": {"exchange": None}})

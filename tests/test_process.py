@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedmr_med.errors import ConfigError
 from fedmr_med.process import available_cores, kept_memory, set_threads
+from tests.helpers.errors import raises
 
 
 def test_omp_num_threads_decides_before_any_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +20,7 @@ def test_omp_num_threads_decides_before_any_default(monkeypatch: pytest.MonkeyPa
             assert set_threads(default=1) == torch.get_num_threads() == threads
         for text in ("many", "0"):
             monkeypatch.setenv("OMP_NUM_THREADS", text)
-            with pytest.raises(ConfigError, match="OMP_NUM_THREADS"):
+            with raises("config.value", "OMP_NUM_THREADS"):
                 set_threads()
     finally:
         torch.set_num_threads(before)

@@ -6,6 +6,7 @@ import pytest
 
 from fedmr_med.errors import ConfigError
 from fedmr_med.sites import DemoSource, FlambyIsicSource, find_site, load_site
+from tests.helpers.errors import raises
 
 OPEN = "data: {source: flamby_isic, center: 4}\npolicy: {share_prototypes: true}\n"
 CLOSED = "data: {source: flamby_isic, center: 4, root: images}\npolicy: {share_prototypes: false}\n"
@@ -42,12 +43,12 @@ def test_then_the_folder_of_the_variable_and_never_the_jobs_beside_it(
     monkeypatch.setenv("FEDMR_MED_SITES", str(tmp_path / "sites"))
     config, _ = find_site("msk", local=tmp_path, job_sites=tmp_path / "job")
     assert config.policy.share_prototypes is False
-    with pytest.raises(ConfigError, match="bcn"):
+    with raises("file.missing", "FEDMR_MED_SITES"):
         find_site("bcn", local=tmp_path, job_sites=tmp_path / "job")
 
 
 def test_outside_the_simulator_nothing_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="FEDMR_MED_SITES"):
+    with raises("file.missing", "FEDMR_MED_SITES"):
         find_site("msk", local=tmp_path, job_sites=None)
 
 

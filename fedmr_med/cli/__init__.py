@@ -1,6 +1,7 @@
 """The ``fedmr-med`` command. Each group of commands is a module of this package."""
 
 import errno
+import json
 import os
 import sys
 from typing import Annotated
@@ -53,27 +54,34 @@ def options(
 
 
 def main() -> None:
-    """Run the command line. An error is printed in a sentence, without a traceback, and gives exit code 2."""
+    """Run the command line. An error is printed in a sentence, without a traceback, and gives exit code 2.
+
+    With ``--json`` standard output has it too: ``{"error": {"code", "key", "message"}}``, see :class:`FedMRError`.
+    """
     debug = DEBUG in sys.argv[1:]
     sys.argv[1:] = [argument for argument in sys.argv[1:] if argument != DEBUG]
     try:
         app()
     except FedMRError as e:
-        _fail(str(e), debug)
+        _fail(e, debug)
     except OSError as e:
-        _fail(_in_words(e), debug)
+        name = errno.errorcode.get(e.errno or 0, "error").lower()
+        _fail(FedMRError(_in_words(e), code=f"system.{name}"), debug)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as e:
-        _fail(f"a defect of fedmr-med: {type(e).__name__}: {e}. Please report it with what {DEBUG} shows.", debug)
+        sentence = f"a defect of fedmr-med: {type(e).__name__}: {e}. Please report it with what {DEBUG} shows."
+        _fail(FedMRError(sentence, code="system.defect"), debug)
 
 
-def _fail(sentence: str, debug: bool) -> None:
+def _fail(error: FedMRError, debug: bool) -> None:
     if debug:
         import traceback
 
         traceback.print_exc()
-    typer.echo(f"fedmr-med: {sentence}", err=True)
+    typer.echo(f"fedmr-med: {error}", err=True)
+    if "--json" in sys.argv[1:]:
+        typer.echo(json.dumps({"error": {"code": error.code, "key": error.key, "message": str(error)}}))
     sys.stdout.flush()
     sys.exit(2)
 

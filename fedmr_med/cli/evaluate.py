@@ -30,9 +30,13 @@ def evaluate(
 ) -> None:
     """Score a model without training it: on your own images, or at all sites of a federation."""
     if (place is None) == (job is None):
-        raise ConfigError("Give either a manifest to score the model here, or --job to score it at all sites.")
+        raise ConfigError(
+            "Give either a manifest to score the model here, or --job to score it at all sites.",
+            code="config.conflict",
+            key="--job",
+        )
     if fold not in ("test", "train", "all"):
-        raise ConfigError(f"--fold: {fold!r} is not one of test, train, all.")
+        raise ConfigError(f"--fold: {fold!r} is not one of test, train, all.", code="config.unknown-name", key="--fold")
     if job is not None:
         typer.echo(_write_job(model, job, sites))
         return
@@ -72,7 +76,7 @@ def _write_job(model: Path, folder: Path, sites: Path | None) -> Path:
     saved = load_model(model)
     found = {} if sites is None else {path.parent.name: path for path in sorted(sites.glob(f"*/{SITE_FILE}"))}
     if sites is not None and not found:
-        raise ConfigError(f"{sites} has no folder with a {SITE_FILE}.")
+        raise ConfigError(f"{sites} has no folder with a {SITE_FILE}.", code="site.none", key="--sites")
     carried = {name: path.read_text(encoding="utf-8") for name, path in found.items()}
     write_job(evaluation_job(saved, carried), folder, carried, initial_model=model)
     return folder

@@ -60,14 +60,14 @@ def _with_advice(function: Callable[..., None], command: str) -> Callable[..., N
         try:
             function(*arguments, **options)
         except ModuleNotFoundError as e:
-            raise ConfigError(f"{command} needs the package {e.name}: {INSTALL}") from e
+            raise ConfigError(f"{command} needs the package {e.name}: {INSTALL}", code="lab.missing") from e
 
     return run
 
 
 def _absent(command: str) -> Callable[[], None]:
     def run() -> None:
-        raise ConfigError(f"{command} needs {_LAB}, which is not installed: {INSTALL}")
+        raise ConfigError(f"{command} needs {_LAB}, which is not installed: {INSTALL}", code="lab.missing")
 
     run.__doc__ = f"Not installed: {INSTALL}"
     return run

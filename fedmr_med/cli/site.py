@@ -120,7 +120,8 @@ def set_policy(
     changes = {name: value for name, value in wanted.items() if value is not None}
     if not changes:
         raise PolicyError(
-            "Nothing to set; name at least one of " + ", ".join(f"--{n.replace('_', '-')}" for n in wanted)
+            "Nothing to set; name at least one of " + ", ".join(f"--{n.replace('_', '-')}" for n in wanted),
+            code="config.missing",
         )
     policy = write_policy(kit, changes, _job(job).task.class_names)
     if as_json:
@@ -159,7 +160,8 @@ def lock(
     server = (kit / "startup" / "fed_server.json").is_file()
     if server == (site_file is not None):
         raise ConfigError(
-            f"{kit} is the {'server' if server else 'hospital'}'s kit; give a site.yaml for hospitals only."
+            f"{kit} is the {'server' if server else 'hospital'}'s kit; give a site.yaml for hospitals only.",
+            code="config.conflict",
         )
     if site_file is not None:
         load_site(site_file)
@@ -207,7 +209,7 @@ def jobs(
 
     book = ApprovalBook(kit / APPROVALS_FILE)
     if approve and refuse:
-        raise PolicyError("Give one of --approve and --refuse.")
+        raise PolicyError("Give one of --approve and --refuse.", code="config.conflict", key="--approve")
     if which := approve or refuse:
         request = book.decide(which, approved=approve is not None, by=getuser())
         done = "Approved" if approve else "Refused"
@@ -240,7 +242,9 @@ def audit(
 
     path = kit / AUDIT_FILE
     if not kit.is_dir():
-        raise ConfigError(f"{kit} is not a folder; --kit names the hospital's startup kit.")
+        raise ConfigError(
+            f"{kit} is not a folder; --kit names the hospital's startup kit.", code="file.missing", key="--kit"
+        )
     if not path.exists() and head is None:
         empty: dict[str, Any] = {"replies": [], "problems": [], "head": None}
         typer.echo(json.dumps(empty) if as_json else "Nothing has left this hospital yet: no job has run here.")
@@ -295,7 +299,9 @@ def _floors(settings: list[str]) -> dict[str, Any]:
     try:
         parsed = parse_settings(settings)
     except ConfigError as e:
-        raise PolicyError("--training takes KEY=VALUE, such as min_sites=4.") from e
+        raise PolicyError(
+            "--training takes KEY=VALUE, such as min_sites=4.", code="config.value", key="--training"
+        ) from e
     return {key: _classes(value) if isinstance(value, str) else value for key, value in parsed.items()}
 
 

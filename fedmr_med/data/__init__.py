@@ -70,7 +70,11 @@ def _load(site: SiteConfig, task: TaskConfig, seed: int) -> SiteData:
 
         return load_own(source, task, site)
     if isinstance(source, ScriptSource):
-        raise DataError("data.source: script is for jobs with a training script, which reads its own data.")
+        raise DataError(
+            "data.source: script is for jobs with a training script, which reads its own data.",
+            code="config.conflict",
+            key="data.source",
+        )
     if isinstance(source, ManifestSource):
         from fedmr_med.data.manifest import load_manifest
 

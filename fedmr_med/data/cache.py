@@ -115,7 +115,11 @@ def open_images(
         with locked(folder / "cache.lock", patience=math.inf):
             _shrink(folder, limit, keep=entry)
     except OSError as e:
-        raise DataError(f"The image cache {folder} cannot be used ({e.strerror or e}); set cache in site.yaml.") from e
+        raise DataError(
+            f"The image cache {folder} cannot be used ({e.strerror or e}); set cache in site.yaml.",
+            code="file.not-writable",
+            key="cache",
+        ) from e
     return images
 
 

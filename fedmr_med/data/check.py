@@ -58,18 +58,23 @@ def _sites(folder: Path) -> Iterator[tuple[str, Path, SiteConfig | FedMRError]]:
         yield folder.parent.name, folder, _plain(folder.parent, folder.name)
         return
     if not folder.is_dir():
-        raise DataError(f"{folder} is neither a folder nor a table.")
+        raise DataError(f"{folder} is neither a folder nor a table.", code="file.missing")
     found = [folder] if _holds_images(folder) else [path for path in sorted(folder.iterdir()) if _holds_images(path)]
     if not found:
         raise DataError(
             f"{folder} has no {MANIFEST} and no {SITE_FILE}, nor has a folder in it. "
-            f"`fedmr-med data manifest {folder}` makes a manifest from folders of images."
+            f"`fedmr-med data manifest {folder}` makes a manifest from folders of images.",
+            code="site.none",
         )
     for path in found:
         try:
             site = load_site(path / SITE_FILE) if (path / SITE_FILE).is_file() else _plain(path, MANIFEST)
             if not isinstance(site.data, ManifestSource):
-                raise DataError(f"{path / SITE_FILE}: data.source is {site.data.source}, which has no manifest.")
+                raise DataError(
+                    f"{path / SITE_FILE}: data.source is {site.data.source}, which has no manifest.",
+                    code="config.conflict",
+                    key="data.source",
+                )
         except FedMRError as e:
             yield path.name, path, e
             continue

@@ -119,7 +119,9 @@ def describe(
         images = None if quick else folder / PREPARED_FOLDER
         sites = (_summary(name, rows, len(CLASS_NAMES), images) for name, rows in zip(HOSPITALS, centers, strict=True))
         return Description(CLASS_NAMES, tuple(sites))
-    raise DataError(f"{folder} holds neither Fed-ISIC2019 ({PREPARED_FOLDER}) nor sites (<site>/{SITE_FILE}).")
+    raise DataError(
+        f"{folder} holds neither Fed-ISIC2019 ({PREPARED_FOLDER}) nor sites (<site>/{SITE_FILE}).", code="data.missing"
+    )
 
 
 def _site(path: Path, class_names: tuple[str, ...], quick: bool) -> SiteSummary:
@@ -136,7 +138,11 @@ def _site(path: Path, class_names: tuple[str, ...], quick: bool) -> SiteSummary:
         root = find_root(source.root)
         rows = _centers(root, source.split_file, source.flamby)[source.center]
         return _summary(name, rows, len(CLASS_NAMES), None if quick else root / PREPARED_FOLDER, config.cache)
-    raise DataError(f"{path}: data.source {source.source} has no table of its own; its split is drawn by the job.")
+    raise DataError(
+        f"{path}: data.source {source.source} has no table of its own; its split is drawn by the job.",
+        code="config.conflict",
+        key="data.source",
+    )
 
 
 def _centers(root: Path, split_file: Path | None, flamby: Path | None) -> list[list[Row]]:

@@ -74,7 +74,11 @@ def open_features(
             os.utime(path)
         clean(folder, older_than_days=KEEP_DAYS)
     except OSError as e:
-        raise DataError(f"The cache {place} cannot be used ({e.strerror or e}); set cache in site.yaml.") from e
+        raise DataError(
+            f"The cache {place} cannot be used ({e.strerror or e}); set cache in site.yaml.",
+            code="file.not-writable",
+            key="cache",
+        ) from e
     return found
 
 

@@ -52,7 +52,9 @@ def load_flamby_isic(source: FlambyIsicSource, task: TaskConfig, site: SiteConfi
     if task.class_names != CLASS_NAMES:
         raise DataError(
             f"Fed-ISIC2019 has the classes {', '.join(CLASS_NAMES)}; "
-            f"task.class_names of the job has {', '.join(task.class_names)}."
+            f"task.class_names of the job has {', '.join(task.class_names)}.",
+            code="data.class-names",
+            key="task.class_names",
         )
     root = find_root(source.root)
     split = find_split(root, split_file=source.split_file, flamby=source.flamby)
@@ -72,7 +74,11 @@ def _split_rows(path: Path, modified: int, size: int, lesions: Path | None) -> l
 
 def _lesions_in(root: Path) -> Path:
     if not (root / LESIONS_FILE).is_file():
-        raise DataError(f"{root / LESIONS_FILE} does not exist: data.without_leaked needs the lesion of each image.")
+        raise DataError(
+            f"{root / LESIONS_FILE} does not exist: data.without_leaked needs the lesion of each image.",
+            code="file.missing",
+            key="data.without_leaked",
+        )
     return root / LESIONS_FILE
 
 
@@ -92,12 +98,18 @@ def find_root(root: Path | None) -> Path:
     if root is None:
         named = os.environ.get(ISIC_VARIABLE)
         if not named:
-            raise DataError(f"No folder with Fed-ISIC2019: set data.root in site.yaml, or {ISIC_VARIABLE}.")
+            raise DataError(
+                f"No folder with Fed-ISIC2019: set data.root in site.yaml, or {ISIC_VARIABLE}.",
+                code="data.missing",
+                key="data.root",
+            )
         root = Path(named).expanduser()
     if not (root / PREPARED_FOLDER).is_dir():
         raise DataError(
             f"{root / PREPARED_FOLDER} does not exist: check data.root in site.yaml, "
-            f"or make it with `fedmr-med data prepare-isic`."
+            f"or make it with `fedmr-med data prepare-isic`.",
+            code="file.missing",
+            key="data.root",
         )
     return root
 
@@ -118,7 +130,9 @@ def find_split(root: Path, *, split_file: Path | None = None, flamby: Path | Non
     looked = ", ".join(str(path) for path in candidates)
     raise DataError(
         f"FLamby's {SPLIT_FILE} was not found (looked for: {looked}). Copy it from a FLamby checkout, "
-        "or set data.split_file or data.flamby in site.yaml."
+        "or set data.split_file or data.flamby in site.yaml.",
+        code="file.missing",
+        key="data.split_file",
     )
 
 
@@ -140,7 +154,7 @@ def read_split(path: Path, groups: Mapping[str, str] | None = None) -> list[list
         try:
             fold = as_fold(record["fold"])
         except ValueError as e:
-            raise DataError(f"{where}: {e}.") from e
+            raise DataError(f"{where}: {e}.", code="data.row", key="fold") from e
         centers[center].append(Row(f"{image}.jpg", label, fold, (groups or {}).get(image, "")))
     return centers
 
@@ -158,5 +172,7 @@ def read_lesions(path: Path) -> dict[str, str]:
 
 def _number(text: str, count: int, column: str, where: str) -> int:
     if not text.isdecimal() or int(text) >= count:
-        raise DataError(f"{where}: {column} is {text!r}, not a number from 0 to {count - 1}.")
+        raise DataError(
+            f"{where}: {column} is {text!r}, not a number from 0 to {count - 1}.", code="data.row", key=column
+        )
     return int(text)

@@ -114,10 +114,10 @@ def site_data(root: Path, rows: Sequence[Row], task: TaskConfig, site: SiteConfi
     opened = open_rows(root, rows, image_size=task.image_size, cache=site.cache)
     skipped = opened.skipped
     if problem := too_many_bad(skipped, len(rows), site):
-        raise DataError(f"{problem}.")
+        raise DataError(f"{problem}.", code="data.unreadable-images", key="max_bad_fraction")
     train, test = (_fold(opened.images, rows, fold) for fold in ("train", "test"))
     if not len(train):
-        raise DataError(f"{root} has no readable image in the train fold.")
+        raise DataError(f"{root} has no readable image in the train fold.", code="data.empty")
     return SiteData(
         train=train,
         test=test,

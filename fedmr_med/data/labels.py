@@ -14,9 +14,17 @@ def check_classes(site: SiteConfig, class_names: Sequence[str]) -> None:
     """
     own = site.classes
     if isinstance(own, tuple) and own != tuple(class_names):
-        raise ClassNamesError(f"task.class_names of the job is {', '.join(class_names)}; classes is {', '.join(own)}.")
+        raise ClassNamesError(
+            f"task.class_names of the job is {', '.join(class_names)}; classes is {', '.join(own)}.",
+            code="policy.class-names",
+            key="task.class_names",
+        )
     if isinstance(own, dict) and (missing := sorted(set(own.values()) - set(class_names))):
-        raise ClassNamesError(f"task.class_names of the job lacks {missing[0]!r}, which classes has.")
+        raise ClassNamesError(
+            f"task.class_names of the job lacks {missing[0]!r}, which classes has.",
+            code="policy.class-names",
+            key="task.class_names",
+        )
 
 
 def labels_of(site: SiteConfig, class_names: Sequence[str]) -> dict[str, int]:

@@ -93,13 +93,13 @@ def make_manifest(
         DataError: a manifest is there, there are no images, or it cannot be told what their labels are.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder.")
+        raise DataError(f"{folder} is not a folder.", code="file.missing")
     path = folder / MANIFEST
     if path.exists() and not replace:
-        raise DataError(f"{path} is there already; --force replaces it.")
+        raise DataError(f"{path} is there already; --force replaces it.", code="file.exists", key="--force")
     files = [p.relative_to(folder) for p in sorted(folder.rglob("*")) if p.suffix.lower() in IMAGE_SUFFIXES]
     if not files:
-        raise DataError(f"{folder} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
+        raise DataError(f"{folder} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).", code="data.empty")
     table = table or _only_table(folder)
     items, how = _from_table(table, files, group_by) if table else _from_folders(folder, files, group_by)
     folds = assign_folds(items, split, seed)
@@ -113,7 +113,7 @@ def make_manifest(
         if site_file:
             write_text(site_file, _SITE_FILE)
     except OSError as e:
-        raise DataError(f"{path} cannot be written: {e.strerror or e}.") from e
+        raise DataError(f"{path} cannot be written: {e.strerror or e}.", code="file.not-writable") from e
     classes = tuple(sorted({item.label for item in items}))
     return Made(path, classes, folds.count("train"), folds.count("test"), how, site_file)
 
@@ -143,7 +143,11 @@ def _only_table(folder: Path) -> Path | None:
     """Return the table that lies in a folder, if there is exactly one besides the manifest."""
     tables = [path for path in sorted(folder.glob("*.[ct]sv")) if path.name != MANIFEST]
     if len(tables) > 1:
-        raise DataError(f"{folder} holds several tables ({', '.join(t.name for t in tables)}); name one with --table.")
+        raise DataError(
+            f"{folder} holds several tables ({', '.join(t.name for t in tables)}); name one with --table.",
+            code="data.ambiguous",
+            key="--table",
+        )
     return tables[0] if tables else None
 
 
@@ -153,7 +157,11 @@ def _from_table(path: Path, files: Sequence[Path], group_by: str | None) -> tupl
     image, label = _column(table.columns, _IMAGE_COLUMNS, path), _column(table.columns, _LABEL_COLUMNS, path)
     group = (group_by or "").lower() or ("group" if "group" in table.columns else "")
     if group and group not in table.columns:
-        raise DataError(f"{path} has no column {group!r} to group by (its columns: {', '.join(table.columns)}).")
+        raise DataError(
+            f"{path} has no column {group!r} to group by (its columns: {', '.join(table.columns)}).",
+            code="data.column",
+            key=group,
+        )
     fold = next((name for name in _FOLD_COLUMNS if name in table.columns), None)
     known: dict[str, str] = {}
     for file in files:
@@ -173,7 +181,10 @@ def _from_table(path: Path, files: Sequence[Path], group_by: str | None) -> tupl
         )
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise DataError(f"{path} names images that are not in {path.parent}: {', '.join(missing[:3])}{more}.")
+        raise DataError(
+            f"{path} names images that are not in {path.parent}: {', '.join(missing[:3])}{more}.",
+            code="data.missing-images",
+        )
     return items, f"labels from the column {label!r} of {path.name}"
 
 
@@ -190,7 +201,8 @@ def _from_folders(folder: Path, files: Sequence[Path], group_by: str | None) -> 
         example = next(file for file, parts in zip(files, levels, strict=True) if len(parts) != wanted)
         raise DataError(
             f"{folder / example} is not below {layout}/: images have to lie in one folder per class"
-            f"{' and ' + group_by if group_by else ''}, or be named by a table with image and label (--table)."
+            f"{' and ' + group_by if group_by else ''}, or be named by a table with image and label (--table).",
+            code="data.layout",
         )
     names = [sorted({parts[level] for parts in levels}) for level in range(wanted)]
     # There are more patients than classes, whichever is above.
@@ -206,4 +218,6 @@ def _column(columns: Iterable[str], names: Sequence[str], path: Path) -> str:
     for name in names:
         if name in columns:
             return name
-    raise DataError(f"{path} has none of the columns {', '.join(names)} (its columns: {', '.join(columns)}).")
+    raise DataError(
+        f"{path} has none of the columns {', '.join(names)} (its columns: {', '.join(columns)}).", code="data.column"
+    )

@@ -26,7 +26,9 @@ def load_manifest(source: ManifestSource, task: TaskConfig, site: SiteConfig) ->
         DataError: the folder or the manifest is missing or not valid, or too many images cannot be read.
     """
     if not source.root.is_dir():
-        raise DataError(f"{source.root} is not a folder: check data.root in site.yaml.")
+        raise DataError(
+            f"{source.root} is not a folder: check data.root in site.yaml.", code="file.missing", key="data.root"
+        )
     path = source.root / source.manifest
     rows = read_manifest(path, labels_of(site, task.class_names))
     if not source.allow_shared_groups:
@@ -41,7 +43,7 @@ def read_folder(dataset: "Dataset", root: Path, task: TaskConfig) -> SiteData:
         DataError: the folder or the manifest is missing or not valid, or too many images cannot be read.
     """
     if not root.is_dir():
-        raise DataError(f"{root} is not a folder. {dataset.how_to_get}")
+        raise DataError(f"{root} is not a folder. {dataset.how_to_get}", code="file.missing")
     source = ManifestSource(source="manifest", root=root)
     return load_manifest(source, task, SiteConfig(data=source))
 
@@ -63,7 +65,7 @@ def read_manifest(path: Path, labels: Mapping[str, int]) -> list[Row]:
     if problems:
         raise problems_error(path, problems)
     if not rows:
-        raise DataError(f"{path} lists no images.")
+        raise DataError(f"{path} lists no images.", code="data.empty")
     return [row for _, row in rows]
 
 
@@ -141,5 +143,7 @@ def _check_groups(path: Path, rows: Sequence[Row]) -> None:
         count = sum(row.group in shared for row in rows if row.fold == "test")
         raise DataError(
             f"{path}: group {min(shared)!r} has images in both folds ({len(shared)} such groups, {count} test images). "
-            "Correct the fold column, or set data.allow_shared_groups: true in site.yaml."
+            "Correct the fold column, or set data.allow_shared_groups: true in site.yaml.",
+            code="data.shared-groups",
+            key="data.allow_shared_groups",
         )

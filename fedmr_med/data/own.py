@@ -92,7 +92,9 @@ class DatasetFold:
             with _randomness(seed):
                 return _array(self.dataset[index][0])
         except Exception as e:  # whatever the dataset's own code raises
-            raise DataError(f"item {index} of {_name(self.dataset)} cannot be read: {brief(repr(e))}.") from e
+            raise DataError(
+                f"item {index} of {_name(self.dataset)} cannot be read: {brief(repr(e))}.", code="data.unreadable"
+            ) from e
 
 
 def load_own(source: DatasetSource, task: TaskConfig, site: SiteConfig) -> SiteData:
@@ -106,9 +108,15 @@ def load_own(source: DatasetSource, task: TaskConfig, site: SiteConfig) -> SiteD
     try:
         own = factory(task, **source.options)
     except TypeError as e:
-        raise ConfigError(f"data.options: {source.factory} cannot be called: {brief(e)}.") from e
+        raise ConfigError(
+            f"data.options: {source.factory} cannot be called: {brief(e)}.", code="data.factory", key="data.options"
+        ) from e
     if not isinstance(own, OwnData):
-        raise DataError(f"data.factory: {source.factory} returns a {type(own).__name__}, not OwnData.")
+        raise DataError(
+            f"data.factory: {source.factory} returns a {type(own).__name__}, not OwnData.",
+            code="data.factory",
+            key="data.factory",
+        )
     return from_torch(own, task, labels_of(site, task.class_names), shared_groups=source.allow_shared_groups)
 
 
@@ -132,11 +140,13 @@ def from_torch(
     train, test = (_fold(dataset, own.class_names, labels, task) for dataset in (own.train, own.test))
     _check_groups(own, len(train), len(test), shared_groups)
     if not len(train):
-        raise DataError(f"{_name(own.train)} has no item in the train fold.")
+        raise DataError(f"{_name(own.train)} has no item in the train fold.", code="data.empty")
     plain = None if own.plain is None else DatasetFold(own.plain, train.labels)
     if own.plain is not None and len(own.plain) != len(train):
         raise DataError(
-            f"{_name(own.plain)} has {len(own.plain)} items without augmentation, the train fold {len(train)}."
+            f"{_name(own.plain)} has {len(own.plain)} items without augmentation, the train fold {len(train)}.",
+            code="data.item",
+            key="plain",
         )
     return SiteData(train=train, test=test, class_names=task.class_names, plain=plain)
 
@@ -150,7 +160,7 @@ def _fold(
         if text is None or text not in labels:
             said = repr(label) if text is None else repr(text)
             known = ", ".join(sorted(labels))
-            raise DataError(f"item {index} of {_name(dataset)}: label {said} is not one of {known}.")
+            raise DataError(f"item {index} of {_name(dataset)}: label {said} is not one of {known}.", code="data.label")
         found[index] = labels[text]
     fold = DatasetFold(dataset, found)
     if len(fold):
@@ -190,22 +200,30 @@ def _check_item(fold: DatasetFold, task: TaskConfig) -> None:
         raise DataError(
             f"item 0 of {_name(fold.dataset)} is {item.dtype} of shape {item.shape}, and task.transform "
             f"{task.transform} is for images, (height, width, {task.channels}) uint8. Items that are ready for the "
-            f"network need task.transform: {_UNCHANGED}."
+            f"network need task.transform: {_UNCHANGED}.",
+            code="data.item",
+            key="task.transform",
         )
     if item.dtype.kind == "f" and not np.isfinite(item).all():
-        raise DataError(f"item 0 of {_name(fold.dataset)} has values that are NaN or infinite.")
+        raise DataError(f"item 0 of {_name(fold.dataset)} has values that are NaN or infinite.", code="data.not-finite")
 
 
 def _check_groups(own: OwnData, train: int, test: int, allowed: bool) -> None:
     """Refuse a patient or lesion with items in both folds: the test would not be one."""
     for groups, count, fold in ((own.train_groups, train, "train"), (own.test_groups, test, "test")):
         if len(groups) not in (0, count):
-            raise DataError(f"{_name(own.train)} names {len(groups)} groups for {count} items of the {fold} fold.")
+            raise DataError(
+                f"{_name(own.train)} names {len(groups)} groups for {count} items of the {fold} fold.",
+                code="data.item",
+                key="groups",
+            )
     shared = ({*own.train_groups} & {*own.test_groups}) - {""}
     if shared and not allowed:
         raise DataError(
             f"{_name(own.train)}: group {min(shared)!r} has items in both folds ({len(shared)} such groups). Correct "
-            "the folds, or set data.allow_shared_groups: true in site.yaml."
+            "the folds, or set data.allow_shared_groups: true in site.yaml.",
+            code="data.shared-groups",
+            key="data.allow_shared_groups",
         )
 
 

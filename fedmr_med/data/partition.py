@@ -56,12 +56,14 @@ def parse_split(text: str) -> Split:
     if match := re.fullmatch(r"P(\d+)C(\d+)(-subset)?", text):
         clients, classes = int(match[1]), int(match[2])
         if clients < 1 or classes < 1:
-            raise ConfigError(f"split {text!r}: clients and classes per client must be at least 1.")
+            raise ConfigError(f"split {text!r}: clients and classes per client must be at least 1.", code="split.form")
         return Split("pcdd", clients=clients, classes_per_client=classes, subset=match[3] is not None)
     if match := re.fullmatch(r"dir(-?(?:\d+\.?\d*|\.\d+))(?:-min(\d+))?", text):
         _check_beta(float(match[1]))
         return Split("dirichlet", beta=float(match[1]), fewest=int(match[2]) if match[2] else None)
-    raise ConfigError(f"split {text!r} is not known: give P<clients>C<classes> (P5C2), dir<beta> (dir0.5) or iid.")
+    raise ConfigError(
+        f"split {text!r} is not known: give P<clients>C<classes> (P5C2), dir<beta> (dir0.5) or iid.", code="split.form"
+    )
 
 
 def partition(labels: Labels, split: str, clients: int, seed: int) -> list[Rows]:
@@ -72,7 +74,9 @@ def partition(labels: Labels, split: str, clients: int, seed: int) -> list[Rows]
     """
     parsed = parse_split(split)
     if parsed.clients not in (None, clients):
-        raise ConfigError(f"split {split!r} is for {parsed.clients} clients, but {clients} take part.")
+        raise ConfigError(
+            f"split {split!r} is for {parsed.clients} clients, but {clients} take part.", code="split.clients"
+        )
     if parsed.classes_per_client is not None:
         return pcdd(labels, clients, parsed.classes_per_client, seed, allow_missing_classes=parsed.subset)
     if parsed.beta is not None:
@@ -103,11 +107,15 @@ def pcdd(
     classes = np.unique(labels)
     slots = clients * classes_per_client
     if not 1 <= classes_per_client <= len(classes):
-        raise ConfigError(f"{classes_per_client} classes per client are too many: the data has {len(classes)} classes.")
+        raise ConfigError(
+            f"{classes_per_client} classes per client are too many: the data has {len(classes)} classes.",
+            code="split.classes",
+        )
     if slots < len(classes) and not allow_missing_classes:
         raise ConfigError(
             f"{clients} clients with {classes_per_client} classes each have {slots} slots, too few for the "
-            f"{len(classes)} classes of the data; take more clients or more classes per client."
+            f"{len(classes)} classes of the data; take more clients or more classes per client.",
+            code="split.too-few-slots",
         )
     generator = numpy_generator(seed, "partition")
     holders: dict[int, list[int]] = {int(c): [] for c in classes}
@@ -124,7 +132,8 @@ def pcdd(
         rows = generator.permutation(np.flatnonzero(labels == c))
         if len(rows) < len(holding):
             raise ConfigError(
-                f"Class {c} has {len(rows)} samples, too few for the {len(holding)} clients that hold it."
+                f"Class {c} has {len(rows)} samples, too few for the {len(holding)} clients that hold it.",
+                code="split.class-too-small",
             )
         if holding:
             for client, share in zip(holding, np.array_split(rows, len(holding)), strict=True):
@@ -164,7 +173,8 @@ def dirichlet(labels: Labels, clients: int, beta: float, seed: int, *, fewest: i
             return parts
     raise ConfigError(
         f"Dirichlet({beta}) leaves some of {clients} clients with fewer than {fewest} samples in {_DIRICHLET_DRAWS} "
-        f"draws over {len(labels)}; take a larger beta, fewer clients, or a lower minimum (dir{beta:g}-min2)."
+        f"draws over {len(labels)}; take a larger beta, fewer clients, or a lower minimum (dir{beta:g}-min2).",
+        code="split.too-few-samples",
     )
 
 
@@ -186,7 +196,7 @@ def thin(labels: Labels, fraction: float, seed: int) -> Rows:
         ConfigError: the fraction is not above 0 and at most 1.
     """
     if not 0 < fraction <= 1:
-        raise ConfigError(f"fraction must be above 0 and at most 1, not {fraction}.")
+        raise ConfigError(f"fraction must be above 0 and at most 1, not {fraction}.", code="split.fraction")
     generator = numpy_generator(seed, "thin")
     by_class = [generator.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
     return np.sort(np.concatenate([rows[: max(1, round(fraction * len(rows)))] for rows in by_class]))
@@ -199,13 +209,17 @@ def counts_table(parts: Sequence[Rows], labels: Labels, num_classes: int) -> npt
 
 def _check_request(labels: Labels, clients: int) -> None:
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
-        raise ConfigError(f"labels must be one integer per sample, not {labels.dtype} of shape {labels.shape}.")
+        raise ConfigError(
+            f"labels must be one integer per sample, not {labels.dtype} of shape {labels.shape}.", code="split.labels"
+        )
     if clients < 1:
-        raise ConfigError(f"There must be at least 1 client, not {clients}.")
+        raise ConfigError(f"There must be at least 1 client, not {clients}.", code="split.no-clients")
     if clients > len(labels):
-        raise ConfigError(f"{clients} clients cannot share {len(labels)} samples: some would be empty.")
+        raise ConfigError(
+            f"{clients} clients cannot share {len(labels)} samples: some would be empty.", code="split.too-many-clients"
+        )
 
 
 def _check_beta(beta: float) -> None:
     if not (beta > 0 and np.isfinite(beta)):
-        raise ConfigError(f"beta of the Dirichlet split must be above 0, not {beta}.")
+        raise ConfigError(f"beta of the Dirichlet split must be above 0, not {beta}.", code="split.beta")

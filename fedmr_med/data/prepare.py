@@ -67,7 +67,7 @@ def prepare_isic(
     """
     raw = sorted((source / RAW_FOLDER).glob("*.jpg"))
     if not raw:
-        raise DataError(f"{source / RAW_FOLDER} holds no .jpg images.")
+        raise DataError(f"{source / RAW_FOLDER} holds no .jpg images.", code="data.empty")
     folder = target / PREPARED_FOLDER
     report = progress or (lambda done, total: None)
     with _writing(target):
@@ -156,9 +156,14 @@ def _check_record(target: Path, edge: int) -> None:
     path = target / RECORD
     if path.exists():
         if path.read_text(encoding="utf-8") != json.dumps(record):
-            raise DataError(f"{target} was prepared with other settings ({path}); choose another target.")
+            raise DataError(
+                f"{target} was prepared with other settings ({path}); choose another target.",
+                code="data.other-settings",
+            )
     elif any(_jpegs(target / PREPARED_FOLDER)):
-        raise DataError(f"{target / PREPARED_FOLDER} was prepared by another program; choose another target.")
+        raise DataError(
+            f"{target / PREPARED_FOLDER} was prepared by another program; choose another target.", code="data.foreign"
+        )
     else:
         write_text(path, json.dumps(record))
 
@@ -173,4 +178,4 @@ def _writing(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as e:
-        raise DataError(f"{target} cannot be written: {e.strerror or e}.") from e
+        raise DataError(f"{target} cannot be written: {e.strerror or e}.", code="file.not-writable") from e

@@ -91,14 +91,14 @@ def split_sites(
         if _check_complete(hospital, images, rows):
             present[hospital] = rows
         if (out / hospital).exists():
-            raise DataError(f"{out / hospital} already exists; remove it or choose another folder.")
+            raise DataError(f"{out / hospital} already exists; remove it or choose another folder.", code="file.exists")
     if not present:
-        raise DataError(f"{images} holds none of the images in FLamby's table.")
+        raise DataError(f"{images} holds none of the images in FLamby's table.", code="data.empty")
     try:
         for hospital, rows in present.items():
             _write_site(out / hospital, images, rows, HOSPITALS.index(hospital))
     except OSError as e:
-        raise DataError(f"{out} cannot be written: {e.strerror or e}.") from e
+        raise DataError(f"{out} cannot be written: {e.strerror or e}.", code="file.not-writable") from e
     return SplitReport(
         sites={hospital: len(rows) for hospital, rows in present.items()},
         absent=tuple(hospital for hospital in HOSPITALS if hospital not in present),
@@ -111,7 +111,8 @@ def _check_complete(hospital: str, images: Path, rows: Sequence[Row]) -> bool:
     if missing and len(missing) < len(rows):
         raise DataError(
             f"{images} lacks {len(missing)} of {len(rows)} images of {hospital}, the first is {missing[0]}: "
-            "run `fedmr-med data prepare-isic` again."
+            "run `fedmr-med data prepare-isic` again.",
+            code="data.missing-images",
         )
     return not missing
 

@@ -46,7 +46,11 @@ def open_table(path: Path, required: Sequence[str]) -> Table:
         columns = tuple(name.strip().lower() for name in next(reader, []))
         missing = [name for name in required if name not in columns]
         if missing:
-            raise DataError(f"{path} has no column {missing[0]!r} (its columns: {', '.join(columns) or 'none'}).")
+            raise DataError(
+                f"{path} has no column {missing[0]!r} (its columns: {', '.join(columns) or 'none'}).",
+                code="data.column",
+                key=missing[0],
+            )
         records, problems = [], []
         for values in reader:
             if len(values) == len(columns):
@@ -55,7 +59,7 @@ def open_table(path: Path, required: Sequence[str]) -> Table:
             elif any(value.strip() for value in values):
                 problems.append((reader.line_num, f"it does not have {len(columns)} values"))
     except (OSError, UnicodeDecodeError, csv.Error) as e:
-        raise DataError(f"{path} cannot be read: {e}.") from e
+        raise DataError(f"{path} cannot be read: {e}.", code="file.unreadable") from e
     return Table(path, columns, tuple(records), tuple(problems))
 
 
@@ -77,7 +81,8 @@ def problems_error(path: Path, problems: Sequence[tuple[int, str]]) -> DataError
     ordered = sorted(problems)
     said = "; ".join(f"row {row}: {problem}" for row, problem in ordered[:_LISTED])
     rest = ", ".join(str(row) for row, _ in ordered[_LISTED:])
-    return DataError(f"{path}, {said}" + (f"; and {len(ordered) - _LISTED} more, rows {rest}." if rest else "."))
+    more = f"; and {len(ordered) - _LISTED} more, rows {rest}" if rest else ""
+    return DataError(f"{path}, {said}{more}.", code="data.row")
 
 
 def _decode(content: bytes) -> str:

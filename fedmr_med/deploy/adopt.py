@@ -38,15 +38,17 @@ def adopt(old: Path, new: Path) -> list[str]:
     """
     whose = _name(new)
     if _name(old) != whose:
-        raise ConfigError(f"{old} is the kit of {_name(old)!r}, not of {whose!r}.")
+        raise ConfigError(f"{old} is the kit of {_name(old)!r}, not of {whose!r}.", code="kit.other-participant")
     if running_clients(old):
-        raise ConfigError(f"{old} is still running: stop it first (touch {old / 'shutdown.fl'}).")
+        raise ConfigError(f"{old} is still running: stop it first (touch {old / 'shutdown.fl'}).", code="kit.running")
     taken = [name for name in GATHERED if (old / name).exists()]
     if not taken or old.resolve() == new.resolve():
-        raise ConfigError(f"{new} has nothing to take over from {old}.")
+        raise ConfigError(f"{new} has nothing to take over from {old}.", code="kit.nothing-to-adopt")
     for name in taken:
         if (new / name).exists():
-            raise ConfigError(f"{new / name} is there already; adopt only into a kit that has not been used.")
+            raise ConfigError(
+                f"{new / name} is there already; adopt only into a kit that has not been used.", code="file.exists"
+            )
     if _POLICY in taken:
         _check_paths(old)
     for name in taken:
@@ -65,7 +67,9 @@ def _check_paths(old: Path) -> None:
     site = validated(SiteConfig, read_yaml(path), str(path))
     named = [getattr(site.data, key, None) for key in ("root", "split_file", "flamby")]
     if any(folder and not folder.expanduser().is_absolute() for folder in (*named, site.cache)):
-        raise ConfigError(f"{path} has paths relative to its own folder; write them in full, then adopt it.")
+        raise ConfigError(
+            f"{path} has paths relative to its own folder; write them in full, then adopt it.", code="kit.relative-path"
+        )
 
 
 def _name(kit: Path) -> str:

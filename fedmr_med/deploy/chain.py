@@ -97,7 +97,7 @@ def abort(session: Session, chain: str) -> str:
     """
     last = jobs(session, chain)[-1]
     if last.ended:
-        raise DeployError(f"The last job of the chain {chain} has ended already ({last.status}).")
+        raise DeployError(f"The last job of the chain {chain} has ended already ({last.status}).", code="chain.ended")
     session.abort(last.job)
     record(session.kit, "abort", chain=chain, job=last.job)
     return last.job
@@ -126,7 +126,10 @@ def stage(
     for app, named in meta["deploy_map"].items():
         unknown = [site for site in sites if site not in named]
         if unknown:
-            raise ConfigError(f"{source / 'meta.json'}: the job does not name the hospital {unknown[0]!r}.")
+            raise ConfigError(
+                f"{source / 'meta.json'}: the job does not name the hospital {unknown[0]!r}.",
+                code="site.unknown",
+            )
         if sites:
             meta["deploy_map"][app] = ["server", *sites]
     for path in target.glob(f"*/config/{JOB_FILE}"):
@@ -157,7 +160,9 @@ def jobs(session: Session, chain: str) -> list[JobInfo]:
     """
     found = [info for info in session.jobs() if info.chain == chain]
     if not found:
-        raise ConfigError(f"The server {session.address} knows no chain {chain!r}; `deploy list` shows all.")
+        raise ConfigError(
+            f"The server {session.address} knows no chain {chain!r}; `deploy list` shows all.", code="chain.unknown"
+        )
     # Anybody can name a chain in a job; those of others than its owner do not belong to it.
     return [info for info in found if info.owner == found[0].owner]
 
@@ -185,7 +190,10 @@ def download(session: Session, chain: str, out: Path) -> Path:
         results = session.download(job, Path(folder)) / "workspace"
         found = [path for path in (results / name for name in RESULT_FILES) if path.exists()]
         if not found:
-            raise DeployError(f"The job {job} left no model. `fedmr-med deploy watch {chain} --resume` resumes it.")
+            raise DeployError(
+                f"The job {job} left no model. `fedmr-med deploy watch {chain} --resume` resumes it.",
+                code="chain.no-model",
+            )
         out.mkdir(parents=True, exist_ok=True)
         for path in found:
             shutil.copy2(path, out / path.name)
@@ -214,5 +222,8 @@ def _source(session: Session, chain: str, folder: Path) -> Path:
     fetched = session.download(known[0].job, folder / "fetched")
     found = sorted((fetched / "job").rglob("meta.json"))
     if not found:
-        raise DeployError(f"The server has no folder of the job {known[0].job}; resume from the kit it was submitted.")
+        raise DeployError(
+            f"The server has no folder of the job {known[0].job}; resume from the kit it was submitted.",
+            code="chain.no-folder",
+        )
     return found[0].parent

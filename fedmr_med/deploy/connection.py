@@ -45,7 +45,9 @@ def try_server(kit: Path, timeout: float = 10.0) -> ServerAnswer:
     until = certificate(kit / "startup" / "client.crt").not_valid_after_utc
     if until < datetime.now(UTC):
         # In TLS 1.3 a client learns only from later silence that its certificate was refused.
-        raise DeployError(f"{address} refuses this kit: its certificate expired on {until:%Y-%m-%d}.")
+        raise DeployError(
+            f"{address} refuses this kit: its certificate expired on {until:%Y-%m-%d}.", code="server.refuses-kit"
+        )
     try:
         with (
             socket.create_connection((host, port), timeout=timeout) as plain,
@@ -54,21 +56,32 @@ def try_server(kit: Path, timeout: float = 10.0) -> ServerAnswer:
             raw = secure.getpeercert(binary_form=True)
             answer = _ask_time(secure, host)
     except socket.gaierror as e:
-        raise DeployError(f"The name {host} does not resolve here; ask your network team, or fix the kit.") from e
+        raise DeployError(
+            f"The name {host} does not resolve here; ask your network team, or fix the kit.", code="server.no-address"
+        ) from e
     except ssl.SSLCertVerificationError as e:
-        raise DeployError(f"{address} shows a certificate that this kit does not trust: {e.verify_message}.") from e
+        raise DeployError(
+            f"{address} shows a certificate that this kit does not trust: {e.verify_message}.", code="server.untrusted"
+        ) from e
     except ssl.SSLError as e:
-        raise DeployError(f"{address} refuses this kit's certificate or does not speak TLS ({e.reason}).") from e
+        raise DeployError(
+            f"{address} refuses this kit's certificate or does not speak TLS ({e.reason}).", code="server.refuses-kit"
+        ) from e
     except OSError as e:
-        raise DeployError(f"{address} cannot be reached ({e}); is the server running and the port open?") from e
+        raise DeployError(
+            f"{address} cannot be reached ({e}); is the server running and the port open?", code="server.unreachable"
+        ) from e
     assert raw is not None
     found = x509.load_der_x509_certificate(raw)
     name = str(found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
     if name != identity:
-        raise DeployError(f"{address} is {name!r}, but this kit was made for the server {identity!r}.")
+        raise DeployError(
+            f"{address} is {name!r}, but this kit was made for the server {identity!r}.", code="server.wrong-name"
+        )
     if host not in _names(found):
         raise DeployError(
-            f"{name!r} does not answer to the name {host}; its certificate says {', '.join(_names(found))}."
+            f"{name!r} does not answer to the name {host}; its certificate says {', '.join(_names(found))}.",
+            code="server.wrong-address",
         )
     return ServerAnswer(name, answer)
 
@@ -81,7 +94,7 @@ def _server(kit: Path) -> tuple[str, int, str]:
         host, _, port = str(entry["service"]["target"]).rpartition(":")
         return host, int(port), str(entry["identity"])
     except (KeyError, IndexError, TypeError, ValueError) as e:
-        raise ConfigError(f"{path} does not name the server.") from e
+        raise ConfigError(f"{path} does not name the server.", code="kit.form") from e
 
 
 def _context(kit: Path) -> ssl.SSLContext:
@@ -93,7 +106,7 @@ def _context(kit: Path) -> ssl.SSLContext:
         context.load_verify_locations(startup / "rootCA.pem")
         context.load_cert_chain(startup / "client.crt", startup / "client.key")
     except (OSError, ssl.SSLError) as e:
-        raise ConfigError(f"The certificates in {startup} cannot be used ({e}).") from e
+        raise ConfigError(f"The certificates in {startup} cannot be used ({e}).", code="kit.certificates") from e
     return context
 
 

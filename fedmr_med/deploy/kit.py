@@ -97,9 +97,9 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as e:
-        raise ConfigError(f"{path} does not exist.") from e
+        raise ConfigError(f"{path} does not exist.", code="file.missing") from e
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as e:
-        raise ConfigError(f"{path} cannot be read: {e}.") from e
+        raise ConfigError(f"{path} cannot be read: {e}.", code="file.unreadable") from e
 
 
 def _locked(default: dict[str, Any], classes: tuple[str, ...], start: str) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def write_seal(kit: Path) -> None:
     key_file = identity(kit, ".key")
     key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
     if not isinstance(key, rsa.RSAPrivateKey):
-        raise ConfigError(f"{key_file} is not an RSA key.")
+        raise ConfigError(f"{key_file} is not an RSA key.", code="file.wrong-kind")
     _write(kit / SEAL, "site", digests(kit), key)
 
 
@@ -72,7 +72,9 @@ def verify(kit: Path) -> KitState:
     by_project = _read(kit / MANIFEST, kit / "startup" / "rootCA.pem") if (kit / MANIFEST).exists() else {}
     by_site = _read(kit / SEAL, identity(kit, ".crt")) if (kit / SEAL).exists() else {}
     if not by_project and not by_site:
-        raise ConfigError(f"{kit / MANIFEST} does not exist; provision the kit anew, or seal it (site seal).")
+        raise ConfigError(
+            f"{kit / MANIFEST} does not exist; provision the kit anew, or seal it (site seal).", code="kit.not-sealed"
+        )
     found = digests(kit)
     # The site's list is the later one and covers the whole kit, so it counts; a file as provisioned is always right.
     reference = by_site or by_project
@@ -107,7 +109,7 @@ def certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as e:
-        raise ConfigError(f"{path} cannot be read as a certificate ({e}).") from e
+        raise ConfigError(f"{path} cannot be read as a certificate ({e}).", code="file.unreadable") from e
 
 
 def identity(kit: Path, suffix: str) -> Path:
@@ -120,7 +122,9 @@ def identity(kit: Path, suffix: str) -> Path:
         path = kit / "startup" / f"{name}{suffix}"
         if path.is_file():
             return path
-    raise ConfigError(f"{kit / 'startup'} holds no client{suffix} or server{suffix}; is it a startup kit?")
+    raise ConfigError(
+        f"{kit / 'startup'} holds no client{suffix} or server{suffix}; is it a startup kit?", code="kit.form"
+    )
 
 
 def _write(path: Path, signer: str, files: dict[str, str], key: rsa.RSAPrivateKey) -> None:
@@ -140,7 +144,9 @@ def _read(path: Path, signer: Path) -> dict[str, str]:
         return dict(content["files"])
     except (InvalidSignature, KeyError, TypeError, ValueError, AttributeError) as e:
         raise ConfigError(
-            f"The signature of {path} does not fit {signer.name}: it was changed or is another kit's."
+            f"The signature of {path} does not fit {signer.name}: it was changed or is another kit's.",
+            code="kit.signature",
+            key=signer.name,
         ) from e
 
 

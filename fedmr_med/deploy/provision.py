@@ -41,7 +41,7 @@ def provision(
     project = read_yaml(project_file)
     participants = project.get("participants")
     if not isinstance(participants, list) or not all(isinstance(entry, dict) for entry in participants):
-        raise ConfigError(f"{project_file}: participants must be a list.")
+        raise ConfigError(f"{project_file}: participants must be a list.", code="project.form", key="participants")
     address: dict[str, Any] = {}
     for entry in participants:
         if entry.get("type") == "client":
@@ -51,7 +51,7 @@ def provision(
             _set_address(entry, **address)
     builders = [builder for builder in project.get("builders", []) if builder.get("path") == _BUILDER]
     if not builders:
-        raise ConfigError(f"{project_file}: builders must list {_BUILDER}.")
+        raise ConfigError(f"{project_file}: builders must list {_BUILDER}.", code="project.form", key="builders")
     builders[0]["args"] = {"sites": str(sites.resolve())}
     with private_files():
         kits = _run(project, project_file, workspace)
@@ -88,7 +88,7 @@ def _run(project: dict[str, Any], project_file: Path, workspace: Path) -> Path:
                 prepare_project(project)
             )
     except (ValueError, RuntimeError, KeyError) as e:
-        raise ConfigError(f"{project_file}: {e}.") from e
+        raise ConfigError(f"{project_file}: {e}.", code="project.provision") from e
     if context.get(CtxKey.BUILD_ERROR):
-        raise ConfigError(f"{project_file}: {'; '.join(context.get_errors())}.")
+        raise ConfigError(f"{project_file}: {'; '.join(context.get_errors())}.", code="project.provision")
     return Path(context[CtxKey.CURRENT_PROD_DIR])

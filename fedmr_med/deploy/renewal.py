@@ -59,12 +59,21 @@ def renew(
     chosen = tuple(sorted(names or (name for name, until in found.items() if until - datetime.now(UTC) < within)))
     for name in chosen:
         if name not in found:
-            raise ConfigError(f"{name!r} has no certificate in {workspace} ({', '.join(sorted(found))}).")
+            raise ConfigError(
+                f"{name!r} has no certificate in {workspace} ({', '.join(sorted(found))}).",
+                code="renewal.unknown-participant",
+            )
     if not chosen:
         first = min(found.values())
-        raise ConfigError(f"No certificate expires within {within.days} days; the first one does on {first:%Y-%m-%d}.")
+        raise ConfigError(
+            f"No certificate expires within {within.days} days; the first one does on {first:%Y-%m-%d}.",
+            code="renewal.not-due",
+        )
     if root - datetime.now(UTC) < SOON:
-        raise ConfigError(f"The root certificate ends on {root:%Y-%m-%d}: provision anew, with an empty workspace.")
+        raise ConfigError(
+            f"The root certificate ends on {root:%Y-%m-%d}: provision anew, with an empty workspace.",
+            code="renewal.root-expires",
+        )
     state = _state(workspace)
     before = state.read_text(encoding="utf-8")
     content: dict[str, Any] = {name: entry for name, entry in json.loads(before).items() if name not in chosen}
@@ -81,5 +90,8 @@ def renew(
 def _state(workspace: Path) -> Path:
     found = sorted(workspace.glob("*/state/cert.json"))
     if len(found) != 1:
-        raise ConfigError(f"{workspace} holds {'no' if not found else 'more than one'} federation's state/cert.json.")
+        raise ConfigError(
+            f"{workspace} holds {'no' if not found else 'more than one'} federation's state/cert.json.",
+            code="renewal.no-state",
+        )
     return found[0]

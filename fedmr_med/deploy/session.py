@@ -104,7 +104,7 @@ class Session:
     def __init__(self, kit: Path):
         admin = read_json(kit / "startup" / "fed_admin.json").get("admin")
         if not isinstance(admin, dict) or not {"username", "host", "port"} <= admin.keys():
-            raise ConfigError(f"{kit / 'startup' / 'fed_admin.json'} is not a person's kit.")
+            raise ConfigError(f"{kit / 'startup' / 'fed_admin.json'} is not a person's kit.", code="kit.form")
         self.kit = kit.resolve()
         self.user = str(admin["username"])
         self.address = f"{admin['host']}:{admin['port']}"
@@ -214,13 +214,14 @@ class Session:
         except lost as e:
             self.close()
             raise ServerLostError(
-                f"The server {self.address} does not answer ({e}). Is it running, is the port open?"
+                f"The server {self.address} does not answer ({e}). Is it running, is the port open?",
+                code="server.unreachable",
             ) from e
         except (AuthenticationError, AuthorizationError) as e:
             self.close()
-            raise DeployError(f"The server {self.address} refuses {self.user}: {e}.") from e
+            raise DeployError(f"The server {self.address} refuses {self.user}: {e}.", code="server.refuses-user") from e
         except (InvalidJobDefinition, JobNotFound) as e:
-            raise DeployError(f"The server {self.address} says: {e}.") from e
+            raise DeployError(f"The server {self.address} says: {e}.", code="server.error") from e
 
     def _connect(self) -> Any:
         from nvflare.fuel.flare_api.flare_api import new_secure_session

@@ -42,12 +42,16 @@ def set_policy(kit: Path, changes: dict[str, Any], class_names: tuple[str, ...] 
     if changes.get("training") is not None:
         changes = {**changes, "training": {**(before.get("training") or {}), **changes["training"]}}
     wanted = {**before, **changes}
-    policy = validated(SitePolicy, wanted, str(path), PolicyError)
+    policy = validated(SitePolicy, wanted, str(path), PolicyError, section="policy")
     unknown = set(policy.share_prototypes if isinstance(policy.share_prototypes, tuple) else ()) - set(
         class_names or ()
     )
     if class_names and unknown:
-        raise PolicyError(f"{sorted(unknown)[0]!r} is not one of the classes {', '.join(class_names)}.")
+        raise PolicyError(
+            f"{sorted(unknown)[0]!r} is not one of the classes {', '.join(class_names)}.",
+            code="config.unknown-name",
+            key="policy.share_prototypes",
+        )
     write_text(path, _edited(path.read_text(encoding="utf-8"), changes))
     write_seal(kit)
     return policy

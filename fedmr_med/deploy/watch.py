@@ -80,11 +80,15 @@ class Watcher:
                 return Watched(self.chain, tuple(info.job for info in jobs), state.status)
             reason = f"The job {last.job} ended early ({self._describe(last.job, state)})."
             if not resume:
-                raise DeployError(f"{reason} `fedmr-med deploy watch {self.chain} --resume` resumes it.")
+                raise DeployError(
+                    f"{reason} `fedmr-med deploy watch {self.chain} --resume` resumes it.", code="chain.ended-early"
+                )
             # A job that lost its server may have closed a round since the last look; only others can be hopeless.
             idle = 0 if state.restarted or self._best_round > before else idle + 1
             if idle >= _MAX_IDLE_JOBS:
-                raise DeployError(f"{reason} The last {idle} jobs made no progress; see the server's log.")
+                raise DeployError(
+                    f"{reason} The last {idle} jobs made no progress; see the server's log.", code="chain.no-progress"
+                )
             self.say(reason)
             self._wait_for_hospitals(last)
             job = self._patiently(lambda: chains.resume(self.session, self.chain))
@@ -138,7 +142,7 @@ class Watcher:
         deadline = time.monotonic() + self.patience
         while waits := self._shortage(info):
             if time.monotonic() > deadline:
-                raise DeployError(f"The chain {self.chain} {waits}.")
+                raise DeployError(f"The chain {self.chain} {waits}.", code="chain.too-few-sites")
             self.say(f"waiting: the chain {waits}")
             time.sleep(self.poll)
 

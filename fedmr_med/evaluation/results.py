@@ -479,13 +479,14 @@ def read_result(path: Path, model: type[M]) -> M:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as e:
-        raise ResultsError(f"{path} cannot be read: {str(e).splitlines()[0]}.") from e
+        raise ResultsError(f"{path} cannot be read: {str(e).splitlines()[0]}.", code="file.unreadable") from e
     version = content.pop("schema_version", None) if isinstance(content, dict) else None
     if version != SCHEMA_VERSION:
         found = "no schema version" if version is None else f"schema version {version}"
         raise ResultsError(
             f"{path} has {found}, and this version of fedmr_med reads {SCHEMA_VERSION}. "
-            "Remove it or write to another folder."
+            "Remove it or write to another folder.",
+            code="file.version",
         )
     return validated(model, content, str(path), ResultsError)
 

@@ -52,20 +52,20 @@ class Exchange(ABC):
         with self._lock:
             try:
                 if self._closed:
-                    raise WireError("the reply came after the round was closed")
+                    raise WireError("the reply came after the round was closed", code="wire.late")
                 if site in self._counted():
-                    raise WireError("a second reply in the same round")
+                    raise WireError("a second reply in the same round", code="wire.duplicate")
                 return self._take(site, message)
             except WireError as e:
                 reason = str(e).removeprefix(f"{site}: ")
                 self._refused.setdefault(site, reason)
-                raise WireError(reason) from e
+                raise e.reworded(reason) from e
             except Exception as e:
                 # Whatever a reply does to its readers, it must not stop the other sites.
                 self._drop(site)
                 reason = f"the reply could not be read ({type(e).__name__})"
                 self._refused.setdefault(site, reason)
-                raise WireError(reason) from e
+                raise WireError(reason, code="wire.unreadable") from e
 
     def refuse(self, site: str, reason: str) -> None:
         """Put down that a site's answer does not count."""

@@ -145,7 +145,7 @@ class SecureTotals:
             try:
                 read = decode_answer(answer, site)
                 if not isinstance(read, kind):
-                    raise WireError("the answer is to another step")
+                    raise WireError("the answer is to another step", code="wire.unasked", key="step")
                 take(read)
             except WireError:
                 continue

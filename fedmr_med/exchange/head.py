@@ -146,10 +146,18 @@ class HeadExchange(Exchange):
     def _checked(self, site: str, message: Message) -> HeadReply:
         reply = decode_statistics(message, site, num_classes=self._classes, feature_size=self._size)
         if reply.round != self.state.round:
-            raise WireError(f"the statistics are for the model after round {reply.round}, not {self.state.round}")
+            raise WireError(
+                f"the statistics are for the model after round {reply.round}, not {self.state.round}",
+                code="wire.round",
+                key="statistics",
+            )
         longest, most = _longest_of(reply), self.job.federation.max_norm
         if not longest <= most:
-            raise WireError(f"the statistics are of features of length {longest:.3g}, over {most:.3g}")
+            raise WireError(
+                f"the statistics are of features of length {longest:.3g}, over {most:.3g}",
+                code="wire.norm",
+                key="statistics",
+            )
         return reply
 
 

@@ -65,7 +65,9 @@ class TrainExchange(Exchange):
                 reasons = "; ".join(f"{site}: {reason}" for site, reason in sorted(self._refused.items()))
                 raise FedMRError(
                     f"Round {number} has {usable} usable replies, federation.min_sites asks for {needed}. "
-                    f"Refused: {reasons or 'none'}."
+                    f"Refused: {reasons or 'none'}.",
+                    code="round.too-few-replies",
+                    key="federation.min_sites",
                 )
             self._leave_outliers_out()
             self._add_held()
@@ -96,11 +98,11 @@ class TrainExchange(Exchange):
         classes, size = self.state.prototypes.means.shape
         reply = decode_reply(message, site, num_classes=classes, feature_size=size)
         if self._in_order and any(site < earlier for earlier in self._aggregator.sites):
-            raise WireError("the reply came out of the order of the site names")
+            raise WireError("the reply came out of the order of the site names", code="wire.order")
         self._aggregator.check(reply)
         patience = self.job.federation.quarantine_after
         if patience is not None and self._offences.get(site, 0) >= patience:
-            raise WireError(f"in quarantine: refused in the last {self._offences[site]} rounds")
+            raise WireError(f"in quarantine: refused in the last {self._offences[site]} rounds", code="wire.quarantine")
         self._held[site] = reply
         if self._in_order:
             self._add_held()

@@ -27,7 +27,9 @@ def write_onnx(source: Source, folder: Path) -> list[Path]:
         import onnx
         import onnxscript  # noqa: F401 - torch's exporter needs it
     except ImportError as e:
-        raise FedMRError("ONNX needs further packages: pip install 'fedmr-med[export]'.") from e
+        raise FedMRError(
+            "ONNX needs further packages: pip install 'fedmr-med[export]'.", code="package.missing", key="onnx"
+        ) from e
     saved, path = source.saved, folder / FILE
     task = saved.job.task
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +51,9 @@ def write_onnx(source: Source, folder: Path) -> list[Path]:
             assert program is not None
             program.save(str(path), external_data=False)
     except (RuntimeError, ValueError, torch.onnx.OnnxExporterError) as e:
-        raise FedMRError(f"{saved.job.model.name} cannot be written as ONNX: {str(e).splitlines()[0]}.") from e
+        raise FedMRError(
+            f"{saved.job.model.name} cannot be written as ONNX: {str(e).splitlines()[0]}.", code="export.onnx"
+        ) from e
     model = onnx.load(str(path))
     facts = {
         "class_names": ",".join(task.class_names),

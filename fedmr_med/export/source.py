@@ -40,7 +40,7 @@ class Source:
             return cls(saved, digest)
         runs = read_result(path, RunResults).runs
         if not runs:
-            raise ResultsError(f"{path} holds no run.")
+            raise ResultsError(f"{path} holds no run.", code="results.empty")
         return cls(saved, digest, runs[0])
 
     @property

@@ -70,7 +70,7 @@ def read(path: Path, *, known_head: str | None = None) -> Journal:
     try:
         lines = path.read_bytes().splitlines() if path.exists() else []
     except OSError as e:
-        raise ConfigError(f"{path} cannot be read: {e}.") from e
+        raise ConfigError(f"{path} cannot be read: {e}.", code="file.unreadable") from e
     for number, line in enumerate(lines, start=1):
         entry = _parsed(line)
         if entry is None:

@@ -46,6 +46,10 @@ def require_approval(fl_ctx: FLContext, abort_signal: Signal | None = None) -> N
     if verdict is not Verdict.APPROVED:
         state = "was refused here" if verdict is Verdict.REFUSED else "waits for approval"
         advice = f"`fedmr-med site jobs --approve {settings_id(job)[:SHOWN]}` lets it start."
-        raise NotApprovedError(f"The job {job.name} {state} (policy.approve: {policy.approve}). {advice}")
+        raise NotApprovedError(
+            f"The job {job.name} {state} (policy.approve: {policy.approve}). {advice}",
+            code="policy.not-approved",
+            key="policy.approve",
+        )
     if abort_signal is None:
         book.answered(job, job_id=job_id, chain=chain)

@@ -144,7 +144,9 @@ def _check_code(job: JobConfig, fl_ctx: FLContext, *, simulated: bool) -> None:
     if name not in listed:
         raise ConfigError(
             f"model.name: {name} is not on the class list of {path}. Name a network that is registered, by an entry "
-            "point of a package installed here."
+            "point of a package installed here.",
+            code="config.not-on-class-list",
+            key="model.name",
         )
 
 

@@ -96,16 +96,16 @@ def _dxo(shareable: Shareable, kind: DataKind) -> DXO:
     try:
         dxo = from_shareable(shareable)
     except (ValueError, AttributeError) as e:
-        raise WireError(f"not a DXO ({e})") from e
+        raise WireError(f"not a DXO ({e})", code="wire.form") from e
     if dxo.data_kind != kind or not isinstance(dxo.data, dict):
-        raise WireError(f"a {dxo.data_kind} where a {kind} was expected")
+        raise WireError(f"a {dxo.data_kind} where a {kind} was expected", code="wire.form")
     return dxo
 
 
 def _arrays(name: str, member: object, kind: DataKind) -> Arrays:
     if not isinstance(member, DXO) or member.data_kind != kind or not isinstance(member.data, dict):
-        raise WireError(f"no {name!r} part of kind {kind}")
+        raise WireError(f"no {name!r} part of kind {kind}", code="wire.form", key=name)
     for key, array in member.data.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-            raise WireError(f"{key!r} in {name!r} is not a numeric array")
+            raise WireError(f"{key!r} in {name!r} is not a numeric array", code="wire.form", key=name)
     return dict(member.data)

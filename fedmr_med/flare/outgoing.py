@@ -81,7 +81,7 @@ def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -
     code = reply.get_return_code()
     if code != ReturnCode.OK:
         if code not in _CODES:
-            raise WireError("the return code is not one of the known names")
+            raise WireError("the return code is not one of the known names", code="wire.header", key="return_code")
         return make_reply(code)
     if task == AppConstants.TASK_TRAIN:
         classes, size = len(form.class_names), form.feature_size
@@ -114,7 +114,7 @@ def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -
         model = messages.decode_model(reply)
         form.check_model(model)
         return messages.encode_model(model)
-    raise PolicyError(f"the policy does not allow an answer to the task {task!r}")
+    raise PolicyError(f"the policy does not allow an answer to the task {task!r}", code="policy.task-refused")
 
 
 def _secure_answer(message: Message, form: ReplyForm) -> Answer:
@@ -125,7 +125,7 @@ def _secure_answer(message: Message, form: ReplyForm) -> Answer:
     """
     answer = decode_answer(message, site="")
     if isinstance(answer, Masked) and len(answer.vector) not in form.sum_sizes:
-        raise WireError("the masked vector is of no sum of this job")
+        raise WireError("the masked vector is of no sum of this job", code="wire.form", key="vector")
     return answer
 
 
@@ -154,13 +154,17 @@ def check_headers(reply: Shareable, fl_ctx: FLContext, cookies: Any) -> None:
     headers = reply.get(ReservedHeaderKey.HEADERS) or {}
     for key, expected in {ReservedHeaderKey.CONTENT_TYPE: "DXO", **task_headers(fl_ctx, cookies)}.items():
         if headers.get(key) is not None and headers[key] != expected:
-            raise WireError(f"the header {key} is not what it has to be")
+            raise WireError(f"the header {key} is not what it has to be", code="wire.header", key=key)
     for key in (ReservedHeaderKey.AUDIT_EVENT_ID, ReservedHeaderKey.MSG_ROOT_ID):
         if not _IDENTIFIER.fullmatch(str(headers.get(key) or "")):
-            raise WireError(f"the header {key} is not an id")
+            raise WireError(f"the header {key} is not an id", code="wire.header", key=key)
     ttl = headers.get(ReservedHeaderKey.MSG_ROOT_TTL) or 0
     if type(ttl) not in (int, float) or not 0 <= ttl < _LONGEST:
-        raise WireError(f"the header {ReservedHeaderKey.MSG_ROOT_TTL} is not a number of seconds")
+        raise WireError(
+            f"the header {ReservedHeaderKey.MSG_ROOT_TTL} is not a number of seconds",
+            code="wire.header",
+            key=ReservedHeaderKey.MSG_ROOT_TTL,
+        )
 
 
 def empty(reply: Shareable, code: str, headers: dict[str, Any]) -> None:

@@ -113,11 +113,13 @@ def read_reply(answer: FLModel, site: str, task: TrainTask, job: JobConfig, poli
     else:
         told = (answer.meta or {}).get(client.SAMPLES)
         if type(told) is not int or told < 1:
-            raise WireError("the script's answer says neither class sums nor samples")
+            raise WireError("the script's answer says neither class sums nor samples", code="wire.form", key="samples")
         samples = told
     confusion = arrays.get(client.CONFUSION)
     if confusion is not None and (confusion.shape != (len(names),) * 2 or confusion.dtype.kind not in "iu"):
-        raise WireError(f"the script's confusion is not {len(names)} x {len(names)} counts")
+        raise WireError(
+            f"the script's confusion is not {len(names)} x {len(names)} counts", code="wire.form", key="confusion"
+        )
     reply = SiteReply(
         site=site,
         round=task.round,
@@ -136,7 +138,11 @@ def _class_sums(arrays: dict[str, npt.NDArray[Any]], classes: int, size: int) ->
     if sums is None or counts is None:
         return None
     if sums.shape != (classes, size) or counts.shape != (classes,) or counts.dtype.kind not in "iu":
-        raise WireError(f"the script's class sums are not of {classes} classes and features of length {size}")
+        raise WireError(
+            f"the script's class sums are not of {classes} classes and features of length {size}",
+            code="wire.form",
+            key="class_sums",
+        )
     return ClassSums(torch.from_numpy(sums.astype(np.float32)), torch.from_numpy(counts.astype(np.int64)))
 
 
@@ -150,6 +156,14 @@ def _check_job(job: JobConfig) -> None:
     network = build_network(job)
     parameters = {name: tensor.detach().numpy() for name, tensor in network.named_parameters()}
     if method.keeps_state or method.server().payload_forms(parameters):
-        raise ConfigError(f"method.name: {method.name} needs more of a site than a training script sends.")
+        raise ConfigError(
+            f"method.name: {method.name} needs more of a site than a training script sends.",
+            code="config.conflict",
+            key="method.name",
+        )
     if job.federation.secure != "none":
-        raise ConfigError("federation.secure: a training script takes no part in secure sums.")
+        raise ConfigError(
+            "federation.secure: a training script takes no part in secure sums.",
+            code="config.conflict",
+            key="federation.secure",
+        )

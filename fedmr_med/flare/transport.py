@@ -62,7 +62,7 @@ class FlareTransport:
             Stopped: the job was aborted.
         """
         if not sites:
-            raise FedMRError("No site is connected.")
+            raise FedMRError("No site is connected.", code="round.no-site")
         answers: SimpleQueue[tuple[str, Answer]] = SimpleQueue()
         self.asked, self.answered = kind, set()
 
@@ -100,11 +100,11 @@ def _read(site: str, named: str, result: Shareable) -> Answer:
     try:
         # FLARE authenticates the sender, not the name in the message.
         if named != site:
-            return WireError(f"it calls itself {named!r}")
+            return WireError(f"it calls itself {named!r}", code="wire.sender")
         if result.get_return_code() != ReturnCode.OK:
-            return WireError(in_words(str(result.get_return_code())))
+            return WireError(in_words(str(result.get_return_code())), code="wire.refused")
         return to_message(result)
     except WireError as e:
         return e
     except Exception as e:
-        return WireError(f"the reply could not be read ({type(e).__name__})")
+        return WireError(f"the reply could not be read ({type(e).__name__})", code="wire.unreadable")

@@ -49,11 +49,18 @@ class OwnTable:
         """
         manifest = place / "manifest.csv" if place.is_dir() else place
         if not manifest.is_file():
-            raise DataError(f"{manifest} does not exist; `fedmr-med data manifest` makes one from a folder of images.")
+            raise DataError(
+                f"{manifest} does not exist; `fedmr-med data manifest` makes one from a folder of images.",
+                code="file.missing",
+            )
         rows = read_manifest(manifest, labels_of(_site(manifest), class_names))
         chosen = tuple(row for row in rows if fold in ("all", row.fold))
         if not chosen:
-            raise DataError(f"{manifest} has no image in the {fold} fold; --fold all takes all of them.")
+            raise DataError(
+                f"{manifest} has no image in the {fold} fold; --fold all takes all of them.",
+                code="data.empty",
+                key="--fold",
+            )
         return cls(manifest, chosen)
 
 
@@ -84,7 +91,10 @@ def evaluate_here(saved: SavedModel, table: OwnTable, name: str) -> tuple[RunRes
     found = list(predictor(Place(table.manifest.parent, tuple(labels))))
     good = [prediction for prediction in found if not prediction.error]
     if not good:
-        raise DataError(f"none of the {len(found)} images of {table.manifest} can be read ({found[0].error}).")
+        raise DataError(
+            f"none of the {len(found)} images of {table.manifest} can be read ({found[0].error}).",
+            code="data.unreadable-images",
+        )
     logits = np.stack([prediction.logits for prediction in good])
     scores = scored(logits, np.array([labels[prediction.image] for prediction in good], dtype=np.int64))
     history = History().with_evaluation(Evaluation.of(saved.round, {name: scores}))

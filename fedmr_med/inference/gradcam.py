@@ -28,7 +28,9 @@ def write_overlays(predictor: Predictor, place: Place, folder: Path) -> Iterator
     module = Logits(predictor.network)
     layers = [name for name, layer in module.named_modules() if isinstance(layer, nn.Conv2d)]
     if not layers:
-        raise FedMRError(f"Grad-CAM needs a convolution, and {predictor.saved.job.model.name} has none.")
+        raise FedMRError(
+            f"Grad-CAM needs a convolution, and {predictor.saved.job.model.name} has none.", code="model.no-convolution"
+        )
     cam = GradCAM(nn_module=module, target_layers=layers[-1])
     for name in place.names:
         try:

@@ -48,14 +48,16 @@ def find_images(place: Path) -> Place:
         try:
             names = tuple(image_path(record["image"]) for _, record in read_table(place, ("image",)))
         except ValueError as e:
-            raise DataError(f"{place}: {e}.") from e
+            raise DataError(f"{place}: {e}.", code="data.row", key="image") from e
         found = Place(place.parent, names)
     elif place.is_file():
         found = Place(place.parent, (place.name,))
     else:
-        raise DataError(f"{place} does not exist; give a folder of images, a manifest or an image.")
+        raise DataError(
+            f"{place} does not exist; give a folder of images, a manifest or an image.", code="file.missing"
+        )
     if not found.names:
-        raise DataError(f"{place} has no images ({', '.join(SUFFIXES)}).")
+        raise DataError(f"{place} has no images ({', '.join(SUFFIXES)}).", code="data.empty")
     return found
 
 

@@ -19,7 +19,7 @@ def clients_of(dataset: str, split: str | None, clients: int | None = None) -> i
     """
     named = parse_split(split).clients if split is not None else None
     if named and clients not in (None, named):
-        raise ConfigError(f"split {split!r} is for {named} clients, not for {clients}.")
+        raise ConfigError(f"split {split!r} is for {named} clients, not for {clients}.", code="split.clients")
     return named or clients or DATASETS.get(dataset).protocol.clients
 
 
@@ -69,7 +69,7 @@ def with_policies(
         ConfigError: ``share`` is not between 0 and 1.
     """
     if not 0 <= share <= 1:
-        raise ConfigError(f"share must be between 0 and 1, not {share}.")
+        raise ConfigError(f"share must be between 0 and 1, not {share}.", code="config.value", key="share")
     drawn = numpy_generator(seed, "share").permutation(len(sources))[: round(share * len(sources))]
     sharing = {list(sources)[number] for number in drawn} - {*opted_out}
     return {

@@ -57,10 +57,16 @@ def job_for(
     named, (method, preset) = method, resolve(method)
     changes = own_changes(named, changes or {})
     if record.sites and (split or clients):
-        raise ConfigError(f"{dataset} is already partitioned by hospital; drop --split and --clients.")
+        raise ConfigError(
+            f"{dataset} is already partitioned by hospital; drop --split and --clients.",
+            code="config.conflict",
+            key="--split",
+        )
     paper = record.protocol
     if preset.pictures_only and record.kind == "texts":
-        raise ConfigError(f"{named} is for pictures, not for the texts of {dataset}.")
+        raise ConfigError(
+            f"{named} is for pictures, not for the texts of {dataset}.", code="config.conflict", key=named
+        )
     split = split or paper.split
     number = clients_of(dataset, split, clients)
     drawn = DRAWN_CLIENTS if number >= MANY_CLIENTS else None
@@ -130,7 +136,9 @@ def any_job(
     if record.sites:
         if share != 1:
             raise ConfigError(
-                f"The hospitals of {dataset} decide for themselves what they share: edit their site.yaml."
+                f"The hospitals of {dataset} decide for themselves what they share: edit their site.yaml.",
+                code="config.conflict",
+                key="share",
             )
         return job, _site_files(record, sites)
     configs = benchmark_sites(clients_of(dataset, job.task.split, clients), share=share, seed=job.seed)
@@ -143,7 +151,11 @@ def _site_files(dataset: Dataset, sites: Path) -> dict[str, str]:
     for hospital in dataset.sites:
         path = sites / hospital / SITE_FILE
         if not path.is_file():
-            raise ConfigError(f"{path} does not exist; --sites must name a folder with one folder per hospital.")
+            raise ConfigError(
+                f"{path} does not exist; --sites must name a folder with one folder per hospital.",
+                code="file.missing",
+                key="--sites",
+            )
         content[hospital] = path.read_text(encoding="utf-8")
     return content
 

@@ -23,11 +23,13 @@ def parse_settings(settings: Sequence[str], option: str = "--set") -> dict[str, 
     for text in settings:
         key, equals, value = text.partition("=")
         if not (key and equals):
-            raise ConfigError(f"{option} {text}: give key=value, such as train.lr=0.05.")
+            raise ConfigError(
+                f"{option} {text}: give key=value, such as train.lr=0.05.", code="config.form", key=option
+            )
         try:
             parsed[key.strip()] = yaml.safe_load(value)
         except yaml.YAMLError as e:
-            raise ConfigError(f"{option} {text}: {value!r} is not a value.") from e
+            raise ConfigError(f"{option} {text}: {value!r} is not a value.", code="config.form", key=option) from e
     return parsed
 
 
@@ -46,7 +48,11 @@ def change(job: JobConfig, changes: Mapping[str, Any]) -> JobConfig:
         first, _, rest = key.partition(".")
         if first in methods.available() and rest:
             if rest.partition(".")[0] not in method_options(first):
-                raise ConfigError(f"{key}: {first} has no option {rest!r} ({', '.join(method_options(first))}).")
+                raise ConfigError(
+                    f"{key}: {first} has no option {rest!r} ({', '.join(method_options(first))}).",
+                    code="config.unknown-key",
+                    key=key,
+                )
             if first == job.method.name:
                 _put(nested, f"method.options.{rest}", value)
         elif first in options:

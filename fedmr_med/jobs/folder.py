@@ -45,7 +45,7 @@ def write_job(
         ConfigError: the folder exists and is not a job.
     """
     if folder.exists() and any(folder.iterdir()) and not (folder / "meta.json").exists():
-        raise ConfigError(f"{folder} exists and is not a job folder; choose another one.")
+        raise ConfigError(f"{folder} exists and is not a job folder; choose another one.", code="file.foreign")
     shutil.rmtree(folder, ignore_errors=True)
     config = folder / "app" / "config"
     meta = {
@@ -78,7 +78,9 @@ def find_job(job: Path, where: str) -> JobConfig:
     """
     folder = next((path for path in (job, _JOBS / job) if path.is_dir()), None)
     if folder is None:
-        raise ConfigError(f"{where} {job} is neither a job folder nor one in {_JOBS}/.")
+        raise ConfigError(
+            f"{where} {job} is neither a job folder nor one in {_JOBS}/.", code="config.unknown-name", key=where
+        )
     return load_job(folder / "app" / "config" / JOB_FILE)
 
 

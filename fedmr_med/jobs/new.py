@@ -41,11 +41,20 @@ def new_job(
         ConfigError: a name, setting or site file is not valid, or there is no site.
         DataError: a hospital's table is not valid.
         ClassNamesError: a hospital's own classes are not the job's.
+        FloorError: a hospital would refuse the job.
     """
     if not re.fullmatch(NAME_PATTERN, name):
-        raise ConfigError(f"--name {name}: give letters, digits, dots, dashes and underscores only.")
+        raise ConfigError(
+            f"--name {name}: give letters, digits, dots, dashes and underscores only.",
+            code="config.value",
+            key="--name",
+        )
     if len(classes) < 2 or len(set(classes)) < len(classes):
-        raise ConfigError(f"--classes {','.join(classes)}: give two or more different names, comma-separated.")
+        raise ConfigError(
+            f"--classes {','.join(classes)}: give two or more different names, comma-separated.",
+            code="config.value",
+            key="--classes",
+        )
     found = own_sites(sites, classes)
     job = _base(base, method)
     weights = "local" if job.loss.class_weights == "flamby" else job.loss.class_weights
@@ -74,13 +83,21 @@ def own_sites(folder: Path, classes: Sequence[str]) -> dict[str, SiteConfig]:
     paths = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     paths = [path for path in paths if not path.name.startswith(".")]
     if not paths:
-        raise ConfigError(f"{folder} has no folder in it; --sites names a folder with one folder per hospital.")
+        raise ConfigError(
+            f"{folder} has no folder in it; --sites names a folder with one folder per hospital.",
+            code="site.none",
+            key="--sites",
+        )
     found = {}
     for path in paths:
         if not re.fullmatch(NAME_PATTERN, path.name) or path.name == "server":
-            raise ConfigError(f"{path}: a site cannot be called {path.name!r}; rename the folder.")
+            raise ConfigError(f"{path}: a site cannot be called {path.name!r}; rename the folder.", code="site.name")
         if not (path / SITE_FILE).is_file():
-            raise ConfigError(f"{path} has no {SITE_FILE}; `fedmr-med data manifest {path}` writes one.")
+            raise ConfigError(
+                f"{path} has no {SITE_FILE}; `fedmr-med data manifest {path}` writes one.",
+                code="file.missing",
+                key="site.yaml",
+            )
         site = load_site(path / SITE_FILE)
         check_classes(site, classes)
         found[path.name] = site
@@ -98,7 +115,7 @@ def _check_site(job: JobConfig, name: str, site: SiteConfig) -> None:
         if rows is not None:
             floors.check_amount(job, sum(row.fold == "train" for row in rows))
     except FloorError as e:
-        raise ConfigError(f"{name} would refuse this job: {e} Change its {SITE_FILE}, or the job with --set.") from e
+        raise e.reworded(f"{name} would refuse this job: {e} Change its {SITE_FILE}, or the job with --set.") from e
 
 
 def site_files(sites: Mapping[str, SiteConfig]) -> dict[str, str]:

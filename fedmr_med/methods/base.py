@@ -192,14 +192,24 @@ class Method:
             ConfigError: its objective mixes images or uses the site's class counts; names the key.
         """
         if not self.per_sample:
-            raise ConfigError(f"method.name: {self.name} does not say that it goes with train.private (per_sample).")
+            raise ConfigError(
+                f"method.name: {self.name} does not say that it goes with train.private (per_sample).",
+                code="config.conflict",
+                key="method.name",
+            )
         if self.options.logits.kind != "plain":
             raise ConfigError(
                 f"method.options.logits.kind: {self.options.logits.kind} trains with the site's class counts, which "
-                "train.private would not protect; use plain."
+                "train.private would not protect; use plain.",
+                code="config.conflict",
+                key="method.options.logits.kind",
             )
         if self.reshaping is not None and (problem := self.reshaping.mixes_images):
-            raise ConfigError(f"method.options: {problem} does not go with train.private.")
+            raise ConfigError(
+                f"method.options: {problem} does not go with train.private.",
+                code="config.conflict",
+                key="method.options",
+            )
 
     @property
     def reshaping(self) -> ReshapingOptions | None:
@@ -248,7 +258,9 @@ class Method:
         if one_hot and network.feature_size < classes:
             raise ConfigError(
                 f"method.options.prototypes: one_hot needs features of at least {classes} numbers for {classes} "
-                f"classes, and the network has {network.feature_size}."
+                f"classes, and the network has {network.feature_size}.",
+                code="config.too-few-features",
+                key="method.options.prototypes",
             )
         if self.options.classifier == "linear":
             return network
@@ -293,4 +305,6 @@ def build(config: MethodConfig) -> Method:
         ConfigError: the name is unknown, or an option is.
     """
     method = METHODS.get(config.name, "method.name")
-    return method(validated(method.options_type, config.options, f"method.options of {config.name}"))
+    return method(
+        validated(method.options_type, config.options, f"method.options of {config.name}", section="method.options")
+    )

@@ -24,7 +24,9 @@ def simplex(classes: int, size: int, seed: int) -> Tensor:
     if size < classes:
         raise ConfigError(
             f"method.options.classifier: etf needs features of at least {classes} numbers for {classes} classes, "
-            f"and the network has {size}."
+            f"and the network has {size}.",
+            code="config.too-few-features",
+            key="method.options.classifier",
         )
     generator = torch.Generator().manual_seed(seed)
     basis = torch.linalg.qr(torch.randn(size, classes, generator=generator, dtype=torch.float64)).Q

@@ -47,7 +47,7 @@ class FedDCClient(ClientHalf):
     def __init__(self, options: FedDCOptions, local: LocalRound):
         super().__init__(options, local)
         if local.lr == 0:
-            raise ConfigError("train.lr: feddc divides by it; it must not be 0.")
+            raise ConfigError("train.lr: feddc divides by it; it must not be 0.", code="config.value", key="train.lr")
         self.omega = relative_size(local)
         self.alpha = options.alpha / self.omega
         self.drift = to_tensors(without_prefix(DRIFT, local.client_state), local.received)

@@ -34,7 +34,7 @@ class FedNovaServer(ServerHalf):
     def check_payload(self, payload: Arrays) -> None:
         """Refuse fewer than one step: dividing by it would blow the update up."""
         if payload[STEPS] < 0.99:  # a single step is 1 up to rounding
-            raise WireError(f"{STEPS} is {float(payload[STEPS]):.3g}, below one")
+            raise WireError(f"{STEPS} is {float(payload[STEPS]):.3g}, below one", code="wire.range", key=STEPS)
 
     def add(self, sums: Sums, contribution: Contribution, parameters: Arrays) -> None:
         """Add n_k (w_k - w) / a_k and the numbers that go with it.

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedmr_med.losses import anchor_loss, inter_class_loss, intra_class_loss
 from fedmr_med.methods.local import Batch, LocalRound
-from fedmr_med.schema import Strict
+from fedmr_med.schema import Strict, invalid
 
 Variant = Literal["paper", "anchored"]
 
@@ -67,7 +67,11 @@ class ReshapingOptions(Strict):
         if variant != "anchored":
             return content
         if not content.keys().isdisjoint({"margin", "negatives"}):
-            raise ValueError("margin and negatives belong to variant: paper; the anchor loss has neither")
+            raise invalid(
+                "margin and negatives belong to variant: paper; the anchor loss has neither",
+                code="config.conflict",
+                key="variant",
+            )
         return _ANCHORED | content
 
     @property

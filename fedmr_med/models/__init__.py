@@ -75,14 +75,18 @@ def build(name: str, *, num_classes: int, in_channels: int = 3, norm: str = "bat
     """
     builder = MODELS.get(name, "model.name")
     if norm not in ("batch", "group"):
-        raise ConfigError(f"model.options.norm: {norm!r} is not batch or group.")
+        raise ConfigError(
+            f"model.options.norm: {norm!r} is not batch or group.", code="config.value", key="model.options.norm"
+        )
     try:
         network = _built(name, builder, num_classes, in_channels, options)
         if norm == "group":
             with_group_norm(network)
         return network
     except (TypeError, ValueError) as e:
-        raise ConfigError(f"model.options: {name} cannot be built: {e}.") from e
+        raise ConfigError(
+            f"model.options: {name} cannot be built: {e}.", code="config.value", key="model.options"
+        ) from e
 
 
 def _built(name: str, builder: Builder, num_classes: int, in_channels: int, options: dict[str, Any]) -> Network:
@@ -91,7 +95,11 @@ def _built(name: str, builder: Builder, num_classes: int, in_channels: int, opti
     known = _options(builder)
     for option in options:
         if option not in known:
-            raise ConfigError(f"model.options: {name} has no option {option!r} ({', '.join(known) or 'it has none'}).")
+            raise ConfigError(
+                f"model.options: {name} has no option {option!r} ({', '.join(known) or 'it has none'}).",
+                code="config.unknown-key",
+                key=f"model.options.{option}",
+            )
     return wrap(builder(num_classes, in_channels, **options))
 
 

@@ -52,11 +52,15 @@ class EfficientNetB0(Network):
         super().__init__()
         if not 0 < bn_momentum <= 1:
             raise ConfigError(
-                f"model.options.bn_momentum of efficientnet_b0 must be above 0 and at most 1: {bn_momentum}."
+                f"model.options.bn_momentum of efficientnet_b0 must be above 0 and at most 1: {bn_momentum}.",
+                code="config.value",
+                key="model.options.bn_momentum",
             )
         if not 0 <= drop_connect < 1:
             raise ConfigError(
-                f"model.options.drop_connect of efficientnet_b0 must be from 0 to below 1: {drop_connect}."
+                f"model.options.drop_connect of efficientnet_b0 must be from 0 to below 1: {drop_connect}.",
+                code="config.value",
+                key="model.options.drop_connect",
             )
         self.base_model = EfficientNet.from_name(
             "efficientnet-b0",
@@ -76,7 +80,11 @@ class EfficientNetB0(Network):
             self.feature_size = FEDMR_FEATURE_SIZE
             self.neck = nn.Linear(POOLED_SIZE, FEDMR_FEATURE_SIZE)
         else:
-            raise ConfigError(f"model.options.head: {head!r} is not a head of efficientnet_b0 (flamby, fedmr).")
+            raise ConfigError(
+                f"model.options.head: {head!r} is not a head of efficientnet_b0 (flamby, fedmr).",
+                code="config.unknown-name",
+                key="model.options.head",
+            )
         self.classifier = nn.Linear(self.feature_size, num_classes)
         if pretrained != "none":
             load_backbone(self.base_model, Path(pretrained).expanduser(), "efficientnet-b0")
@@ -107,21 +115,39 @@ def load_backbone(base_model: nn.Module, path: Path, network: str) -> None:
         ConfigError: the file is missing, cannot be read, or is for another network.
     """
     if not path.is_file():
-        raise ConfigError(f"model.options.pretrained: {path} does not exist; name a weights file, or none.")
+        raise ConfigError(
+            f"model.options.pretrained: {path} does not exist; name a weights file, or none.",
+            code="file.missing",
+            key="model.options.pretrained",
+        )
     try:
         weights: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as e:
         # torch.load has no error class of its own: a damaged file gives pickle, zip, runtime and EOF errors.
-        raise ConfigError(f"model.options.pretrained: {path} cannot be read as torch weights.") from e
+        raise ConfigError(
+            f"model.options.pretrained: {path} cannot be read as torch weights.",
+            code="file.unreadable",
+            key="model.options.pretrained",
+        ) from e
     if not isinstance(weights, Mapping):
-        raise ConfigError(f"model.options.pretrained: {path} must hold a state dict, not {type(weights).__name__}.")
+        raise ConfigError(
+            f"model.options.pretrained: {path} must hold a state dict, not {type(weights).__name__}.",
+            code="checkpoint.form",
+            key="model.options.pretrained",
+        )
     own = base_model.state_dict()
     for name, tensor in own.items():
         if name not in weights:
-            raise ConfigError(f"model.options.pretrained: {path} has no {name!r}; it is not {network}.")
+            raise ConfigError(
+                f"model.options.pretrained: {path} has no {name!r}; it is not {network}.",
+                code="checkpoint.other-model",
+                key="model.options.pretrained",
+            )
         if weights[name].shape != tensor.shape:
             raise ConfigError(
                 f"model.options.pretrained: {name!r} in {path} has shape {tuple(weights[name].shape)}, "
-                f"not {tuple(tensor.shape)}; it is not {network} for these images."
+                f"not {tuple(tensor.shape)}; it is not {network} for these images.",
+                code="checkpoint.other-model",
+                key="model.options.pretrained",
             )
     base_model.load_state_dict({name: weights[name] for name in own})

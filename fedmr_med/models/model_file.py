@@ -73,7 +73,11 @@ class SavedModel:
         try:
             found = prototypes_of(self.about["prototypes"])
         except (TypeError, ValueError) as e:
-            raise CheckpointError(f"the prototypes of the model file cannot be read ({brief(repr(e))}).") from e
+            raise CheckpointError(
+                f"the prototypes of the model file cannot be read ({brief(repr(e))}).",
+                code="checkpoint.form",
+                key="prototypes",
+            ) from e
         return found if bool(found.available.any()) else None
 
 
@@ -135,11 +139,11 @@ def load_model(path: Path) -> SavedModel:
         job = job_of(content, path)
         model = as_arrays(content["model"]) | as_arrays(content.get(AVERAGED, {}))
         if not all(np.isfinite(array).all() for array in model.values() if array.dtype.kind == "f"):
-            raise CheckpointError(f"{path} holds NaN or infinite weights.")
+            raise CheckpointError(f"{path} holds NaN or infinite weights.", code="checkpoint.not-finite")
         about = {key: value for key, value in content.items() if key not in known}
         return SavedModel(model, job, whole_number(content["round"]), about)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
-        raise CheckpointError(f"{path} holds no model with its job ({brief(repr(e))}).") from e
+        raise CheckpointError(f"{path} holds no model with its job ({brief(repr(e))}).", code="checkpoint.form") from e
 
 
 def read_weights(path: Path) -> Arrays:
@@ -152,14 +156,14 @@ def read_weights(path: Path) -> Arrays:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as e:
         # torch.load has no error class of its own: a damaged file gives pickle, zip, runtime and EOF errors.
-        raise CheckpointError(f"{path} cannot be read as weights ({type(e).__name__}).") from e
+        raise CheckpointError(f"{path} cannot be read as weights ({type(e).__name__}).", code="file.unreadable") from e
     for key in ("model", "state_dict"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
     try:
         return as_arrays(dict(content))
     except (TypeError, ValueError) as e:
-        raise CheckpointError(f"{path} holds no state dict ({brief(e)}).") from e
+        raise CheckpointError(f"{path} holds no state dict ({brief(e)}).", code="checkpoint.form") from e
 
 
 def write_tensors(
@@ -189,7 +193,9 @@ def write_tensors(
             stream.seek(0, os.SEEK_END)
     except (OSError, RuntimeError) as e:
         # torch reports a failed write as RuntimeError.
-        raise CheckpointError(f"{path} could not be written ({e}); what was there before is unchanged.") from e
+        raise CheckpointError(
+            f"{path} could not be written ({e}); what was there before is unchanged.", code="file.not-writable"
+        ) from e
 
 
 def read_tensors(path: Path) -> dict[str, Any]:
@@ -202,9 +208,9 @@ def read_tensors(path: Path) -> dict[str, Any]:
         with path.open("rb") as stream:
             return _read(stream, path)
     except FileNotFoundError as e:
-        raise CheckpointError(f"{path} does not exist.") from e
+        raise CheckpointError(f"{path} does not exist.", code="file.missing") from e
     except OSError as e:
-        raise CheckpointError(f"{path} cannot be read: {e}.") from e
+        raise CheckpointError(f"{path} cannot be read: {e}.", code="file.unreadable") from e
 
 
 def _read(stream: BinaryIO, path: Path) -> dict[str, Any]:
@@ -212,9 +218,11 @@ def _read(stream: BinaryIO, path: Path) -> dict[str, Any]:
         content = torch.load(stream, map_location="cpu", weights_only=True)
     except Exception as e:
         # torch.load has no error class of its own: a damaged file gives pickle, zip, runtime and EOF errors.
-        raise CheckpointError(f"{path} cannot be read as a checkpoint ({type(e).__name__}).") from e
+        raise CheckpointError(
+            f"{path} cannot be read as a checkpoint ({type(e).__name__}).", code="file.unreadable"
+        ) from e
     if type(content) is not dict or type(content.get("format")) is not int or content["format"] != FORMAT:
-        raise CheckpointError(f"{path} is not a file of this toolkit's format {FORMAT}.")
+        raise CheckpointError(f"{path} is not a file of this toolkit's format {FORMAT}.", code="file.version")
     return content
 
 

@@ -51,7 +51,9 @@ class Wrapped(Network):
         if not linear or linear[-1][0] == "":
             what = "is a linear layer itself" if linear else "has no linear layer"
             raise ConfigError(
-                f"model: {type(module).__name__} {what}; FedMR needs features before a linear classifier."
+                f"model: {type(module).__name__} {what}; FedMR needs features before a linear classifier.",
+                code="model.raw-features" if linear else "model.no-classifier",
+                key="model",
             )
         name, classifier = linear[-1]
         parent, _, key = name.rpartition(".")
@@ -68,7 +70,11 @@ class Wrapped(Network):
         if feature_layer is not None:
             layers = dict(module.named_modules())
             if feature_layer not in layers:
-                raise ConfigError(f"model: {type(module).__name__} has no layer {feature_layer!r}.")
+                raise ConfigError(
+                    f"model: {type(module).__name__} has no layer {feature_layer!r}.",
+                    code="config.unknown-name",
+                    key="feature_layer",
+                )
             layers[feature_layer].register_forward_hook(self._keep)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,7 +87,9 @@ class Wrapped(Network):
         if self._end.seen is None or reached is not self._end.seen or reached.ndim != 2:
             raise ConfigError(
                 f"model: {type(self.body).__name__} does not end in its last linear layer: its output must be that "
-                "layer's, one row of logits per sample."
+                "layer's, one row of logits per sample.",
+                code="model.last-layer",
+                key="model",
             )
         self._end.seen = None
         features = reached if self._named is None else self._named_features(reached)
@@ -96,7 +104,9 @@ class Wrapped(Network):
         features, self._layer_output = self._layer_output.flatten(1), None
         if features.shape != reached.shape or not (self.training or self._checked or torch.equal(features, reached)):
             raise ConfigError(
-                f"model: the output of {self._named!r} is not what goes into the classifier; name the layer before."
+                f"model: the output of {self._named!r} is not what goes into the classifier; name the layer before.",
+                code="model.feature-layer",
+                key="feature_layer",
             )
         self._checked = self._checked or not self.training
         return features
@@ -134,7 +144,11 @@ def built_by(kind: type[nn.Module], num_classes: int, in_channels: int, options:
     network = wrap(kind(**given), feature_layer)
     if network.classifier.out_features != num_classes:
         outputs = network.classifier.out_features
-        raise ConfigError(f"model: the network has {outputs} outputs, and the task {num_classes} classes.")
+        raise ConfigError(
+            f"model: the network has {outputs} outputs, and the task {num_classes} classes.",
+            code="model.outputs",
+            key="model",
+        )
     return network
 
 

@@ -44,7 +44,9 @@ def epsilon(releases: Iterable[float | Noisy], delta: float = DELTA) -> float:
         from opacus.accountants import RDPAccountant
         from opacus.accountants.analysis import rdp
     except ImportError as e:
-        raise ConfigError("Privacy budgets need opacus: pip install 'fedmr-med[dp]'.") from e
+        raise ConfigError(
+            "Privacy budgets need opacus: pip install 'fedmr-med[dp]'.", code="package.missing", key="opacus"
+        ) from e
     orders = RDPAccountant.DEFAULT_ALPHAS
     spent = sum(
         rdp.compute_rdp(q=rate, noise_multiplier=noise, steps=steps, orders=orders)
@@ -69,7 +71,9 @@ def noise_for(epsilon: float, *, rate: float = 1.0, steps: int = 1, delta: float
     try:
         from opacus.accountants.utils import get_noise_multiplier
     except ImportError as e:
-        raise ConfigError("Privacy budgets need opacus: pip install 'fedmr-med[dp]'.") from e
+        raise ConfigError(
+            "Privacy budgets need opacus: pip install 'fedmr-med[dp]'.", code="package.missing", key="opacus"
+        ) from e
     try:
         found = get_noise_multiplier(
             target_epsilon=epsilon,
@@ -80,5 +84,7 @@ def noise_for(epsilon: float, *, rate: float = 1.0, steps: int = 1, delta: float
             epsilon_tolerance=min(0.01, epsilon / 100),
         )
     except ValueError as e:
-        raise ConfigError(f"No noise makes {steps} releases cost as little as epsilon {epsilon:g}.") from e
+        raise ConfigError(
+            f"No noise makes {steps} releases cost as little as epsilon {epsilon:g}.", code="budget.too-small"
+        ) from e
     return float(found)

@@ -9,7 +9,7 @@ from typing import Self, get_args
 
 from pydantic import Field, model_validator
 
-from fedmr_med.schema import Strict
+from fedmr_med.schema import Strict, invalid
 from fedmr_med.secure.messages import Secure
 
 
@@ -52,8 +52,9 @@ class TrainingFloors(Strict):
 
     @model_validator(mode="after")
     def _ranges_are_not_empty(self) -> Self:
-        if self.min_batch_size > self.max_batch_size or self.min_lr > self.max_lr:
-            raise ValueError("a minimum is above its maximum")
+        for least, most in (("min_batch_size", "max_batch_size"), ("min_lr", "max_lr")):
+            if getattr(self, least) > getattr(self, most):
+                raise invalid(f"{least} is above {most}", code="config.conflict", key=least)
         return self
 
     def demands_more_than(self, secure: Secure) -> bool:

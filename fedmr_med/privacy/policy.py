@@ -15,7 +15,7 @@ from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.mechanisms import Rounding, Suppression
 from fedmr_med.privacy.refusals import FloorError
-from fedmr_med.schema import Strict
+from fedmr_med.schema import Strict, invalid
 
 _LEAST_ROUNDING = 10
 
@@ -74,7 +74,9 @@ class SitePolicy(Sharing):
     @classmethod
     def _rounds_enough(cls, value: int) -> int:
         if 1 < value < _LEAST_ROUNDING:
-            raise ValueError(f"give 1, or {_LEAST_ROUNDING} and more: less does not hide a count of 1 to 10")
+            raise invalid(
+                f"give 1, or {_LEAST_ROUNDING} and more: less does not hide a count of 1 to 10", code="config.value"
+            )
         return value
 
     def released_samples(self, counts: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> int:

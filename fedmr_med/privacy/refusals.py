@@ -49,8 +49,8 @@ class FloorError(PolicyError):
     """
 
     def __init__(self, floor: str, reason: str):
-        super().__init__(reason)
-        self.code = floor_code(floor)
+        super().__init__(reason, code=f"floor.{floor.replace('_', '-')}")
+        self.word = floor_code(floor)
 
 
 def floor_code(floor: str) -> str:
@@ -99,7 +99,7 @@ WORDS = {
 def code_of(error: FedMRError) -> str:
     """Return the word for an error at a site."""
     if isinstance(error, FloorError):
-        return error.code
+        return error.word
     return next((code for kind, code in _CODES.items() if isinstance(error, kind)), FAILED)
 
 

@@ -76,11 +76,17 @@ class FedMRJob(FedJob):
         if self.sites:
             missing = [name for name in clients or () if self.sites.get(name) is None]
             if missing:
-                raise ConfigError(f"The recipe has no settings for the site {missing[0]!r}; give them with `sites`.")
+                raise ConfigError(
+                    f"The recipe has no settings for the site {missing[0]!r}; give them with `sites`.",
+                    code="site.unknown",
+                    key="sites",
+                )
             if clients is None and n_clients != len(self.sites):
                 raise ConfigError(
                     f"The recipe has {len(self.sites)} sites ({', '.join(self.sites)}), not {n_clients}: name those "
-                    "to simulate with SimEnv(clients=[...])."
+                    "to simulate with SimEnv(clients=[...]).",
+                    code="site.count",
+                    key="sites",
                 )
             n_clients, clients = None, clients or list(self.sites)
         return super().simulator_run(workspace, n_clients=n_clients, clients=clients, **options)

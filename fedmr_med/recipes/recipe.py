@@ -79,7 +79,11 @@ class MethodRecipe(Recipe):
         settings: Mapping[str, Any] | None = None,
     ):
         if sites is not None and per_site_config is not None:
-            raise ConfigError("sites and per_site_config are two names for one thing: give one of them.")
+            raise ConfigError(
+                "sites and per_site_config are two names for one thing: give one of them.",
+                code="config.conflict",
+                key="sites",
+            )
         asked = RecipeSettings(
             name=name or method,
             method=method,
@@ -101,11 +105,19 @@ class MethodRecipe(Recipe):
         job, files = asked.job_and_sites()
         initial = None if initial_ckpt is None else Path(initial_ckpt)
         if initial is not None and not initial.is_file():
-            raise ConfigError(f"initial_ckpt: {initial} is not a file; the job carries it, so it must be here.")
+            raise ConfigError(
+                f"initial_ckpt: {initial} is not a file; the job carries it, so it must be here.",
+                code="file.missing",
+                key="initial_ckpt",
+            )
         self.framework = FrameworkType.PYTORCH
         script = None if train_script is None else Path(train_script)
         if script is not None and not script.is_file():
-            raise ConfigError(f"train_script: {script} is not a file; the job carries it, so it must be here.")
+            raise ConfigError(
+                f"train_script: {script} is not a file; the job carries it, so it must be here.",
+                code="file.missing",
+                key="train_script",
+            )
         self._own = FedMRJob(
             job,
             files,

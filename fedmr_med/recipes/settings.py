@@ -48,7 +48,9 @@ class RecipeSettings:
         own = site_files(self.sites) if self.sites is not None else None
         if not isinstance(self.task, str):
             if model is None:
-                raise ConfigError("model: a task of one's own needs the name of a network.")
+                raise ConfigError(
+                    "model: a task of one's own needs the name of a network.", code="config.conflict", key="model"
+                )
             return own_job(self.name, self.task, self.method, model, seed=self.seed, changes=changes), own or {}
         arguments: dict[str, Any] = {
             "model": model,
@@ -101,7 +103,9 @@ class RecipeSettings:
             return f"{_module(model)}.{model.__qualname__}"
         raise ConfigError(
             "model: give the name of a network, its class, or {'class_path': 'package.module.Class', 'args': {...}}: "
-            "every site builds it anew, and starts from the server's weights (initial_ckpt)."
+            "every site builds it anew, and starts from the server's weights (initial_ckpt).",
+            code="config.value",
+            key="model",
         )
 
 
@@ -119,7 +123,7 @@ def site_files(sites: Sites) -> dict[str, str | None]:
     if isinstance(sites, Path):
         found = {path.parent.name: dump_yaml(load_site(path)) for path in sorted(sites.glob(f"*/{SITE_FILE}"))}
         if not found:
-            raise ConfigError(f"{sites} has no folder with a {SITE_FILE} in it.")
+            raise ConfigError(f"{sites} has no folder with a {SITE_FILE} in it.", code="site.none", key="sites")
         return dict(found)
     if isinstance(sites, Mapping):
         return {name: dump_yaml(_site(name, content)) for name, content in sites.items()}

@@ -41,7 +41,7 @@ def write_report(places: Sequence[Path], out: Path) -> list[Source]:
     """
     sources = [source for place in places for source in find_sources(place)]
     if not sources:
-        raise ResultsError("Name at least one folder to report on.")
+        raise ResultsError("Name at least one folder to report on.", code="results.empty")
     write_text(out, render(sources))
     return sources
 

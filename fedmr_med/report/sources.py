@@ -98,7 +98,9 @@ def find_sources(place: Path) -> list[Source]:
         if kept:
             return [source for path in kept for source in _read(path)]
     looked = f"{RESULTS}, {STUDY}, {AUDIT} or {ATTACKS}"
-    raise ResultsError(f"{place} holds nothing to report on: no {looked} is in it or in a folder of it.")
+    raise ResultsError(
+        f"{place} holds nothing to report on: no {looked} is in it or in a folder of it.", code="results.empty"
+    )
 
 
 def _read(path: Path) -> list[Source]:
@@ -109,7 +111,7 @@ def _read(path: Path) -> list[Source]:
         content = json.loads(path.read_text(encoding="utf-8"))
         keys = content.keys()
     except (OSError, ValueError, AttributeError) as e:
-        raise ResultsError(f"{path} cannot be read: {str(e).splitlines()[0]}.") from e
+        raise ResultsError(f"{path} cannot be read: {str(e).splitlines()[0]}.", code="file.unreadable") from e
     if "findings" in keys:
         return [Attacks(path.parent, read_result(path, Audit))]
     if "tables" in keys:
@@ -125,7 +127,7 @@ def _read(path: Path) -> list[Source]:
         return [Tables(path.parent, "Comparison with FLamby", (("Balanced accuracy", rows),), notes, demo)]
     runs = read_result(path, RunResults).runs
     if not runs:
-        raise ResultsError(f"{path} holds no run.")
+        raise ResultsError(f"{path} holds no run.", code="results.empty")
     if all(run.history is not None for run in runs):
         return [_chain(path, run) for run in runs]  # a chain, or a model that was scored beside a baseline
     return [Comparison(path.parent, runs)]

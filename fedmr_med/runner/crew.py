@@ -129,7 +129,8 @@ class SideBySide(Crew):
         except BrokenProcessPool as e:
             raise FedMRError(
                 "A worker process ended while a site was at work: it was killed, or memory ran out. The same command "
-                "resumes from the last round; fewer --parallel-clients need less memory."
+                "resumes from the last round; fewer --parallel-clients need less memory.",
+                code="run.worker-ended",
             ) from e
         finally:
             path.unlink()

@@ -101,7 +101,7 @@ class Desk:
                 answer = at_work.answer(kind, message) if task is None else at_work.exchange(kind, task)
         except FedMRError as e:
             _log.warning("%s: %s", site, e)
-            return Answered(WireError(in_words(code_of(e))))
+            return Answered(WireError(in_words(code_of(e)), code="wire.refused"))
         return Answered(answer, opened[-1].spent if opened else {})
 
     def reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:

@@ -104,7 +104,11 @@ class Federation:
         self._data = open_sites(job, sites)
         self._chain = Chain(folder, job, id=job.chain or CHAIN, initial_model=initial_model)
         if test is not None and job.federation.buffers == "local":
-            raise ConfigError("federation.buffers: local leaves nothing for the server to score; let sites do it.")
+            raise ConfigError(
+                "federation.buffers: local leaves nothing for the server to score; let sites do it.",
+                code="config.conflict",
+                key="federation.buffers",
+            )
         self._work = Work(job, sites, folder, test)
         self._workers = min(workers, job.federation.sites_per_round or len(sites), len(sites))
         self._make_desk = make_desk
@@ -189,5 +193,9 @@ def open_sites(job: JobConfig, sites: Mapping[str, SiteConfig]) -> dict[str, Sit
     """
     asked = min(job.federation.sites_per_round or len(sites), len(sites))
     if not 1 <= job.federation.min_sites <= asked:
-        raise ConfigError(f"federation.min_sites: {job.federation.min_sites} replies cannot come from {asked} sites.")
+        raise ConfigError(
+            f"federation.min_sites: {job.federation.min_sites} replies cannot come from {asked} sites.",
+            code="config.conflict",
+            key="federation.min_sites",
+        )
     return {name: open_data(name, job, site) for name, site in sites.items()}

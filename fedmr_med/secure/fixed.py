@@ -59,14 +59,14 @@ class Layout:
             WireError: an array is misshapen, unknown, not finite, or has a value that is too large.
         """
         if unknown := arrays.keys() - self.fields.keys():
-            raise WireError(f"the sum has no field {min(unknown)!r}")
+            raise WireError(f"the sum has no field {min(unknown)!r}", code="wire.form", key="vector")
         parts = [self._packed(name, field, arrays.get(name)) for name, field in self.fields.items()]
         return np.concatenate([np.zeros(0, np.uint64), *parts])
 
     def unpack(self, vector: Vector) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of a total: float64 where there are digits after the point, else int64."""
         if vector.shape != (self.size,):
-            raise WireError(f"the sum has {vector.shape} numbers, not {self.size}")
+            raise WireError(f"the sum has {vector.shape} numbers, not {self.size}", code="wire.form", key="vector")
         signed, start, arrays = vector.astype(np.int64), 0, {}
         for name, field in self.fields.items():
             part = signed[start : start + field.size].reshape(field.shape)
@@ -79,9 +79,13 @@ class Layout:
         if array is None:
             return np.zeros(field.size, np.uint64)
         if array.shape != field.shape:
-            raise WireError(f"{name!r} has shape {array.shape}, not {field.shape}")
+            raise WireError(f"{name!r} has shape {array.shape}, not {field.shape}", code="wire.form", key=name)
         scaled = np.rint(array.astype(np.float64) * 2**field.bits)
         if not (np.abs(scaled) < LIMIT).all():
-            raise WireError(f"{name!r} has a value that is not finite, or larger than {LIMIT / 2**field.bits:.3g}")
+            raise WireError(
+                f"{name!r} has a value that is not finite, or larger than {LIMIT / 2**field.bits:.3g}",
+                code="wire.range",
+                key=name,
+            )
         packed: Vector = scaled.astype(np.int64).reshape(-1).astype(np.uint64)
         return packed

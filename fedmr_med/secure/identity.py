@@ -68,9 +68,11 @@ class Certified:
             key = serialization.load_pem_private_key((startup / "client.key").read_bytes(), password=None)
             self._root = x509.load_pem_x509_certificate((startup / "rootCA.pem").read_bytes())
         except (OSError, ValueError) as e:
-            raise ConfigError(f"{startup} has no key and certificate to sign with: {e}.") from e
+            raise ConfigError(f"{startup} has no key and certificate to sign with: {e}.", code="file.unreadable") from e
         if not isinstance(key, rsa.RSAPrivateKey):
-            raise ConfigError(f"{startup / 'client.key'} is not an RSA key, as FLARE's kits have.")
+            raise ConfigError(
+                f"{startup / 'client.key'} is not an RSA key, as FLARE's kits have.", code="file.wrong-kind"
+            )
         self._key = key
 
     def sign(self, message: bytes) -> bytes:
@@ -88,19 +90,27 @@ class Certified:
             theirs = x509.load_pem_x509_certificate(certificate)
             theirs.verify_directly_issued_by(self._root)
         except (ValueError, TypeError, InvalidSignature) as e:
-            raise WireError(f"the certificate of {site} was not issued by this federation") from e
+            raise WireError(
+                f"the certificate of {site} was not issued by this federation", code="secure.certificate", key="issuer"
+            ) from e
         names = [str(name.value) for name in theirs.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         if names != [site]:
-            raise WireError(f"the certificate sent for {site} is somebody else's")
+            raise WireError(
+                f"the certificate sent for {site} is somebody else's", code="secure.certificate", key="site"
+            )
         roles = {str(role.value) for role in theirs.subject.get_attributes_for_oid(NameOID.UNSTRUCTURED_NAME)}
         if not roles <= {"client"}:
-            raise WireError(f"{site} is not a site of this federation, its certificate says {', '.join(roles)}")
+            raise WireError(
+                f"{site} is not a site of this federation, its certificate says {', '.join(roles)}",
+                code="secure.certificate",
+                key="role",
+            )
         if not theirs.not_valid_before_utc <= datetime.now(UTC) <= theirs.not_valid_after_utc:
-            raise WireError(f"the certificate of {site} is not valid today")
+            raise WireError(f"the certificate of {site} is not valid today", code="secure.certificate", key="date")
         key = theirs.public_key()
         try:
             if not isinstance(key, rsa.RSAPublicKey):
                 raise InvalidSignature
             key.verify(signature, message, _PADDING, hashes.SHA256())
         except InvalidSignature as e:
-            raise WireError(f"the keys of {site} are not signed by it") from e
+            raise WireError(f"the keys of {site} are not signed by it", code="secure.signature") from e

@@ -81,9 +81,9 @@ class Roster:
         """
         ordered = tuple(sorted(entries, key=lambda entry: entry.site))
         if len({entry.site for entry in ordered}) < len(ordered) or len({e.public for e in ordered}) < len(ordered):
-            raise WireError("the roster has a site or a key twice")
+            raise WireError("the roster has a site or a key twice", code="secure.roster")
         if len(ordered) > MOST_SITES:
-            raise WireError(f"the roster has more than {MOST_SITES} sites")
+            raise WireError(f"the roster has more than {MOST_SITES} sites", code="secure.roster")
         return cls(ordered)
 
     @property

@@ -93,11 +93,13 @@ class Participant:
         with self._turn():
             if not self._file(release.name, "npy").exists():
                 if release.name in self._opened():
-                    raise PolicyError(f"{release.name} was opened before; it is not opened again")
-                raise WireError(f"there is no vector for {release.name}")
+                    raise PolicyError(
+                        f"{release.name} was opened before; it is not opened again", code="secure.opened-before"
+                    )
+                raise WireError(f"there is no vector for {release.name}", code="secure.no-vector")
             state = self._state(release)
             if state.get("context") == context.hex() and state["masked"]:
-                raise PolicyError(f"the masks of {release.name} are in use")
+                raise PolicyError(f"the masks of {release.name} are in use", code="secure.in-use")
             seeds = [os.urandom(SEED) for _ in range(2)]
             _, public = primitives.key_pair(seeds[0], context)
             parts = [primitives.split(seed, roster.threshold, len(roster.entries)) for seed in seeds]
@@ -135,7 +137,7 @@ class Participant:
         context = roster.context(release)
         made = {offer.site: offer for offer in offers}
         if len(made) != len(offers) or not made.keys() <= set(roster.names) or self.site not in made:
-            raise WireError("the offers are not those of the roster")
+            raise WireError("the offers are not those of the roster", code="secure.other-offers")
         self._check_number(len(made), roster)
         for entry in roster.entries:
             if entry.site in made and entry.site != self.site:
@@ -144,11 +146,11 @@ class Participant:
         with self._turn():
             state = self._current(release, context)
             if state["masked"]:
-                raise PolicyError(f"{release.name} was masked before")
+                raise PolicyError(f"{release.name} was masked before", code="secure.masked-before")
             seed, own = (bytes.fromhex(text) for text in state["seeds"])
             private, public = primitives.key_pair(seed, context)
             if made[self.site].public != public:
-                raise WireError("the server sends another offer as this site's own")
+                raise WireError("the server sends another offer as this site's own", code="secure.not-own")
             state["shares"] |= self._received(release, roster, made, context)
             state["masked"] = True
             with self._file(release.name, "npy").open("rb") as stream:
@@ -173,11 +175,14 @@ class Participant:
         with self._turn():
             before = self._opened().get(release.name, arrived)
             if arrived != before:
-                raise PolicyError(f"{release.name} was opened before, for other sites; it is not opened again")
+                raise PolicyError(
+                    f"{release.name} was opened before, for other sites; it is not opened again",
+                    code="secure.opened-for-others",
+                )
             state = self._current(release, roster.context(release))
             shares = {site: [bytes.fromhex(text) for text in texts] for site, texts in state["shares"].items()}
             if not state["masked"] or not arrived <= shares.keys() or self.site not in arrived:
-                raise WireError("the survivors are not sites whose offers were masked with")
+                raise WireError("the survivors are not sites whose offers were masked with", code="secure.survivors")
             if self.cohorts is not None:
                 self._check_cohort(arrived, self.cohorts)
                 journal.append(
@@ -203,17 +208,22 @@ class Participant:
 
     def _check_roster(self, release: Release, roster: Roster) -> None:
         if self.site not in roster.names or len(roster.entries) < self.least:
-            raise PolicyError(f"{len(roster.entries)} sites take part, {self.least} are needed, this one included")
+            raise PolicyError(
+                f"{len(roster.entries)} sites take part, {self.least} are needed, this one included",
+                code="secure.too-few-sites",
+            )
         for entry in roster.entries:
             message = entry.signed(release.chain, release.session)
             self.identity.check(entry.site, entry.certificate, message, entry.signature)
             if entry.site == self.site and entry.public != self.keys(release.chain, release.session).public:
-                raise WireError("the server sends another key as this site's own")
+                raise WireError("the server sends another key as this site's own", code="secure.not-own")
 
     def _check_number(self, number: int, roster: Roster) -> None:
         needed = max(roster.threshold, self.least)
         if number < needed:
-            raise PolicyError(f"{number} of {len(roster.entries)} sites are left, and {needed} are needed")
+            raise PolicyError(
+                f"{number} of {len(roster.entries)} sites are left, and {needed} are needed", code="secure.too-few-left"
+            )
 
     @staticmethod
     def _check_cohort(arrived: set[str], record: Path) -> None:
@@ -224,7 +234,9 @@ class Participant:
                 raise PolicyError(
                     f"only {' and '.join(sorted(apart))} tell this total apart from {entry['release']} of chain "
                     f"{entry['chain']}, so both together would show what they put in. It is opened again with the same "
-                    "sites, or where policy.allow_regrouping is on."
+                    "sites, or where policy.allow_regrouping is on.",
+                    code="secure.tells-apart",
+                    key="policy.allow_regrouping",
                 )
 
     def _received(
@@ -245,13 +257,13 @@ class Participant:
     def _session_key(self, session: str) -> X25519PrivateKey:
         path = self._file(session, "key")
         if not path.exists():
-            raise WireError("this site has no key for the session")
+            raise WireError("this site has no key for the session", code="secure.no-key")
         return primitives.key_pair(bytes.fromhex(self._read(path)["seed"]), session.encode())[0]
 
     def _current(self, release: Release, context: bytes) -> dict[str, Any]:
         state = self._state(release)
         if state.get("context") != context.hex():
-            raise WireError(f"this site has made no offer for {release.name} in this session")
+            raise WireError(f"this site has made no offer for {release.name} in this session", code="secure.no-offer")
         return state
 
     def _state(self, release: Release) -> dict[str, Any]:
@@ -260,7 +272,7 @@ class Participant:
 
     def _file(self, name: str, kind: str) -> Path:
         if not re.fullmatch(NAME_PATTERN, name):
-            raise WireError("a release or session is not a name")
+            raise WireError("a release or session is not a name", code="wire.form")
         return self.folder / f"{name}.{kind}"
 
     @contextmanager
@@ -291,7 +303,10 @@ def _entries(record: Path) -> Sequence[Mapping[str, Any]]:
     """
     found = journal.read(record)
     if found.problems:
-        raise PolicyError(f"{record} was changed ({found.problems[0]}); restore it, or keep away from secure sums.")
+        raise PolicyError(
+            f"{record} was changed ({found.problems[0]}); restore it, or keep away from secure sums.",
+            code="record.changed",
+        )
     return found.entries
 
 

@@ -49,7 +49,7 @@ def agree(private: X25519PrivateKey, public: bytes) -> bytes:
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as e:
-        raise WireError("a public key is not valid") from e
+        raise WireError("a public key is not valid", code="secure.key") from e
 
 
 def mask(secret: bytes, context: bytes, size: int) -> Vector:
@@ -75,7 +75,7 @@ def unseal(secret: bytes, context: bytes, sealed: bytes) -> bytes:
     try:
         return AESGCM(derive(secret, "seal", context)).decrypt(sealed[:NONCE], sealed[NONCE:], context)
     except InvalidTag as e:
-        raise WireError("an encrypted share was changed, or is meant for somebody else") from e
+        raise WireError("an encrypted share was changed, or is meant for somebody else", code="secure.share") from e
 
 
 def split(seed: bytes, threshold: int, parties: int) -> list[bytes]:
@@ -96,7 +96,7 @@ def combine(shares: Mapping[int, bytes], threshold: int, wanted: "Wanted") -> by
         seed = bytes(Shamir.combine(list(choice)))
         if wanted.is_met_by(seed):
             return seed
-    raise WireError("the shares do not give the secret that its owner signed for")
+    raise WireError("the shares do not give the secret that its owner signed for", code="secure.share")
 
 
 def _choices(shares: Sequence[tuple[int, bytes]], size: int) -> Iterator[tuple[tuple[int, bytes], ...]]:

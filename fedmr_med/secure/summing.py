@@ -37,7 +37,9 @@ class SecureSum:
 
     def __init__(self, release: Release, roster: Roster, size: int):
         if len(roster.entries) < FEWEST:
-            raise WireError(f"a secure sum needs {FEWEST} sites, and {len(roster.entries)} have keys")
+            raise WireError(
+                f"a secure sum needs {FEWEST} sites, and {len(roster.entries)} have keys", code="secure.too-few-sites"
+            )
         self.release, self.roster, self.size = release, roster, size
         self.offers: dict[str, Offer] = {}
         self.vectors: dict[str, Vector] = {}
@@ -49,10 +51,10 @@ class SecureSum:
         """Take a site's offer."""
         names = self.roster.names
         if offer.site not in names or offer.site in self.offers or self.vectors:
-            raise WireError("an offer that nobody asked for")
+            raise WireError("an offer that nobody asked for", code="wire.unasked", key="offer")
         sizes = [0 if name == offer.site else SEALED for name in names]
         if [len(part) for part in offer.sealed] != sizes or len(offer.public) != KEY or len(offer.committed) != KEY:
-            raise WireError("the offer does not have the agreed form")
+            raise WireError("the offer does not have the agreed form", code="wire.form", key="offer")
         self.offers[offer.site] = offer
 
     def offered(self) -> Sequence[Offer]:
@@ -67,11 +69,11 @@ class SecureSum:
     def take_masked(self, masked: Masked) -> None:
         """Take a site's masked vector; after the unmasking has begun it is late, and stays masked for ever."""
         if masked.site not in self.offers or masked.site in self.vectors:
-            raise WireError("a masked vector that nobody asked for")
+            raise WireError("a masked vector that nobody asked for", code="wire.unasked", key="masked")
         if self._survivors is not None:
-            raise WireError("the masked vector came after the unmasking had begun")
+            raise WireError("the masked vector came after the unmasking had begun", code="wire.late", key="masked")
         if masked.vector.dtype != np.uint64 or masked.vector.shape != (self.size,):
-            raise WireError("the masked vector does not have the agreed form")
+            raise WireError("the masked vector does not have the agreed form", code="wire.form", key="masked")
         self.vectors[masked.site] = masked.vector
 
     def survivors(self) -> tuple[str, ...]:
@@ -88,10 +90,10 @@ class SecureSum:
         """Take a site's shares."""
         survivors = self._survivors or ()
         if shares.site not in survivors or shares.site in self._shares:
-            raise WireError("shares that nobody asked for")
+            raise WireError("shares that nobody asked for", code="wire.unasked", key="shares")
         sized = all(len(share) == SEED for share in (*shares.own.values(), *shares.pairs.values()))
         if shares.own.keys() != set(survivors) or shares.pairs.keys() != set(self._dropped) or not sized:
-            raise WireError("the shares are not the ones that were asked for")
+            raise WireError("the shares are not the ones that were asked for", code="secure.share")
         self._shares[shares.site] = shares
 
     def enough_shares(self) -> bool:
@@ -128,11 +130,12 @@ class SecureSum:
         try:
             return primitives.combine(shares, self.roster.threshold, wanted)
         except WireError as e:
-            raise WireError(f"{site}: {e}") from e
+            raise e.at(site) from e
 
     def _enough(self, arrived: Mapping[str, object], what: str) -> None:
         needed = self.roster.threshold
         if len(arrived) < needed:
             raise WireError(
-                f"a secure sum of {len(self.roster.entries)} sites needs {needed} {what}, not {len(arrived)}"
+                f"a secure sum of {len(self.roster.entries)} sites needs {needed} {what}, not {len(arrived)}",
+                code="secure.too-few-left",
             )

@@ -73,7 +73,7 @@ class PrototypeAggregator:
             WireError: with the reason, naming the site.
         """
         if reply.site in self.sites:
-            raise WireError(f"{reply.site}: a second reply in the same round")
+            raise WireError(f"{reply.site}: a second reply in the same round", code="wire.duplicate")
         self._check.check(reply)
 
     def add(self, *replies: SiteReply) -> None:
@@ -106,7 +106,8 @@ class PrototypeAggregator:
             if statistics.models is None:
                 raise FedMRError(
                     f"Round {self.state.round + 1} has no secure total of the models: {statistics.record.error}. The "
-                    "global state stays; resume the chain once the same sites are there."
+                    "global state stays; resume the chain once the same sites are there.",
+                    code="round.no-secure-total",
                 )
             sites, most = len(statistics.record.sites), self.job.federation.max_samples
             self._models.take(statistics.models, sites=sites, most_images=most)
@@ -126,7 +127,7 @@ class PrototypeAggregator:
         """
         state = self.state
         if not self.sites:
-            raise WireError(f"round {state.round + 1} has no usable reply")
+            raise WireError(f"round {state.round + 1} has no usable reply", code="round.too-few-replies")
         start = self._models.parameters
         made, method_state, buffers = self._models.finish(state.method, num_sites)
         self._check_total(start, made)
@@ -160,7 +161,10 @@ class PrototypeAggregator:
             history=history.with_round(record),
         )
         if what := new.defect():
-            raise WireError(f"round {new.round} of {', '.join(self.sites)} gives {what}; the global state stays")
+            raise WireError(
+                f"round {new.round} of {', '.join(self.sites)} gives {what}; the global state stays",
+                code="round.not-finite",
+            )
         return new
 
     def _check_total(self, start: Arrays, made: Arrays) -> None:
@@ -171,7 +175,9 @@ class PrototypeAggregator:
         if not moved <= SLACK * self.job.federation.clip_update:
             raise WireError(
                 f"round {self.state.round + 1} would move the model by {moved:.3g}, which sites that keep to "
-                f"federation.clip_update {self.job.federation.clip_update:.3g} do not; the global state stays"
+                f"federation.clip_update {self.job.federation.clip_update:.3g} do not; the global state stays",
+                code="round.too-far",
+                key="federation.clip_update",
             )
 
     def _shared_names(self, reply: SiteReply) -> tuple[str, ...]:

@@ -81,7 +81,9 @@ class Chain:
         try:
             self._lock.enter_context(locked(self.folder / "lock", patience=patience))
         except TimeoutError as e:
-            raise CheckpointError(f"Another job is at work on the chain {self.folder.name}; stop it first.") from e
+            raise CheckpointError(
+                f"Another job is at work on the chain {self.folder.name}; stop it first.", code="chain.in-use"
+            ) from e
         try:
             claim(self.folder, owner, begun=self.checkpoint.exists())
         except CheckpointError:
@@ -104,7 +106,7 @@ class Chain:
                 older = load_checkpoint(self.previous, self.job, initial)
             except CheckpointError:
                 raise e from None
-            raise CheckpointError(
+            raise e.reworded(
                 f"{e} The one before it is good: `fedmr-med deploy resume {self.folder.name} --from-previous` "
                 f"goes back to round {older.round}."
             ) from e

@@ -102,24 +102,34 @@ def _state(content: dict[str, Any], path: Path, job: JobConfig, expected: Global
         known = content.keys() <= right.keys() | _OWN
         same = all(bool(content[key] == right[key]) for key in ("class_names", "normalisation"))
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as e:
-        raise CheckpointError(f"{path} is not a checkpoint of this toolkit ({brief(repr(e))}).") from e
+        raise CheckpointError(
+            f"{path} is not a checkpoint of this toolkit ({brief(repr(e))}).", code="checkpoint.form"
+        ) from e
     found = difference(state.model, forms_of(expected.model))
     if found:
-        raise CheckpointError(f"{path} belongs to another model than {job.model.name} as configured: it {found}.")
+        raise CheckpointError(
+            f"{path} belongs to another model than {job.model.name} as configured: it {found}.",
+            code="checkpoint.other-model",
+        )
     if changes is not None:
         raise CheckpointError(
             f"{path} belongs to another configuration than this job ({brief(changes) or 'of another version'}). "
-            "Use another chain id, or the settings the chain was started with."
+            "Use another chain id, or the settings the chain was started with.",
+            code="checkpoint.other-settings",
         )
     if backbone != (None if expected.backbone is None else expected.backbone.digest):
         raise CheckpointError(
             f"{path} was made with other weights of the frozen backbone than the job has here; "
-            "name the file that model.options.pretrained had, or start a new chain."
+            "name the file that model.options.pretrained had, or start a new chain.",
+            code="checkpoint.other-backbone",
+            key="model.options.pretrained",
         )
     if not (known and same):
-        raise CheckpointError(f"{path} is damaged: it has unknown keys, or other class names than the job.")
+        raise CheckpointError(
+            f"{path} is damaged: it has unknown keys, or other class names than the job.", code="checkpoint.form"
+        )
     if damage := _damage(state, expected):
-        raise CheckpointError(f"{path} is damaged: it has {damage}.")
+        raise CheckpointError(f"{path} is damaged: it has {damage}.", code="checkpoint.form")
     return state
 
 

@@ -56,7 +56,7 @@ class Registered:
     def check(self, site: str, samples: int) -> None:
         """Raise WireError if a site tells of no training images, or of too many."""
         if samples < 1:
-            raise WireError(f"the number of training images is {samples}")
+            raise WireError(f"the number of training images is {samples}", code="wire.range", key="samples")
         self._check("training", samples, self.train.get(site))
 
     def check_scores(self, site: str, scores: Scores | None) -> None:
@@ -66,9 +66,17 @@ class Registered:
 
     def _check(self, what: str, now: int, first: int | None) -> None:
         if now > self.most:
-            raise WireError(f"it tells of {now} {what} images, over federation.max_samples {self.most}")
+            raise WireError(
+                f"it tells of {now} {what} images, over federation.max_samples {self.most}",
+                code="wire.range",
+                key="federation.max_samples",
+            )
         if first is not None and now > GROWTH * first:
-            raise WireError(f"it tells of {now} {what} images, and started the chain with {first}; start a new chain")
+            raise WireError(
+                f"it tells of {now} {what} images, and started the chain with {first}; start a new chain",
+                code="wire.changed-count",
+                key=what,
+            )
 
 
 class ReplyCheck:
@@ -107,7 +115,7 @@ class ReplyCheck:
                 self._check_model(reply)
             self._check_prototypes(reply)
         except WireError as e:
-            raise WireError(f"{reply.site}: {e}") from e
+            raise e.at(reply.site) from e
 
     def _check_model(self, reply: SiteReply) -> None:
         self._registered.check(reply.site, reply.samples)
@@ -118,7 +126,7 @@ class ReplyCheck:
 
     def _check_header(self, reply: SiteReply) -> None:
         if reply.round != self._state.round:
-            raise WireError(f"the reply is for round {reply.round + 1}, not {self._state.round + 1}")
+            raise WireError(f"the reply is for round {reply.round + 1}, not {self._state.round + 1}", code="wire.round")
         self._registered.check_scores(reply.site, reply.scores)
 
     def _check_values(self, what: str, arrays: Arrays) -> None:
@@ -139,31 +147,45 @@ class ReplyCheck:
         norm = float(np.linalg.norm(array.astype(np.float64)))
         most = self._job.federation.max_norm
         if not np.isfinite(norm):
-            raise WireError(f"{what} has NaN or infinite values")
+            raise WireError(f"{what} has NaN or infinite values", code="wire.not-finite")
         if norm > most:
-            raise WireError(f"{what} has norm {norm:.3g}, over federation.max_norm {most:.3g}")
+            raise WireError(
+                f"{what} has norm {norm:.3g}, over federation.max_norm {most:.3g}",
+                code="wire.norm",
+                key="federation.max_norm",
+            )
 
     def _check_statistics(self, model: Arrays) -> None:
         """Refuse BatchNorm statistics that no data has: averaged, they would make the honest sites' networks fail."""
         for name in model.keys() - self._state.parameters:
             if name.endswith(("running_var", "num_batches_tracked")) and (model[name] < 0).any():
-                raise WireError(f"the model's {name!r} is negative")
+                raise WireError(f"the model's {name!r} is negative", code="wire.range", key=name)
 
     def _check_prototypes(self, reply: SiteReply) -> None:
         shared = reply.prototypes
         if shared is None:
             return
         if not self._uses_prototypes:
-            raise WireError(f"prototypes, which {self._job.method.name} does not use")
+            raise WireError(
+                f"prototypes, which {self._job.method.name} does not use", code="wire.unasked", key="prototypes"
+            )
         if shared.sums.shape != self._state.prototypes.means.shape:
             expected = tuple(self._state.prototypes.means.shape)
-            raise WireError(f"the prototypes have shape {tuple(shared.sums.shape)}, not {expected}")
+            raise WireError(
+                f"the prototypes have shape {tuple(shared.sums.shape)}, not {expected}",
+                code="wire.form",
+                key="prototypes",
+            )
         counts = shared.counts.tolist()
         noisy = self._job.federation.private is not None
         if min(counts) < 0 or (sum(counts) > reply.samples and not noisy):
-            raise WireError("the class counts of the prototypes are negative or exceed the training images")
+            raise WireError(
+                "the class counts of the prototypes are negative or exceed the training images",
+                code="wire.counts",
+                key="prototypes",
+            )
         if bool((shared.sums[shared.counts == 0] != 0).any()):
-            raise WireError("a prototype sum without a count")
+            raise WireError("a prototype sum without a count", code="wire.counts", key="prototypes")
         means = (shared.sums / shared.counts.clamp(min=1)[:, None]).numpy()
         if not self._clearly_small([means]):
             self._check_size("the prototype mean", means)

@@ -39,10 +39,15 @@ def claim(folder: Path, person: Owner | None, *, begun: bool) -> None:
     if path.exists():
         known = _read(path)
         if person is None or (person != known.owner and person.name not in known.shared_with):
-            raise CheckpointError(f"The chain {folder.name} belongs to {known.owner.name} of {known.owner.org}.")
+            raise CheckpointError(
+                f"The chain {folder.name} belongs to {known.owner.name} of {known.owner.org}.", code="chain.other-owner"
+            )
     elif person is not None:
         if begun:
-            raise CheckpointError(f"The chain {folder.name} has a checkpoint and no owner; write {path} at the server.")
+            raise CheckpointError(
+                f"The chain {folder.name} has a checkpoint and no owner; write {path} at the server.",
+                code="chain.no-owner",
+            )
         _write(path, Ownership(owner=person))
 
 
@@ -54,7 +59,7 @@ def share(folder: Path, name: str) -> None:
     """
     path = folder / OWNER
     if not path.exists():
-        raise ConfigError(f"{folder} is not a chain of this server.")
+        raise ConfigError(f"{folder} is not a chain of this server.", code="chain.unknown")
     known = _read(path)
     _write(path, known.model_copy(update={"shared_with": tuple(sorted({*known.shared_with, name}))}))
 
@@ -63,7 +68,9 @@ def _read(path: Path) -> Ownership:
     try:
         return validated(Ownership, json.loads(path.read_text(encoding="utf-8")), str(path), CheckpointError)
     except (OSError, ValueError) as e:
-        raise CheckpointError(f"{path} cannot be read ({e}), so the chain is given to nobody.") from e
+        raise CheckpointError(
+            f"{path} cannot be read ({e}), so the chain is given to nobody.", code="file.unreadable"
+        ) from e
 
 
 def _write(path: Path, content: Ownership) -> None:

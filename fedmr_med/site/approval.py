@@ -125,9 +125,12 @@ class ApprovalBook:
         keys = {_key(line) for line in self._lines() if line["event"] == _ASKED and _fits(line, which)}
         fitting = [request for request in self.requests() if (request.settings, request.chain) in keys]
         if not fitting:
-            raise ConfigError(f"{which!r} is not a job that was asked here; `fedmr-med site jobs` lists them.")
+            raise ConfigError(
+                f"{which!r} is not a job that was asked here; `fedmr-med site jobs` lists them.",
+                code="approval.unknown-job",
+            )
         if len({request.settings for request in fitting}) > 1:
-            raise ConfigError(f"{which!r} fits more than one job; give more of its id.")
+            raise ConfigError(f"{which!r} fits more than one job; give more of its id.", code="approval.ambiguous")
         last = fitting[-1]
         event = _APPROVED if approved else _REFUSED
         self._write(event, {"settings": last.settings, "chain": last.chain, "by": by})
@@ -156,7 +159,10 @@ class ApprovalBook:
     def _lines(self) -> tuple[dict[str, Any], ...]:
         found = journal.read(self.path)
         if found.problems:
-            raise PolicyError(f"{self.path} was changed by hand ({found.problems[0]}); it approves nothing any more.")
+            raise PolicyError(
+                f"{self.path} was changed by hand ({found.problems[0]}); it approves nothing any more.",
+                code="record.changed",
+            )
         return _with_new_ids(found.entries)
 
     def _write(self, event: str, about: dict[str, Any]) -> None:

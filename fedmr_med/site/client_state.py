@@ -45,7 +45,8 @@ class ClientStateStore:
             except TimeoutError as e:
                 raise CheckpointError(
                     f"The client state {self.folder} is in use by another process of this site, perhaps of an "
-                    "earlier job. Wait until that has ended, or end it."
+                    "earlier job. Wait until that has ended, or end it.",
+                    code="state.in-use",
                 ) from e
             yield
 
@@ -75,7 +76,8 @@ class ClientStateStore:
             problem = "is missing" if isinstance(e, FileNotFoundError) else "cannot be read"
             raise CheckpointError(
                 f"The server counts on this site's state after round {accepted + 1}, but {path} {problem}. "
-                f"Restore {self.folder} from a backup, or start a new chain."
+                f"Restore {self.folder} from a backup, or start a new chain.",
+                code="state.lost",
             ) from e
 
     def save(self, round_number: int, state: Arrays, accepted: int | None) -> None:

@@ -65,7 +65,11 @@ def _class_weights(config: LossConfig, counts: npt.NDArray[np.int64], device: to
         return None
     if config.class_weights == "flamby":
         if len(counts) != len(FLAMBY_ISIC_WEIGHTS):
-            raise ConfigError(f"loss.class_weights: flamby is for the 8 classes of ISIC2019, not for {len(counts)}.")
+            raise ConfigError(
+                f"loss.class_weights: flamby is for the 8 classes of ISIC2019, not for {len(counts)}.",
+                code="config.conflict",
+                key="loss.class_weights",
+            )
         return torch.tensor(FLAMBY_ISIC_WEIGHTS, device=device)
     # A class without images here never occurs as a target; weight 0 keeps the tensor finite.
     weights = np.divide(counts.sum(), counts, out=np.zeros(len(counts)), where=counts > 0)

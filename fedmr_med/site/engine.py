@@ -47,7 +47,7 @@ class Site:
             faults.reach(f"secure-{question.step}")
             return encode_answer(self._secure().answer(question))
         if kind not in EXCHANGES:
-            raise WireError(f"there is no message of the kind {kind!r}")
+            raise WireError(f"there is no message of the kind {kind!r}", code="wire.form")
         return self.exchange(kind, decode_task(message), should_stop)
 
     def exchange(self, kind: str, task: TrainTask, should_stop: Callable[[], bool] = lambda: False) -> Message:

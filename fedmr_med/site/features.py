@@ -53,7 +53,7 @@ class SiteFeatures:
             DataError: the cache cannot be used.
         """
         if backbone is None:
-            raise WireError("the task does not name the frozen part of the network")
+            raise WireError("the task does not name the frozen part of the network", code="wire.form", key="digest")
         if self._opened is None or self._opened[0] != backbone.digest:
             images = self._data.train, self._data.test
             train, test = (feature_fold(self._job, fold, backbone, self._folder) for fold in images)
@@ -116,13 +116,18 @@ def device() -> torch.device:
 def _load(network: Network, backbone: Backbone) -> None:
     """Put the frozen arrays into a network, if they are what their digest says."""
     if not backbone.arrays:
-        raise NoFeaturesError("the features of the frozen network are not there, and the task has its digest alone")
+        raise NoFeaturesError(
+            "the features of the frozen network are not there, and the task has its digest alone",
+            code="wire.no-features",
+        )
     own: Arrays = models.state_arrays(network)
     classifier = {name: array for name, array in own.items() if name.startswith("classifier.")}
     expected = {name: array for name, array in own.items() if name not in classifier}
     if found := difference(backbone.arrays, forms_of(expected)):
-        raise WireError(f"the frozen part of the network {found}")
+        raise WireError(f"the frozen part of the network {found}", code="wire.form", key="backbone")
     check_finite("frozen part of the network", backbone.arrays)
     if digest_of(backbone.arrays) != backbone.digest:
-        raise WireError("the frozen part of the network is not what its digest says")
+        raise WireError(
+            "the frozen part of the network is not what its digest says", code="wire.digest", key="backbone"
+        )
     models.load_arrays(network, backbone.arrays | classifier)

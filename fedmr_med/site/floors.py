@@ -121,7 +121,9 @@ class SiteFloors:
         try:
             return dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as e:
-            raise CheckpointError(f"{path} cannot be read: restore it from a backup, or start a new chain.") from e
+            raise CheckpointError(
+                f"{path} cannot be read: restore it from a backup, or start a new chain.", code="file.unreadable"
+            ) from e
 
     def _file(self, task: TrainTask) -> Path:
         return self.state_folder / task.chain / ANSWERED_FILE

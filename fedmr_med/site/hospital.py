@@ -69,7 +69,9 @@ def open_data(name: str, job: JobConfig, site: SiteConfig) -> SiteData:
     """
     loaded = data.load(site, job.task, seed=job.seed)
     if len(loaded.train) < 2:
-        raise DataError(f"Site {name} has {len(loaded.train)} training samples; training needs at least two.")
+        raise DataError(
+            f"Site {name} has {len(loaded.train)} training samples; training needs at least two.", code="data.too-few"
+        )
     return loaded
 
 
@@ -342,7 +344,11 @@ class Hospital:
             CheckpointError: this site has not trained yet.
         """
         if not self.policy.allow_submit_model or self.job.federation.sums_models:
-            raise PolicyError("submit_model was refused: policy.allow_submit_model is off, or the job sums models.")
+            raise PolicyError(
+                "submit_model was refused: policy.allow_submit_model is off, or the job sums models.",
+                code="policy.task-refused",
+                key="policy.allow_submit_model",
+            )
         return load_model(self._model_file).model
 
     def score(self) -> Scores | None:

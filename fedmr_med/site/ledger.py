@@ -93,17 +93,21 @@ class Ledger:
         number, head = self._witnessed()
         found = journal.read(self.path, known_head=head)
         if [entry.get("number") for entry in found.entries] != list(range(1, len(found.entries) + 1)):
-            raise PolicyError(f"{self.path} does not count its lines one by one: it was changed.")
+            raise PolicyError(
+                f"{self.path} does not count its lines one by one: it was changed.", code="record.changed"
+            )
         if found.problems or len(found.entries) < number:
             reason = found.problems[0] if found.problems else "lines are missing"
             raise PolicyError(
                 f"{self.path} is not the ledger that this site wrote last ({reason}; {self.witness} counts {number} "
-                "releases). Nothing is released with it: put the latest copy back."
+                "releases). Nothing is released with it: put the latest copy back.",
+                code="record.not-latest",
             )
         if found.entries and self.witness is not None and not self.witness.exists():
             raise PolicyError(
                 f"{self.witness} is missing, so nobody can tell whether {self.path} is the latest. If it is, write "
-                f'{{"number": {len(found.entries)}, "head": "{found.head}"}} to that file.'
+                f'{{"number": {len(found.entries)}, "head": "{found.head}"}} to that file.',
+                code="record.no-witness",
             )
         return found.entries
 
@@ -114,7 +118,9 @@ class Ledger:
             content = json.loads(self.witness.read_text(encoding="utf-8"))
             return int(content["number"]), str(content["head"])
         except (OSError, ValueError, TypeError, KeyError) as e:
-            raise PolicyError(f"{self.witness} cannot be read, so the privacy budget is not known.") from e
+            raise PolicyError(
+                f"{self.witness} cannot be read, so the privacy budget is not known.", code="file.unreadable"
+            ) from e
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

@@ -87,7 +87,9 @@ class PrivateTraining:
             assert self._budget is not None
             raise BudgetError(
                 f"{release} would cost more than is left of epsilon {self._budget.epsilon:g} "
-                f"(policy.training_privacy; {self.epsilon():.2f} is spent)."
+                f"(policy.training_privacy; {self.epsilon():.2f} is spent).",
+                code="budget.spent",
+                key="policy.training_privacy",
             )
         _log.info("%s: epsilon of training after %s: %.2f", self._site, release, self.epsilon())
 

@@ -69,7 +69,10 @@ class SecureSite:
         if question.step == ASK_MASKED:
             path = participant.folder / f"{release.name}.policy"
             if not path.exists() or path.read_text(encoding="utf-8") != self._policy_digest():
-                raise PolicyError("the site's policy has changed since it made its vector; the next release has it.")
+                raise PolicyError(
+                    "the site's policy has changed since it made its vector; the next release has it.",
+                    code="policy.changed",
+                )
             return participant.mask(release, question.roster, question.offers)
         return participant.unmask(release, question.roster, question.survivors)
 

@@ -121,7 +121,7 @@ class ModelSums:
         numbers = {name: float(value) for name, value in parts.pop(NUMBERS).items()}
         if numbers[SITES] != sites or not sites <= numbers[IMAGES] <= sites * most_images:
             counted = f"{numbers[IMAGES]:.6g} training images of {numbers[SITES]:.6g} sites"
-            raise WireError(f"the total of {sites} sites counts {counted}")
+            raise WireError(f"the total of {sites} sites counts {counted}", code="wire.counts")
         self._counters = {name: np.rint(array / sites) for name, array in parts.pop(COUNTERS, {}).items()}
         for group, arrays in parts.items():
             self._sums.add(group, {name: array.astype(np.float32) for name, array in arrays.items()}, 1)

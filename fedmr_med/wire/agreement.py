@@ -30,21 +30,24 @@ def agreed_settings(meta: Mapping[str, Any]) -> str:
     """
     wire, toolkit, settings = meta.get(WIRE), meta.get(TOOLKIT), meta.get(SETTINGS)
     if type(wire) is not int or not isinstance(toolkit, str) or not re.fullmatch(r"[0-9A-Za-z.+-]{1,40}", toolkit):
-        raise WireError("it does not say which version of fedmr_med it comes from")
+        raise WireError("it does not say which version of fedmr_med it comes from", code="wire.form", key="toolkit")
     if wire != WIRE_VERSION or _minor(toolkit) != _minor(__version__):
         raise WireError(
             f"it comes from fedmr_med {toolkit} (wire format {min(wire, 10**6)}), and this is {__version__} "
-            f"({WIRE_VERSION}); install the same version everywhere"
+            f"({WIRE_VERSION}); install the same version everywhere",
+            code="wire.version",
         )
     if not isinstance(settings, str) or not re.fullmatch(r"[0-9a-f]{16}", settings):
-        raise WireError("it does not say which settings it was made with")
+        raise WireError("it does not say which settings it was made with", code="wire.form", key="settings")
     return settings
 
 
 def check_settings(theirs: str, own: str) -> None:
     """Raise WireError unless a message was made with one's own settings."""
     if theirs != own:
-        raise WireError(f"it was made with other settings of the job ({theirs}) than there are here ({own})")
+        raise WireError(
+            f"it was made with other settings of the job ({theirs}) than there are here ({own})", code="wire.settings"
+        )
 
 
 def _minor(version: str) -> tuple[str, ...]:

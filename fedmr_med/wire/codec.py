@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from fedmr_med.arrays import Arrays
-from fedmr_med.errors import WireError
+from fedmr_med.errors import ConfigError, WireError
 from fedmr_med.evaluation.clinical import IntArray
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.results import MAX_IMAGES, SiteReport
@@ -143,7 +143,9 @@ def decode_reply(message: Message, site: str, *, num_classes: int, feature_size:
     settings = agreed_settings(message.meta)
     unexpected = message.parts.keys() - {MODEL, PROTOTYPES, METHOD, HISTOGRAMS}
     if unexpected:
-        raise WireError(f"the reply has an unexpected part {min(unexpected)!r}")
+        raise WireError(
+            f"the reply has an unexpected part {min(unexpected)!r}", code="wire.unasked", key=min(unexpected)
+        )
     prototypes = None
     if PROTOTYPES in message.parts:
         prototypes = _class_sums(message.parts[PROTOTYPES], num_classes, feature_size)
@@ -176,7 +178,7 @@ def decode_validation(message: Message, num_classes: int) -> Scores | None:
         WireError: they do not have the agreed form.
     """
     if unexpected := message.parts.keys() - {HISTOGRAMS}:
-        raise WireError(f"the scores have an unexpected part {min(unexpected)!r}")
+        raise WireError(f"the scores have an unexpected part {min(unexpected)!r}", code="wire.unasked", key="scores")
     return decode_scores(message.meta.get(SCORES), num_classes, message.parts.get(HISTOGRAMS))
 
 
@@ -202,20 +204,24 @@ def decode_scores(content: Any, num_classes: int, histograms: Arrays | None = No
     """
     if content is None:
         if histograms is not None:
-            raise WireError("histograms without scores")
+            raise WireError("histograms without scores", code="wire.form", key="histograms")
         return None
     if not isinstance(content, dict) or content.keys() != _SCORE_KEYS:
-        raise WireError("the scores do not have the agreed keys")
+        raise WireError("the scores do not have the agreed keys", code="wire.form", key="scores")
     shares = content["accuracy"], content["balanced_accuracy"]
     if not all(type(share) is float and 0 <= share <= 1 for share in shares):
-        raise WireError("the scores are out of range")
+        raise WireError("the scores are out of range", code="wire.range", key="scores")
     samples = whole_number(content, SAMPLES, most=MAX_IMAGES)
     matrix = None if content["confusion"] is None else _confusion(content["confusion"], num_classes)
     if matrix is not None and matrix.sum() != samples:
-        raise WireError(f"the confusion matrix counts {matrix.sum()} images, the scores {samples}")
+        raise WireError(
+            f"the confusion matrix counts {matrix.sum()} images, the scores {samples}",
+            code="wire.counts",
+            key="confusion",
+        )
     withheld = _withheld(content["withheld"], matrix)
     if histograms is not None and matrix is None:
-        raise WireError("histograms without a confusion matrix")
+        raise WireError("histograms without a confusion matrix", code="wire.form", key="histograms")
     found = None if histograms is None or matrix is None else decode_histograms(histograms, matrix)
     return Scores(*shares, samples, matrix, withheld, found)
 
@@ -223,12 +229,14 @@ def decode_scores(content: Any, num_classes: int, histograms: Arrays | None = No
 def _withheld(classes: Any, confusion: IntArray | None) -> tuple[int, ...]:
     """Return the classes whose rows are held back: only zeros may stand there."""
     if not isinstance(classes, list) or not all(type(label) is int for label in classes):
-        raise WireError("the classes held back are not a list of labels")
+        raise WireError("the classes held back are not a list of labels", code="wire.form", key="withheld")
     known = range(0 if confusion is None else len(confusion))
     if classes != sorted(set(classes)) or not set(classes) <= set(known):
-        raise WireError("the classes held back are not in order, or do not exist")
+        raise WireError("the classes held back are not in order, or do not exist", code="wire.range", key="withheld")
     if confusion is not None and confusion[classes].any():
-        raise WireError("the confusion matrix has counts of a class that is held back")
+        raise WireError(
+            "the confusion matrix has counts of a class that is held back", code="wire.counts", key="withheld"
+        )
     return tuple(classes)
 
 
@@ -236,9 +244,13 @@ def _confusion(rows: Any, num_classes: int) -> IntArray:
     """Return the counts of a confusion matrix given as lists."""
     lists = isinstance(rows, list) and all(isinstance(row, list) and len(row) == num_classes for row in rows)
     if not lists or len(rows) != num_classes:
-        raise WireError(f"the confusion matrix is not {num_classes} x {num_classes} counts")
+        raise WireError(
+            f"the confusion matrix is not {num_classes} x {num_classes} counts", code="wire.form", key="confusion"
+        )
     if not all(type(count) is int and 0 <= count <= MAX_IMAGES for row in rows for count in row):
-        raise WireError(f"the confusion matrix has an entry that is no count up to {MAX_IMAGES}")
+        raise WireError(
+            f"the confusion matrix has an entry that is no count up to {MAX_IMAGES}", code="wire.range", key="confusion"
+        )
     return np.array(rows, dtype=np.int64)
 
 
@@ -247,13 +259,16 @@ def _report(content: Any) -> SiteReport | None:
     if content is None:
         return None
     if not isinstance(content, dict):
-        raise WireError("the report is not a mapping")
-    return validated(SiteReport, content, "the report", WireError)
+        raise WireError("the report is not a mapping", code="wire.form", key="report")
+    try:
+        return validated(SiteReport, content, "the report")
+    except ConfigError as e:
+        raise WireError(str(e), code="wire.form", key="report") from e
 
 
 def _part(message: Message, name: str) -> Arrays:
     if name not in message.parts:
-        raise WireError(f"no {name!r} part")
+        raise WireError(f"no {name!r} part", code="wire.form", key=name)
     return message.parts[name]
 
 
@@ -261,26 +276,32 @@ def _unpacked(message: Message) -> Arrays:
     """Return the model with all its parameters as float32."""
     exponents = message.meta.get(EXPONENTS, {})
     if not isinstance(exponents, dict):
-        raise WireError(f"{EXPONENTS!r} of the model are not a mapping")
+        raise WireError(f"{EXPONENTS!r} of the model are not a mapping", code="wire.form", key=EXPONENTS)
     try:
         return unpack(_part(message, MODEL), exponents)
     except ValueError as e:
-        raise WireError(f"the model cannot be unpacked: {e}") from e
+        raise WireError(f"the model cannot be unpacked: {e}", code="wire.form", key="model") from e
 
 
 def _class_sums(rows: Arrays, num_classes: int, feature_size: int) -> ClassSums:
     """Spread the shared rows over all classes."""
     if rows.keys() != {"classes", "sums", "counts"}:
-        raise WireError(f"the prototypes have the keys {sorted(rows)}")
+        raise WireError(f"the prototypes have the keys {sorted(rows)}", code="wire.form", key="prototypes")
     classes, sums, counts = rows["classes"], rows["sums"], rows["counts"]
     if classes.dtype.kind != "i" or counts.dtype.kind != "i" or sums.dtype != np.float32:
-        raise WireError("the prototypes' arrays do not have the agreed types")
+        raise WireError("the prototypes' arrays do not have the agreed types", code="wire.form", key="prototypes")
     if classes.ndim != 1 or counts.shape != classes.shape or sums.shape != (len(classes), feature_size):
-        raise WireError(f"the prototypes have shape {sums.shape} for {classes.shape} classes and {counts.shape} counts")
+        raise WireError(
+            f"the prototypes have shape {sums.shape} for {classes.shape} classes and {counts.shape} counts",
+            code="wire.form",
+            key="prototypes",
+        )
     if (classes < 0).any() or (classes >= num_classes).any() or len(np.unique(classes)) != len(classes):
-        raise WireError("the prototypes name a class twice or one that does not exist")
+        raise WireError(
+            "the prototypes name a class twice or one that does not exist", code="wire.range", key="prototypes"
+        )
     if (counts < 1).any():
-        raise WireError("the prototypes have a count below one")
+        raise WireError("the prototypes have a count below one", code="wire.counts", key="prototypes")
     spread = ClassSums.zeros(num_classes, feature_size)
     spread.sums[torch.from_numpy(classes)] = torch.from_numpy(sums).double()
     spread.counts[torch.from_numpy(classes)] = torch.from_numpy(counts).long()
@@ -291,7 +312,7 @@ def _prototypes(arrays: Arrays) -> Prototypes:
     try:
         return Prototypes(_tensor(arrays, "means"), _tensor(arrays, "available"), _tensor(arrays, "age"))
     except ValueError as e:
-        raise WireError(f"the prototypes: {e}") from e
+        raise WireError(f"the prototypes: {e}", code="wire.form", key="prototypes") from e
 
 
 def _backbone(message: Message) -> Backbone | None:
@@ -299,19 +320,21 @@ def _backbone(message: Message) -> Backbone | None:
     if digest is None and BACKBONE not in message.parts:
         return None
     if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{32}", digest):
-        raise WireError("the frozen part of the network is not named by a digest")
+        raise WireError("the frozen part of the network is not named by a digest", code="wire.form", key="backbone")
     return Backbone(digest, message.parts.get(BACKBONE, {}))
 
 
 def _accepted(content: Any) -> dict[str, int]:
     if not isinstance(content, dict) or not all(type(number) is int for number in content.values()):
-        raise WireError(f"{ACCEPTED!r} does not say the last accepted round of each site")
+        raise WireError(
+            f"{ACCEPTED!r} does not say the last accepted round of each site", code="wire.form", key=ACCEPTED
+        )
     return dict(content)
 
 
 def _tensor(arrays: Arrays, name: str) -> torch.Tensor:
     if name not in arrays:
-        raise WireError(f"the prototypes lack {name!r}")
+        raise WireError(f"the prototypes lack {name!r}", code="wire.form", key=f"prototypes.{name}")
     return torch.from_numpy(arrays[name])
 
 
@@ -319,9 +342,9 @@ def whole_number(meta: Mapping[str, Any] | None, name: str, *, most: int = _MOST
     """Return a whole number from 0 to ``most``; a bool or a text is none."""
     value = (meta or {}).get(name)
     if type(value) is not int:
-        raise WireError(f"{name!r} is a {type(value).__name__}, not a whole number")
+        raise WireError(f"{name!r} is a {type(value).__name__}, not a whole number", code="wire.form", key=name)
     if not 0 <= value <= most:
-        raise WireError(f"{name!r} is not between 0 and {most}")
+        raise WireError(f"{name!r} is not between 0 and {most}", code="wire.range", key=name)
     return value
 
 
@@ -329,5 +352,5 @@ def chain_of(meta: Mapping[str, Any] | None, key: str = CHAIN) -> str:
     """Return the chain's id, or another name; a site makes a file or folder of it, so it must not be a path."""
     value = (meta or {}).get(key)
     if not isinstance(value, str) or len(value) > 100 or not re.fullmatch(NAME_PATTERN, value):
-        raise WireError(f"{key!r} is {brief(value)!r}, not an id")
+        raise WireError(f"{key!r} is {brief(value)!r}, not an id", code="wire.form", key=key)
     return value

@@ -47,7 +47,7 @@ class ReplyForm:
         check_settings(reply.settings, self.settings)
         self.check_model(reply.model)
         if found := difference(reply.payload, self.payload):
-            raise WireError(f"the method payload {found}")
+            raise WireError(f"the method payload {found}", code="wire.form", key="payload")
 
     def check_model(self, model: Arrays) -> None:
         """Compare a model with the form.
@@ -56,4 +56,4 @@ class ReplyForm:
             WireError: names, shapes or types differ.
         """
         if found := difference(model, self.model):
-            raise WireError(f"the model {found}")
+            raise WireError(f"the model {found}", code="wire.form", key="model")

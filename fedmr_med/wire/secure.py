@@ -73,7 +73,7 @@ def decode_question(message: Message) -> Question:
     """
     meta, settings = message.meta, agreed_settings(message.meta)
     if meta.get(STEP) not in STEPS:
-        raise WireError("the question is none of the steps of a secure sum")
+        raise WireError("the question is none of the steps of a secure sum", code="wire.form", key="step")
     release = Release(chain_of(meta), chain_of(meta, SESSION), chain_of(meta, RELEASE))
     rows = {part: message.parts.get(part, {}) for part in ("roster", "offers")}
     sites, offered = _names(meta, SITES), _names(meta, OFFERED)
@@ -103,10 +103,10 @@ def decode_answer(message: Message, site: str) -> Answer:
     """
     step = message.meta.get(STEP)
     if step not in STEPS or message.parts.keys() != {step}:
-        raise WireError("the answer is none of the steps of a secure sum")
+        raise WireError("the answer is none of the steps of a secure sum", code="wire.form", key="step")
     known = {STEP, "own", "pairs"} if step == ASK_SHARES else {STEP}
     if message.meta.keys() != known:
-        raise WireError("the answer has an unexpected value beside its arrays")
+        raise WireError("the answer has an unexpected value beside its arrays", code="wire.unasked", key="step")
     arrays = message.parts[step]
     if step == ASK_KEYS:
         return _read_keys(site, arrays)
@@ -115,10 +115,10 @@ def decode_answer(message: Message, site: str) -> Answer:
     if step == ASK_MASKED:
         vector = arrays.get("vector")
         if arrays.keys() != {"vector"} or vector is None or vector.dtype != np.uint64 or vector.ndim != 1:
-            raise WireError("the masked vector does not have the agreed form")
+            raise WireError("the masked vector does not have the agreed form", code="wire.form", key="masked")
         return Masked(site, vector)
     if arrays.keys() != {"own", "pairs"}:
-        raise WireError("the shares do not have the agreed form")
+        raise WireError("the shares do not have the agreed form", code="wire.form", key="shares")
     own, pairs = (_shares(arrays[kind], _names(message.meta, kind)) for kind in ("own", "pairs"))
     return Shares(site, own, pairs)
 
@@ -130,7 +130,7 @@ def _keys(keys: Keys) -> Arrays:
 
 def _read_keys(site: str, arrays: Arrays) -> Keys:
     if arrays.keys() != {"public", "certificate", "signature"}:
-        raise WireError("a key does not have the agreed form")
+        raise WireError("a key does not have the agreed form", code="wire.form", key="keys")
     return Keys(
         site,
         _bytes(arrays["public"], KEY, exact=True),
@@ -149,14 +149,14 @@ def _offer(offer: Offer) -> Arrays:
 
 def _read_offer(site: str, arrays: Arrays, sites: Sequence[str] | None) -> Offer:
     if arrays.keys() != {"public", "committed", "signature", "sealed", "own"}:
-        raise WireError("an offer does not have the agreed form")
+        raise WireError("an offer does not have the agreed form", code="wire.form", key="offer")
     sealed, own = arrays["sealed"], arrays["own"]
     if sealed.dtype != np.uint8 or sealed.shape[1:] != (SEALED,) or not 1 <= len(sealed) <= MOST_SITES:
-        raise WireError("the encrypted shares of an offer do not have the agreed form")
+        raise WireError("the encrypted shares of an offer do not have the agreed form", code="wire.form", key="sealed")
     if own.dtype != np.int64 or own.shape != (1,) or not 0 <= own[0] < len(sealed) or sealed[own[0]].any():
-        raise WireError("an offer does not say which share is the site's own")
+        raise WireError("an offer does not say which share is the site's own", code="wire.form", key="own")
     if sites is not None and (len(sealed) != len(sites) or sites[int(own[0])] != site):
-        raise WireError("an offer is not for the roster that came with it")
+        raise WireError("an offer is not for the roster that came with it", code="wire.form", key="sites")
     rows = tuple(b"" if number == own[0] else row.tobytes() for number, row in enumerate(sealed))
     public, committed = (_bytes(arrays[name], KEY, exact=True) for name in ("public", "committed"))
     return Offer(site, public, committed, rows, _bytes(arrays["signature"], MAX_SIGNATURE))
@@ -169,7 +169,7 @@ def _stacked(shares: Any, size: int) -> npt.NDArray[np.uint8]:
 
 def _shares(rows: npt.NDArray[Any], names: Sequence[str]) -> dict[str, bytes]:
     if rows.dtype != np.uint8 or rows.shape != (len(names), SEED) or list(names) != sorted(set(names)):
-        raise WireError("the shares do not have the agreed form")
+        raise WireError("the shares do not have the agreed form", code="wire.form", key="shares")
     return {name: row.tobytes() for name, row in zip(names, rows, strict=True)}
 
 
@@ -188,14 +188,14 @@ def _array(content: bytes) -> npt.NDArray[np.uint8]:
 
 def _bytes(array: npt.NDArray[Any], most: int, *, exact: bool = False) -> bytes:
     if array.dtype != np.uint8 or array.ndim != 1 or len(array) > most or (exact and len(array) != most):
-        raise WireError("keys, certificates and signatures do not have the agreed sizes")
+        raise WireError("keys, certificates and signatures do not have the agreed sizes", code="wire.form", key="bytes")
     return array.tobytes()
 
 
 def _names(meta: Any, key: str) -> tuple[str, ...]:
     names = meta.get(key)
     if not isinstance(names, list) or len(names) > MOST_SITES or not all(isinstance(name, str) for name in names):
-        raise WireError(f"{brief(key)!r} is not a list of sites")
+        raise WireError(f"{brief(key)!r} is not a list of sites", code="wire.form", key=key)
     if any(not name or len(name) > 200 for name in names):
-        raise WireError("a site has no name, or too long a one")
+        raise WireError("a site has no name, or too long a one", code="wire.range", key=key)
     return tuple(names)

@@ -58,10 +58,12 @@ def decode_statistics(message: Message, site: str, *, num_classes: int, feature_
     """
     unexpected = message.parts.keys() - {KEPT, HELD_OUT}
     if unexpected:
-        raise WireError(f"the statistics have an unexpected part {min(unexpected)!r}")
+        raise WireError(
+            f"the statistics have an unexpected part {min(unexpected)!r}", code="wire.unasked", key=min(unexpected)
+        )
     parts = {name: _statistics(name, rows, num_classes, feature_size) for name, rows in message.parts.items()}
     if HELD_OUT in parts and KEPT not in parts:
-        raise WireError("held-out statistics without the others")
+        raise WireError("held-out statistics without the others", code="wire.form", key="held-out")
     return HeadReply(
         site, whole_number(message.meta, ROUND), parts.get(KEPT), parts.get(HELD_OUT), bytes_up=message.size
     )
@@ -81,19 +83,23 @@ def _rows(statistics: HeadStatistics) -> Arrays:
 
 def _statistics(name: str, rows: Arrays, num_classes: int, feature_size: int) -> HeadStatistics:
     if rows.keys() - {SCATTER} != _KEYS:
-        raise WireError(f"the {name} statistics have the keys {sorted(rows)}")
+        raise WireError(f"the {name} statistics have the keys {sorted(rows)}", code="wire.form", key=name)
     classes, counts, sums = rows["classes"], rows["counts"], rows["sums"]
     if classes.dtype != np.int64 or counts.dtype != np.int64 or sums.dtype != _FLOAT64:
-        raise WireError(f"the {name} statistics do not have the agreed types")
+        raise WireError(f"the {name} statistics do not have the agreed types", code="wire.form", key=name)
     if classes.ndim != 1 or counts.shape != classes.shape or sums.shape != (len(classes), feature_size):
         shapes = f"{sums.shape} for {classes.shape} classes and {counts.shape} counts"
-        raise WireError(f"the {name} sums have shape {shapes}")
+        raise WireError(f"the {name} sums have shape {shapes}", code="wire.form", key=name)
     if not len(classes) or (classes < 0).any() or (classes >= num_classes).any() or (np.diff(classes) <= 0).any():
-        raise WireError(f"the {name} statistics name no class, one twice, or one that does not exist")
+        raise WireError(
+            f"the {name} statistics name no class, one twice, or one that does not exist", code="wire.range", key=name
+        )
     if (counts < 1).any() or (counts > MAX_IMAGES).any():
-        raise WireError(f"the {name} statistics have a count that is not between 1 and {MAX_IMAGES}")
+        raise WireError(
+            f"the {name} statistics have a count that is not between 1 and {MAX_IMAGES}", code="wire.counts", key=name
+        )
     if not np.isfinite(sums).all():
-        raise WireError(f"the {name} statistics have NaN or infinite values")
+        raise WireError(f"the {name} statistics have NaN or infinite values", code="wire.not-finite", key=name)
     both = ClassSums.zeros(num_classes, feature_size)
     both.sums[torch.from_numpy(classes)] = torch.from_numpy(sums)
     both.counts[torch.from_numpy(classes)] = torch.from_numpy(counts)
@@ -106,10 +112,14 @@ def _matrix(name: str, triangle: npt.NDArray[Any], size: int) -> torch.Tensor:
     """Return the scatter matrix (d, d), given its upper triangle."""
     expected = (size * (size + 1) // 2,)
     if triangle.dtype != _FLOAT64 or triangle.shape != expected:
-        raise WireError(f"the {name} scatter is {triangle.dtype} of shape {triangle.shape}, not float64 of {expected}")
+        raise WireError(
+            f"the {name} scatter is {triangle.dtype} of shape {triangle.shape}, not float64 of {expected}",
+            code="wire.form",
+            key=name,
+        )
     if not np.isfinite(triangle).all():
-        raise WireError(f"the {name} statistics have NaN or infinite values")
+        raise WireError(f"the {name} statistics have NaN or infinite values", code="wire.not-finite", key=name)
     matrix = symmetric(torch.from_numpy(triangle), size)
     if bool((matrix.diagonal() < 0).any()):
-        raise WireError(f"the {name} scatter has a negative variance")
+        raise WireError(f"the {name} scatter has a negative variance", code="wire.range", key=name)
     return matrix

@@ -71,7 +71,7 @@ class SumForms:
             size = self.statistics_size
             part = {**self._sums(size), MOMENTS: Field((size * (size + 1) // 2,), BITS)}
             return Layout({f"{which}_{name}": field for which in (KEPT, HELD_OUT) for name, field in part.items()})
-        raise WireError("there is no such release")
+        raise WireError("there is no such release", code="wire.form", key="release")
 
     @property
     def sizes(self) -> frozenset[int]:
@@ -195,9 +195,9 @@ def class_sums(values: Values, prefix: str = "") -> ClassSums:
     """
     counts, sums = values[prefix + COUNTS], values[prefix + SUMS]
     if (counts < 0).any() or (counts > MOST_SITES * MAX_IMAGES).any():
-        raise WireError("the total has counts that no sites have")
+        raise WireError("the total has counts that no sites have", code="wire.counts", key="prototypes")
     if (sums[counts == 0] != 0).any():
-        raise WireError("the total has a class sum without a count")
+        raise WireError("the total has a class sum without a count", code="wire.counts", key="prototypes")
     return ClassSums(torch.from_numpy(sums.copy()), torch.from_numpy(counts.copy()))
 
 
@@ -209,7 +209,7 @@ def total_scores(values: Values) -> Scores | None:
     """
     confusion: IntArray = values[CONFUSION]
     if (confusion < 0).any() or confusion.sum() > MOST_SITES * MAX_IMAGES:
-        raise WireError("the total has a confusion matrix that no sites have")
+        raise WireError("the total has a confusion matrix that no sites have", code="wire.counts", key="confusion")
     if not confusion.any():
         return None
     prefix = f"{HISTOGRAMS}_"
@@ -239,7 +239,7 @@ def _statistics(values: Values, prefix: str) -> HeadStatistics:
     # Rounding can leave a direction without variance slightly negative.
     diagonal = scatter.diagonal()
     if bool((diagonal < -1e-3 * (1 + moments.diagonal().abs())).any()):
-        raise WireError(f"the total has {prefix}moments that no features have")
+        raise WireError(f"the total has {prefix}moments that no features have", code="wire.range", key="statistics")
     diagonal.clamp_(min=0)
     return HeadStatistics(sums, sums, scatter)
 

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from fedmr_med.cli.data import app
 from fedmr_med.data.flamby_isic import HOSPITALS, PREPARED_FOLDER, RAW_FOLDER
 from fedmr_med.errors import DataError
+from tests.helpers.errors import raises
 from tests.helpers.pictures import write_flamby_folder, write_picture
 
 runner = CliRunner()
@@ -44,7 +45,7 @@ def test_split_sites(tmp_path: Path) -> None:
     result = runner.invoke(app, arguments)
     assert result.exit_code == 0
     assert json.loads(result.stdout)["sites"] == dict.fromkeys(HOSPITALS, 8)
-    with pytest.raises(DataError, match="already exists"):
+    with raises("file.exists", kind=DataError):
         runner.invoke(app, arguments, catch_exceptions=False)
 
 

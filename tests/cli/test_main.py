@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from fedmr_med import __version__, cli
+from fedmr_med.errors import ConfigError
 from tests.helpers.archives import write_mini
 from tests.lab.cli.test_bench import bench, run
 
@@ -66,6 +67,31 @@ def test_an_error_is_a_sentence_and_debug_shows_where(
     assert "Traceback" not in printed
     assert run(monkeypatch, "bench", "--debug") == 2
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "key"),
+    [
+        (ConfigError("odd", code="config.value", key="train.lr"), "config.value", "train.lr"),
+        (OSError(errno.ENOSPC, "No space left on device"), "system.enospc", None),
+        (OSError("no reason"), "system.error", None),
+        (RuntimeError("odd"), "system.defect", None),
+    ],
+)
+def test_with_json_an_error_is_one_object_with_its_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, error: Exception, code: str, key: str | None
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", fail)
+    assert run(monkeypatch, "bench", "--json") == 2
+    printed = capsys.readouterr()
+    told = json.loads(printed.out)["error"]
+    assert (told["code"], told["key"]) == (code, key)
+    assert printed.err == f"fedmr-med: {told['message']}\n"
+    run(monkeypatch, "bench")
+    assert capsys.readouterr().out == ""
 
 
 def test_an_output_that_cannot_be_written_is_said_before_the_work(

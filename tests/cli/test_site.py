@@ -4,7 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner, Result
 
 from fedmr_med.cli.site import app
@@ -14,6 +13,7 @@ from fedmr_med.flare.audit import AUDIT_FILE
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
 from tests.deploy.conftest import kits, provisioned
+from tests.helpers.errors import raises
 
 __all__ = ["kits", "provisioned"]
 
@@ -56,12 +56,12 @@ def test_policy_set_changes_floors_and_rounding(kits: Path) -> None:
     assert "method fedmr or fedavg" in said
     assert "at least 4 sites" in said
     assert "rounded to 50" in said
-    with pytest.raises(PolicyError, match="KEY=VALUE"):
+    with raises("config.value", "--training", kind=PolicyError):
         run("policy", "set", *kit, "--training", "min_sites")
 
 
 def test_policy_set_needs_something_to_set(kits: Path) -> None:
-    with pytest.raises(PolicyError, match="--share-prototypes"):
+    with raises("config.missing", kind=PolicyError):
         run("policy", "set", "--kit", str(kits / "msk"))
 
 
@@ -122,7 +122,7 @@ def test_jobs_lists_what_was_asked_and_takes_the_decision(kits: Path) -> None:
     run("jobs", *kit, "--approve", "c1")
     first, second = json.loads(run("jobs", *kit, "--refuse", "c2", "--json").stdout)["jobs"]
     assert (first["state"], second["state"]) == ("approved", "refused")
-    with pytest.raises(PolicyError, match="one of --approve and --refuse"):
+    with raises("config.conflict", "--approve", kind=PolicyError):
         run("jobs", *kit, "--approve", "c1", "--refuse", "c1")
     run("policy", "set", *kit, "--approve", "each", "--approval-minutes", "30")
     assert "Each chain starts only after a person here" in run("policy", "explain", *kit).stdout

@@ -14,6 +14,7 @@ from fedmr_med.data import cache
 from fedmr_med.data.cache import DecodedImages, default_folder, open_images
 from fedmr_med.data.images import decode
 from fedmr_med.errors import DataError
+from tests.helpers.errors import raises
 from tests.helpers.pictures import write_picture
 
 NAMES = ("a.jpg", "sub/b.png", "c.jpg")
@@ -187,7 +188,7 @@ def test_a_failure_while_writing_leaves_nothing(root: Path, folder: Path, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(DataError, match=r"No space left.*set cache in site\.yaml"):
+        with raises("file.not-writable", "cache", kind=DataError):
             open_images(root, NAMES, edge=54, folder=folder)
     assert entries(folder) == []
     assert open_images(root, NAMES, edge=54, folder=folder).errors == [None] * 3
@@ -195,7 +196,7 @@ def test_a_failure_while_writing_leaves_nothing(root: Path, folder: Path, monkey
 
 def test_a_cache_that_cannot_be_made_is_an_error(root: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=r"file.*set cache in site\.yaml"):
+    with raises("file.not-writable", "cache", kind=DataError):
         open_images(root, NAMES, edge=54, folder=tmp_path / "file")
 
 

@@ -8,6 +8,7 @@ from PIL import Image
 from fedmr_med.data.check import check_folder
 from fedmr_med.data.describe import describe
 from fedmr_med.errors import DataError
+from tests.helpers.errors import raises
 from tests.helpers.pictures import write_csv, write_manifest_folder, write_picture
 
 ROWS = [
@@ -77,7 +78,7 @@ def test_a_site_that_cannot_be_checked_does_not_hide_the_others(tmp_path: Path) 
 def test_what_is_no_hospitals_folder_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no manifest\.csv and no site\.yaml.*data manifest"):
         list(check_folder(tmp_path))
-    with pytest.raises(DataError, match="neither a folder nor a table"):
+    with raises("file.missing", kind=DataError):
         list(check_folder(tmp_path / "nowhere"))
 
 

@@ -23,6 +23,7 @@ from fedmr_med.data.flamby_isic import (
 )
 from fedmr_med.errors import DataError
 from fedmr_med.sites import FlambyIsicSource, SiteConfig
+from tests.helpers.errors import raises
 from tests.helpers.pictures import flamby_site, isic_task, write_flamby_folder, write_split
 
 
@@ -57,7 +58,7 @@ def test_leaked_lesions_can_be_left_out_of_the_test_fold(tmp_path: Path) -> None
     rows = write_flamby_folder(root)
     whole, site = load(flamby_site(root, 2)), flamby_site(root, 2)
     clean = site.model_copy(update={"data": site.data.model_copy(update={"without_leaked": True})})
-    with pytest.raises(DataError, match=rf"{LESIONS_FILE} does not exist: data\.without_leaked"):
+    with raises("file.missing", "data.without_leaked", kind=DataError):
         load(clean)
     tested = [image for image, _, c, fold in rows if (c, fold) == (2, "test")]
     # The lesion of the first test image is in the train fold of another centre.
@@ -83,7 +84,7 @@ def test_the_split_is_found_in_the_folder_by_path_or_in_a_checkout(tmp_path: Pat
     in_checkout.parent.mkdir(parents=True)
     shutil.move(elsewhere, in_checkout)
     assert len(load(flamby_site(root, 1, flamby=checkout)).train) == 6
-    with pytest.raises(DataError, match="not found"):
+    with raises("file.missing", "data.split_file", kind=DataError):
         load(flamby_site(root, 1, split_file=elsewhere, flamby=checkout))
 
 
@@ -123,7 +124,7 @@ def test_values_out_of_range_are_named(tmp_path: Path, row: tuple[str, object, o
 
 def test_other_classes_are_refused(tmp_path: Path) -> None:
     task = isic_task().model_copy(update={"class_names": ("a", "b")})
-    with pytest.raises(DataError, match=r"task\.class_names"):
+    with raises("data.class-names", "task.class_names"):
         data.load(flamby_site(tmp_path, 0), task, seed=0)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from fedmr_med.data.folds import Row, shared_groups, site_data
 from fedmr_med.errors import DataError
+from tests.helpers.errors import raises
 from tests.helpers.pictures import isic_task, manifest_site, write_picture
 
 
@@ -56,7 +57,7 @@ def test_a_long_list_of_unreadable_images_is_cut(tmp_path: Path) -> None:
 def test_a_site_without_training_images_is_an_error(tmp_path: Path) -> None:
     root = tmp_path / "data"
     write_picture(root / "a.jpg")
-    with pytest.raises(DataError, match="no readable image in the train fold"):
+    with raises("data.empty"):
         site_data(root, [Row("a.jpg", 0, "test")], isic_task(), manifest_site(root))
 
 

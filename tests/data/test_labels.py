@@ -7,12 +7,12 @@ from nvflare.apis.fl_constant import ReturnCode
 
 from fedmr_med import data
 from fedmr_med.config import TaskConfig
-from fedmr_med.errors import ConfigError, DataError
+from fedmr_med.errors import DataError
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.flare.guard import PolicyGuard
 from fedmr_med.privacy import refusals
-from fedmr_med.privacy.refusals import ClassNamesError
 from fedmr_med.sites import load_site
+from tests.helpers.errors import raises
 from tests.helpers.pictures import isic_task, manifest_site, write_manifest_folder
 from tests.helpers.site_at_work import SiteAtWork, TalkativeExecutor
 from tests.helpers.small import small_job
@@ -31,7 +31,7 @@ def labels(root: Path, names: tuple[str, ...] = NAMES, **settings: object) -> li
 
 
 def test_a_job_must_have_one_name_per_class() -> None:
-    with pytest.raises(ConfigError, match="class_names has a name twice"):
+    with raises("config.duplicate", "task.class_names"):
         small_job(task={"class_names": ["MEL"] * 8})
 
 
@@ -41,7 +41,7 @@ def test_a_list_says_what_numbers_mean_and_a_job_cannot_change_it(tmp_path: Path
     own = {"classes": NAMES, "policy": {"share_prototypes": ["MEL"]}}
     assert labels(root, **own) == [0, 1]
     for names in (MOVED, NAMES[:-1], (*NAMES[:-1], "scc"), (*NAMES, "UNK")):
-        with pytest.raises(ClassNamesError, match=r"task\.class_names"):
+        with raises("policy.class-names", "task.class_names"):
             labels(root, names, **own)
 
 
@@ -51,7 +51,7 @@ def test_a_mapping_is_followed_by_name_whatever_the_order(tmp_path: Path) -> Non
     own = {"classes": {"0": "NV", 1: "MEL"}}
     assert labels(root, **own) == [1, 0]
     assert labels(root, MOVED, **own) == [0, 1]
-    with pytest.raises(ClassNamesError, match="lacks 'MEL'"):
+    with raises("policy.class-names", "task.class_names"):
         labels(root, ("melanoma", *NAMES[1:]), **own)
 
 
@@ -67,7 +67,7 @@ def test_the_policy_can_only_name_classes_of_the_hospital(tmp_path: Path) -> Non
     (tmp_path / "site.yaml").write_text(
         "data: {source: demo, center: 5}\nclasses: {0: NV}\npolicy: {share_prototypes: [MEL]}\n"
     )
-    with pytest.raises(ConfigError, match="names 'MEL', which classes does not have"):
+    with raises("config.unknown-name", "policy.share_prototypes"):
         load_site(tmp_path / "site.yaml")
 
 

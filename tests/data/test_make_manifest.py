@@ -8,6 +8,7 @@ import pytest
 from fedmr_med.data.check import check_folder
 from fedmr_med.data.make_manifest import Item, assign_folds, make_manifest
 from fedmr_med.errors import DataError
+from tests.helpers.errors import raises
 from tests.helpers.pictures import write_csv
 
 
@@ -29,7 +30,7 @@ def test_folders_name_the_classes(tmp_path: Path) -> None:
     assert sum(row["label"] == "MEL" and row["fold"] == "test" for row in rows(tmp_path)) == 2
     assert made.site_file and "share_prototypes: false" in made.site_file.read_text()
     assert "16 (MEL 8, NV 8)" in next(f.message for f in check_folder(tmp_path) if f.outcome == "pass")
-    with pytest.raises(DataError, match="is there already; --force"):
+    with raises("file.exists", "--force", kind=DataError):
         make_manifest(tmp_path)
     assert make_manifest(tmp_path, replace=True).site_file is None
 
@@ -69,15 +70,15 @@ def test_a_table_names_images_labels_and_patients(tmp_path: Path) -> None:
     write_csv(tmp_path / "metadata.csv", ("image_id", "dx"), [("ISIC_9", "nv")])
     with pytest.raises(DataError, match=r"not in .*: ISIC_9 \(row 2\)"):
         make_manifest(tmp_path, replace=True)
-    with pytest.raises(DataError, match="no column 'patient' to group by"):
+    with raises("data.column", "patient"):
         make_manifest(tmp_path, replace=True, group_by="patient")
 
 
 def test_what_cannot_be_told_is_asked(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no images"):
+    with raises("data.empty"):
         make_manifest(tmp_path)
     touch(tmp_path, "a.png", "MEL/b.png")
-    with pytest.raises(DataError, match=r"a\.png is not below CLASS/"):
+    with raises("data.layout"):
         make_manifest(tmp_path)
 
 

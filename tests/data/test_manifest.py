@@ -7,6 +7,7 @@ import pytest
 from fedmr_med import data
 from fedmr_med.data.base import class_counts
 from fedmr_med.errors import DataError
+from tests.helpers.errors import raises
 from tests.helpers.pictures import isic_task, manifest_site, write_csv, write_manifest_folder, write_picture
 
 ROWS = [
@@ -120,23 +121,23 @@ def test_a_missing_column_is_named(tmp_path: Path, missing: str) -> None:
     root = tmp_path / "hospital"
     columns = tuple(name for name in ("image", "label", "fold") if name != missing)
     write_csv(root / "manifest.csv", columns, [("a", "b")])
-    with pytest.raises(DataError, match=rf"manifest\.csv has no column '{missing}'"):
+    with raises("data.column", missing):
         load(root)
 
 
 def test_missing_folder_missing_file_and_empty_file(tmp_path: Path) -> None:
     root = tmp_path / "hospital"
-    with pytest.raises(DataError, match=r"hospital is not a folder.*data\.root"):
+    with raises("file.missing", "data.root", kind=DataError):
         load(root)
     root.mkdir()
-    with pytest.raises(DataError, match=r"manifest\.csv cannot be read: .*No such file"):
+    with raises("file.unreadable", kind=DataError):
         load(root)
     (root / "manifest.csv").write_text("")
-    with pytest.raises(DataError, match=r"manifest\.csv has no column 'image'"):
+    with raises("data.column", "image"):
         load(root)
     (root / "manifest.csv").write_text("image,label,fold\n")
-    with pytest.raises(DataError, match=r"manifest\.csv lists no images"):
+    with raises("data.empty"):
         load(root)
     (root / "manifest.csv").write_bytes(b"image,label,fold\n\x81\xfe\n")
-    with pytest.raises(DataError, match=r"manifest\.csv cannot be read"):
+    with raises("file.unreadable", kind=DataError):
         load(root)

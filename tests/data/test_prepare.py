@@ -20,6 +20,7 @@ from fedmr_med.data.flamby_isic import (
 )
 from fedmr_med.data.prepare import RECORD, prepare_isic, shades_of_grey
 from fedmr_med.errors import DataError
+from tests.helpers.errors import raises
 from tests.helpers.pictures import flamby_site, isic_task, write_picture
 
 
@@ -119,16 +120,16 @@ def test_two_ways_of_preparation_are_not_mixed(tmp_path: Path) -> None:
     write_raw(source)
     prepare_isic(source, target, edge=64)
     before = snapshot(target)
-    with pytest.raises(DataError, match="prepared was prepared with other settings"):
+    with raises("data.other-settings"):
         prepare_isic(source, target)
     (target / RECORD).unlink()
-    with pytest.raises(DataError, match="was prepared by another program"):
+    with raises("data.foreign"):
         prepare_isic(source, target, edge=64)
     assert snapshot(target) == {name: content for name, content in before.items() if name != RECORD}
 
 
 def test_a_source_without_images_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"ISIC_2019_Training_Input holds no \.jpg images"):
+    with raises("data.empty"):
         prepare_isic(tmp_path, tmp_path / "prepared")
     assert not (tmp_path / "prepared").exists()
 
@@ -144,7 +145,7 @@ def test_a_full_disk_leaves_no_half_image(tmp_path: Path, monkeypatch: pytest.Mo
 
     with monkeypatch.context() as patch:
         patch.setattr(files.os, "fsync", full)
-        with pytest.raises(DataError, match=r"prepared cannot be written: No space left"):
+        with raises("file.not-writable", kind=DataError):
             prepare_isic(source, target)
     assert sorted(path.name for path in (target / PREPARED_FOLDER).iterdir()) == ["ISIC_0.jpg", "ISIC_1.jpg"]
 

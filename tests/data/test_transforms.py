@@ -16,7 +16,7 @@ from scipy.stats import ks_2samp
 
 from fedmr_med.data import fast_isic
 from fedmr_med.data.transforms import build, edge_for, normalisation
-from fedmr_med.errors import ConfigError
+from tests.helpers.errors import raises
 
 pytestmark = pytest.mark.filterwarnings("ignore:Flip is deprecated")
 
@@ -215,7 +215,7 @@ def test_transforms_can_be_pickled(name: str, train: bool) -> None:
 
 
 def test_an_unknown_name_is_an_error_that_names_the_key() -> None:
-    with pytest.raises(ConfigError, match=r"task\.transform.*'nope'"):
+    with raises("config.unknown-name", "task.transform"):
         build("nope", train=True, image_size=8)
 
 

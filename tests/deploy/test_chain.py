@@ -8,9 +8,9 @@ import pytest
 from fedmr_med.config import load_job
 from fedmr_med.deploy import chain as chains
 from fedmr_med.deploy.session import JobInfo, Session
-from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.isic import isic_job
 from tests.helpers import REPOSITORY
+from tests.helpers.errors import raises
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -50,9 +50,9 @@ def test_a_follow_up_differs_in_the_chain_alone_and_fits_the_checkpoint(tmp_path
 
 
 def test_an_unknown_hospital_or_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="does not name the hospital 'mars'"):
+    with raises("site.unknown"):
         chains.stage(REPOSITORY / "jobs" / "isic_fedmr", tmp_path / "a", sites=("mars",))
-    with pytest.raises(ConfigError, match=r"meta\.json does not exist"):
+    with raises("file.missing"):
         chains.stage(tmp_path, tmp_path / "b")
 
 
@@ -79,5 +79,5 @@ def test_a_follow_up_names_its_chain_where_the_server_lists_it(tmp_path: Path) -
 
 
 def test_a_hospitals_kit_is_not_a_persons(provisioned: Path) -> None:
-    with pytest.raises(ConfigError, match=r"fed_admin\.json"):
+    with raises("file.missing"):
         Session(provisioned / "msk")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedmr_med.deploy.manifest import MANIFEST, SEAL, verify, write_seal
-from fedmr_med.errors import ConfigError
+from tests.helpers.errors import raises
 
 
 def test_a_fresh_kit_is_intact(provisioned: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_forged_manifest_shows(kits: Path) -> None:
     content = json.loads(manifest.read_text())
     content["files"]["local/privacy.json"] = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
     manifest.write_text(json.dumps(content))
-    with pytest.raises(ConfigError, match="does not fit rootCA"):
+    with raises("kit.signature", "rootCA.pem"):
         verify(kits / "msk")
 
 
@@ -52,7 +52,7 @@ def test_another_kits_manifest_does_not_fit(kits: Path) -> None:
 def test_without_any_list_the_kit_is_refused(kits: Path) -> None:
     for name in (MANIFEST, SEAL):
         (kits / "msk" / name).unlink()
-    with pytest.raises(ConfigError, match=r"manifest\.json does not exist"):
+    with raises("kit.not-sealed"):
         verify(kits / "msk")
 
 
@@ -70,5 +70,5 @@ def test_a_sealed_change_counts_and_a_later_one_shows(kits: Path) -> None:
 def test_a_seal_of_another_site_does_not_count(kits: Path) -> None:
     write_seal(kits / "server")
     (kits / "msk" / SEAL).write_text((kits / "server" / SEAL).read_text())
-    with pytest.raises(ConfigError, match=r"does not fit client\.crt"):
+    with raises("kit.signature", "client.crt"):
         verify(kits / "msk")

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmr_med.errors import ResultsError
 from fedmr_med.evaluation.results import (
     SCHEMA_VERSION,
     Evaluation,
@@ -27,6 +26,7 @@ from fedmr_med.evaluation.results import (
 )
 from fedmr_med.lab.bench.outputs import runaways
 from fedmr_med.report.lines import runaway_line
+from tests.helpers.errors import raises
 
 SETUP = RunSetup(dataset="fmnist", split="P5C2", method="fedmr", seed=3, options={"mu1": 0.1, "terms": ["a"]})
 # The keys that programs outside the repository read.
@@ -115,22 +115,22 @@ def test_sites_that_tell_nothing_do_not_count_in_the_means() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "fault"),
     [
-        ({"runs": []}, "no schema version"),
-        ({"schema_version": 99, "runs": []}, "schema version 99"),
-        ({"schema_version": SCHEMA_VERSION, "runs": [], "speed": 1}, "speed: is not a known key"),
-        ({"schema_version": SCHEMA_VERSION, "runs": [{"dataset": "fmnist"}]}, r"runs\.0\.split"),
-        ([], "no schema version"),
-        ("{", "cannot be read"),
-        (None, "cannot be read"),
+        ({"runs": []}, ("file.version",)),
+        ({"schema_version": 99, "runs": []}, ("file.version",)),
+        ({"schema_version": SCHEMA_VERSION, "runs": [], "speed": 1}, ("config.unknown-key", "speed")),
+        ({"schema_version": SCHEMA_VERSION, "runs": [{"dataset": "fmnist"}]}, ("config.missing", "runs.0.split")),
+        ([], ("file.version",)),
+        ("{", ("file.unreadable",)),
+        (None, ("file.unreadable",)),
     ],
 )
-def test_a_file_of_another_form_is_refused_by_name(content: Any, message: str, tmp_path: Path) -> None:
+def test_a_file_of_another_form_is_refused_by_name(content: Any, fault: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     if content is not None:
         path.write_text(content if isinstance(content, str) else json.dumps(content))
-    with pytest.raises(ResultsError, match=message) as refused:
+    with raises(*fault) as refused:
         read_result(path, RunResults)
     assert str(path) in str(refused.value)
 

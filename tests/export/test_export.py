@@ -12,7 +12,6 @@ import torch
 from typer.testing import CliRunner
 
 from fedmr_med.cli import app
-from fedmr_med.errors import FedMRError
 from fedmr_med.evaluation.results import RunResults, read_result
 from fedmr_med.export import EXPORTERS, Source
 from fedmr_med.export.card import Card, make_card
@@ -20,6 +19,7 @@ from fedmr_med.export.onnx_file import OPSET
 from fedmr_med.inference.predict import Predictor
 from fedmr_med.inference.reader import find_images
 from fedmr_med.models.model_file import load_model, save_model
+from tests.helpers.errors import raises
 from tests.helpers.pictures import write_csv
 from tests.helpers.small import initial_state, small_job
 
@@ -108,5 +108,5 @@ def test_a_model_without_results_says_so(tmp_path: Path) -> None:
 
 def test_exporters_go_by_name() -> None:
     assert EXPORTERS.names()[:3] == ("bundle", "card", "onnx")
-    with pytest.raises(FedMRError, match="Did you mean bundle"):
+    with raises("config.unknown-name", "exporter"):
         EXPORTERS.get("bundel")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedmr_med.errors import ConfigError
 from fedmr_med.files import journal
+from tests.helpers.errors import raises
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_only_the_owner_can_read_it(path: Path) -> None:
 
 
 def test_a_folder_in_its_place_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with raises("file.unreadable"):
         journal.read(tmp_path)
     with pytest.raises(OSError, match="directory"):
         journal.append(tmp_path, {})

@@ -11,12 +11,12 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from fedmr_med.errors import PolicyError
 from fedmr_med.flare import messages as wire
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.flare.outgoing import released
 from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.wire import codec
+from tests.helpers.errors import raises
 from tests.helpers.site_at_work import SHARES_ALL, SHARES_NOTHING, SiteAtWork, TalkativeExecutor
 from tests.helpers.small import lenient, small_job
 
@@ -157,5 +157,5 @@ def test_a_job_that_sums_models_gets_no_local_model_on_request(tmp_path: Path) -
     site.answer()
     assert site.answer("submit_model").get_return_code() != ReturnCode.OK
     model = wire.encode_model(dict(site.state().model))
-    with pytest.raises(PolicyError, match="submit_model"):
+    with raises("policy.task-refused"):
         released("submit_model", model, lenient(allow_submit_model=True), reply_form(job))

@@ -8,11 +8,11 @@ from nvflare.apis.fl_context import FLContext
 
 from fedmr_med.config import JobConfig
 from fedmr_med.deploy.kit import SERVER_CLASSES, SITE_CLASSES
-from fedmr_med.errors import ConfigError
 from fedmr_med.files import write_text
 from fedmr_med.flare import context
 from fedmr_med.schema import dump_yaml
 from tests.helpers.contexts import JOB_ID, site_context
+from tests.helpers.errors import raises
 from tests.helpers.federation import demo_site
 from tests.helpers.small import small_job
 
@@ -35,7 +35,7 @@ def at_site(folder: Path, name: str, classes: tuple[str, ...], *, simulated: boo
 def test_a_locked_kit_refuses_foreign_code_before_it_is_imported(read, tmp_path: Path) -> None:
     for classes in (SITE_CLASSES, SERVER_CLASSES, ()):
         fl_ctx = at_site(tmp_path, "surely.not.Imported", classes)
-        with pytest.raises(ConfigError, match=r"surely\.not\.Imported is not on the class list"):
+        with raises("config.not-on-class-list", "model.name"):
             read(fl_ctx)
 
 
@@ -47,7 +47,7 @@ def test_a_class_list_that_has_it_takes_it(read, tmp_path: Path) -> None:
 def test_a_job_cannot_get_around_it_by_bringing_a_folder_for_code(tmp_path: Path) -> None:
     fl_ctx = at_site(tmp_path, FOREIGN, SITE_CLASSES)
     write_text(tmp_path / JOB_ID / "app_msk" / "custom" / "README", "")
-    with pytest.raises(ConfigError, match="class list"):
+    with raises("config.not-on-class-list", "model.name"):
         context.client_job(fl_ctx)
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from fedmr_med import methods
 from fedmr_med.config import MethodConfig
-from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.coefficients import _tables, coefficients, published
+from tests.helpers.errors import raises
 
 LISTED = [(dataset, split) for dataset, rows in _tables().items() for split in rows if split != "other"]
 
@@ -70,5 +70,5 @@ def test_a_dataset_the_paper_does_not_list_gets_the_methods_defaults() -> None:
 
 
 def test_an_unknown_method_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'fedsgd'"):
+    with raises("config.unknown-name", "method.name"):
         coefficients("cifar10", "P5C2", "fedsgd")

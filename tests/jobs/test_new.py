@@ -9,7 +9,7 @@ import pytest
 from fedmr_med.config import load_job
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.jobs.new import new_job
-from fedmr_med.privacy.refusals import ClassNamesError
+from fedmr_med.privacy.refusals import ClassNamesError, FloorError
 from fedmr_med.sites import ManifestSource, load_site
 from tests.helpers import REPOSITORY
 from tests.helpers.pictures import write_manifest_folder
@@ -68,11 +68,11 @@ def test_what_does_not_fit_is_said(tmp_path: Path, sites: Path) -> None:
     with pytest.raises(ConfigError, match="--base what is neither"):
         new_job("x", sites, CLASSES, base=Path("what"))
     with pytest.raises(
-        ConfigError, match=r"north would refuse this job: train\.batch_size is 2;.*Change its site\.yaml"
+        FloorError, match=r"north would refuse this job: train\.batch_size is 2;.*Change its site\.yaml"
     ):
         new_job("x", sites, CLASSES, changes={"train.batch_size": 2})
     (sites / "south" / "site.yaml").write_text("data: {source: manifest, root: .}\n")
-    with pytest.raises(ConfigError, match=r"south would refuse this job: .*policy\.training\.min_sites asks for 3"):
+    with pytest.raises(FloorError, match=r"south would refuse this job: .*policy\.training\.min_sites asks for 3"):
         new_job("x", sites, CLASSES)
     (sites / "west").mkdir()
     with pytest.raises(ConfigError, match=r"west has no site\.yaml; `fedmr-med data manifest"):

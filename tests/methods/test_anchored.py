@@ -4,12 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 
 from fedmr_med import methods
 from fedmr_med.config import MethodConfig
-from fedmr_med.errors import ConfigError
+from tests.helpers.errors import raises
 from tests.helpers.methods import POLICY, Federation, job, same_model
 
 ANCHORED = job("fedmr", variant="anchored", rounds=4)
@@ -23,7 +22,7 @@ def test_options_take_the_variants_defaults() -> None:
     )
     assert (anchored.variant, anchored.mu1, anchored.mu2, anchored.inertia) == ("anchored", 0.0, 0.5, 0.8)
     assert (paper.variant, paper.mu1, paper.mu2, paper.inertia) == ("paper", 0.01, 0.0001, 0.0)
-    with pytest.raises(ConfigError, match="margin and negatives belong to variant: paper"):
+    with raises("config.conflict", "method.options.variant"):
         methods.build(MethodConfig(name="fedmr", options={"margin": False}))
 
 

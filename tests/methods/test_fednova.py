@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmr_med.errors import WireError
 from fedmr_med.methods.base import Contribution, Options, Sums
 from fedmr_med.methods.fednova import FedNova
+from tests.helpers.errors import raises
 from tests.helpers.methods import Federation, WithBatchNorm, job
 
 
@@ -49,7 +49,7 @@ def test_less_than_one_step_is_refused(tmp_path: Path, steps: float) -> None:
     federation = Federation(job("fednova"), tmp_path)
     reply = federation.sites["a"].train(federation.task())
     forged = replace(reply, payload={"effective_steps": np.asarray(steps, dtype=np.float32)})
-    with pytest.raises(WireError, match=r"a: effective_steps is .*, below one"):
+    with raises("wire.range", "effective_steps"):
         federation.close([forged])
 
 

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from fedmr_med import methods
 from fedmr_med.config import LossConfig, MethodConfig
-from fedmr_med.errors import ConfigError
 from fedmr_med.methods.etf import EtfNetwork, simplex
 from fedmr_med.methods.local import Batch
 from fedmr_med.methods.logits import LogitsOptions, MissingClasses
@@ -18,6 +17,7 @@ from fedmr_med.models.job_network import build_network
 from fedmr_med.server.state import GlobalState
 from fedmr_med.site import criterion
 from tests.helpers.benchmarks import tiny_job
+from tests.helpers.errors import raises
 from tests.helpers.methods import CLASSES, Federation, Tiny, WithBatchNorm, job, same_model
 from tests.methods.test_base import NAMES, local_round
 
@@ -189,10 +189,10 @@ def test_the_fixed_classifier_follows_from_the_seed_and_never_travels() -> None:
 
 
 def test_more_classes_than_features_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"etf needs features of at least 10 numbers.*has 8"):
+    with raises("config.too-few-features", "method.options.classifier"):
         build_network(tiny_job("fedavg", changes={"classifier": "etf", "model.options": {"feature_size": 8}}))
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"method.options of moon: logits.kind"):
+    with raises("config.literal-error", "method.options.logits.kind"):
         methods.build(MethodConfig(name="moon", options={"logits": {"kind": "cosine"}}))

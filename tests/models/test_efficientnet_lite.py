@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedmr_med import models
 from fedmr_med.errors import ConfigError
+from tests.helpers.errors import raises
 
 torch.set_num_threads(1)
 
@@ -62,10 +63,10 @@ def test_without_the_extra_the_command_to_install_it_is_named(monkeypatch: pytes
 
 def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
     torch.save({"_conv_stem.weight": torch.zeros(1)}, tmp_path / "other.pth")
-    with pytest.raises(ConfigError, match=r"other\.pth .*it is not efficientnet-lite0"):
+    with raises("checkpoint.other-model", "model.options.pretrained"):
         models.build("efficientnet_lite0", num_classes=8, pretrained=str(tmp_path / "other.pth"))
 
 
 def test_grey_images_are_refused() -> None:
-    with pytest.raises(ConfigError, match="takes images in colour, not of 1 channels"):
+    with raises("config.value", "model.name"):
         models.build("efficientnet_lite0", num_classes=8, in_channels=1)

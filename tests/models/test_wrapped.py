@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from fedmr_med import models
-from fedmr_med.errors import ConfigError
 from fedmr_med.models import wrap
 from fedmr_med.models.small_cnn import SmallCNN
+from tests.helpers.errors import raises
 
 X = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -85,18 +85,18 @@ def test_a_network_of_ours_stays_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "fault"),
     [
-        (lambda: wrap(nn.Conv2d(3, 8, 1)), "has no linear layer"),
-        (lambda: wrap(nn.Linear(3, 8)), "is a linear layer itself"),
-        (lambda: wrap(LikeTimm(), feature_layer="pool"), "has no layer 'pool'"),
-        (lambda: wrap(WithSoftmax())(X), "does not end in its last linear layer"),
-        (lambda: wrap(nn.Sequential(nn.Flatten(2), nn.Linear(1024, 8)))(X), "does not end in its last linear layer"),
-        (lambda: wrap(LikeTimm(), feature_layer="features").eval()(X), "is not what goes into the classifier"),
+        (lambda: wrap(nn.Conv2d(3, 8, 1)), ("model.no-classifier", "model")),
+        (lambda: wrap(nn.Linear(3, 8)), ("model.raw-features", "model")),
+        (lambda: wrap(LikeTimm(), feature_layer="pool"), ("config.unknown-name", "feature_layer")),
+        (lambda: wrap(WithSoftmax())(X), ("model.last-layer", "model")),
+        (lambda: wrap(nn.Sequential(nn.Flatten(2), nn.Linear(1024, 8)))(X), ("model.last-layer", "model")),
+        (lambda: wrap(LikeTimm(), feature_layer="features").eval()(X), ("model.feature-layer", "feature_layer")),
     ],
 )
-def test_what_cannot_be_split_is_refused_with_the_reason(make, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_what_cannot_be_split_is_refused_with_the_reason(make, fault: tuple[str, ...]) -> None:
+    with raises(*fault):
         make()
 
 
@@ -110,22 +110,22 @@ def test_a_job_names_a_class_by_its_dotted_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "fault"),
     [
-        ("os.system", "is not a network"),
-        ("builtins.dict", "is not a network"),
-        ("monai.networks.nets.DenseNet999", "does not load"),
-        ("no.such.Module", "does not load"),
-        ("torch.nn.Linear", "cannot be built"),
+        ("os.system", ("registry.wrong-kind", "model.name")),
+        ("builtins.dict", ("registry.wrong-kind", "model.name")),
+        ("monai.networks.nets.DenseNet999", ("registry.does-not-load", "model.name")),
+        ("no.such.Module", ("registry.does-not-load", "model.name")),
+        ("torch.nn.Linear", ("config.value", "model.options")),
     ],
 )
-def test_a_path_to_anything_else_is_refused(name: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_a_path_to_anything_else_is_refused(name: str, fault: tuple[str, ...]) -> None:
+    with raises(*fault):
         models.build(name, num_classes=2)
 
 
 def test_a_network_with_other_outputs_than_classes_is_refused() -> None:
-    with pytest.raises(ConfigError, match="8 outputs, and the task 3 classes"):
+    with raises("model.outputs", "model"):
         models.build(f"{__name__}.Fixed", num_classes=3)
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedmr_med.errors import PolicyError
 from fedmr_med.privacy.mechanisms import Clip, Gaussian, Rounding, Suppression
 from fedmr_med.privacy.policy import STRICTER, Sharing, SitePolicy
 from fedmr_med.prototypes import ClassSums
+from tests.helpers.errors import raises
 
 CHOSEN = np.array([True, True, False])
 
@@ -30,7 +30,7 @@ def test_suppression_leaves_nothing_of_a_class_that_is_small_or_opted_out() -> N
 
 def test_a_scatter_matrix_leaves_whole_or_not_at_all() -> None:
     Suppression(11, CHOSEN).check(sums([11, 0, 0]))
-    with pytest.raises(PolicyError, match="too few images"):
+    with raises("policy.too-few-images"):
         Suppression(11, CHOSEN).check(sums([11, 10, 0]))
 
 

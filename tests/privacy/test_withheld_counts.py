@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from fedmr_med.data.base import ArrayFold, SiteData
 from fedmr_med.data.flamby_isic import HOSPITALS
-from fedmr_med.errors import FedMRError
 from fedmr_med.evaluation.metrics import scores
 from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
@@ -26,6 +25,7 @@ from fedmr_med.site.hospital import Hospital, open_data
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.messages import SiteReply
+from tests.helpers.errors import raises
 from tests.helpers.small import initial_state, lenient, small_job, task_for
 
 NAMES = ("MEL", "NV", "BCC", "AK")
@@ -97,7 +97,7 @@ def test_the_rounded_number_is_near_the_true_one_and_never_nothing(policy: SiteP
 
 @pytest.mark.parametrize("value", [2, 9])
 def test_rounding_that_does_not_hide_a_small_count_is_refused(value: int) -> None:
-    with pytest.raises(FedMRError, match="1, or 10 and more"):
+    with raises("config.value", "round_samples"):
         validated(SitePolicy, {"round_samples": value}, "the policy")
 
 

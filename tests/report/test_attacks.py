@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-import pytest
-
-from fedmr_med.errors import ResultsError
 from fedmr_med.evaluation.results import write_result
 from fedmr_med.privacy.findings import Audit, Finding, OfSize
 from fedmr_med.report.document import DEMO, write_report
 from fedmr_med.report.findings import audit_lines
 from fedmr_med.report.sources import Attacks, ChainRun, find_sources
+from tests.helpers.errors import raises
 from tests.helpers.reports import write_chain
 
 SUCCESS = {("class counts", "none"): 1.0, ("class counts", "secure"): 0.0}
@@ -62,7 +60,7 @@ def test_a_run_and_its_audit_are_one_report(tmp_path: Path) -> None:
 
 def test_a_damaged_audit_is_said(tmp_path: Path) -> None:
     (tmp_path / "audit.json").write_text('{"findings": [], "schema_version": 1}')
-    with pytest.raises(ResultsError, match=r"audit\.json"):
+    with raises("config.missing", "site"):
         find_sources(tmp_path)
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from fedmr_med.errors import ResultsError
 from fedmr_med.evaluation.results import Evaluation, History, RoundResult, RunResult, RunResults, RunSetup, write_result
 from fedmr_med.files import journal
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.document import DEMO, render, write_report
 from fedmr_med.report.sources import AuditLog, ChainRun, Comparison, Tables, find_sources
 from tests.helpers.browser import CHROMIUM, Page, browser
+from tests.helpers.errors import raises
 from tests.helpers.reports import SITES, made_up_history, scores, write_chain
 from tests.lab.cli.test_bench import run
 
@@ -127,7 +127,7 @@ def test_curves_from_few_joined_cells_are_called_rough(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_results_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    with pytest.raises(ResultsError, match="holds nothing to report on"):
+    with raises("results.empty"):
         find_sources(tmp_path)
     (tmp_path / "results.json").write_text("[1]")
     assert run(monkeypatch, "report", str(tmp_path), "-o", str(tmp_path / "x.html")) == 2

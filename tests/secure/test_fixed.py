@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedmr_med.errors import WireError
 from fedmr_med.secure.fixed import BITS, LIMIT, Field, Layout
 from fedmr_med.secure.messages import MOST_SITES
+from tests.helpers.errors import raises
 
 LAYOUT = Layout({"counts": Field((3,)), "sums": Field((3, 2), BITS)})
 REAL = st.floats(-1e6, 1e6)
@@ -40,12 +40,12 @@ def test_the_largest_values_of_the_most_sites_do_not_overflow() -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, LIMIT / 2**BITS, -1e300])
 def test_values_that_cannot_be_held_are_refused(bad: float) -> None:
-    with pytest.raises(WireError, match="not finite, or larger"):
+    with raises("wire.range", "sums"):
         LAYOUT.pack({"sums": np.full((3, 2), bad)})
 
 
 def test_other_shapes_and_names_are_refused() -> None:
-    with pytest.raises(WireError, match="shape"):
+    with raises("wire.form", "sums"):
         LAYOUT.pack({"sums": np.zeros((2, 3))})
-    with pytest.raises(WireError, match="no field"):
+    with raises("wire.form", "vector"):
         LAYOUT.pack({"names": np.zeros(3)})

@@ -16,6 +16,7 @@ from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.secure.messages import Release, Roster, Shares, threshold
 from fedmr_med.secure.participant import Participant
 from fedmr_med.secure.primitives import Vector
+from tests.helpers.errors import raises
 from tests.helpers.secure import CHAIN, NAME, SESSION, begin, masked, opened, participants
 
 
@@ -87,16 +88,16 @@ def test_what_the_server_gets_of_one_site_looks_random(tmp_path: Path) -> None:
 def test_too_few_sites_open_nothing(tmp_path: Path) -> None:
     two = participants(tmp_path, 2)
     parts = vectors(list(two), 3)
-    with pytest.raises(WireError, match="needs 3 sites"):
+    with raises("secure.too-few-sites", kind=WireError):
         begin(two, parts)
     roster = Roster.of([site.keys(CHAIN, SESSION) for site in two.values()])
-    with pytest.raises(PolicyError, match="3 are needed"):
+    with raises("secure.too-few-sites", kind=PolicyError):
         two["site-000"].offer(Release(CHAIN, SESSION, NAME), roster)
 
 
 def test_a_site_does_not_help_to_open_fewer_vectors_than_the_threshold(four: dict[str, Participant]) -> None:
     secure = masked(begin(four, vectors(list(four), 3)), four)
-    with pytest.raises(PolicyError, match="2 of 4 sites are left"):
+    with raises("secure.too-few-left", kind=PolicyError):
         four["site-000"].unmask(secure.release, secure.roster, ["site-000", "site-001"])
 
 
@@ -163,9 +164,9 @@ def test_a_second_unmask_request_is_refused_for_the_same_and_for_other_sites(fou
     names = list(four)
     site = four[names[0]]
     site.unmask(secure.release, secure.roster, names)
-    with pytest.raises(WireError, match="no offer"):
+    with raises("secure.no-offer"):
         site.unmask(secure.release, secure.roster, names)
-    with pytest.raises(PolicyError, match="opened before, for other sites"):
+    with raises("secure.opened-for-others"):
         site.unmask(secure.release, secure.roster, names[:3])
 
 
@@ -188,13 +189,13 @@ def test_a_late_vector_stays_closed(four: dict[str, Participant]) -> None:
     for name in list(four)[:3]:
         secure.take_masked(answers[name])
     survivors = secure.survivors()
-    with pytest.raises(WireError, match="after the unmasking"):
+    with raises("wire.late", "masked"):
         secure.take_masked(answers[late])
     for name in survivors:
         secure.take_shares(four[name].unmask(secure.release, secure.roster, survivors))
     secure.total()
     for name in survivors:
-        with pytest.raises(PolicyError, match="opened before"):
+        with raises("secure.opened-for-others"):
             four[name].unmask(secure.release, secure.roster, list(four))
 
 
@@ -204,7 +205,7 @@ def test_a_restarted_server_cannot_open_the_same_release_for_other_sites(four: d
     opened(masked(begin(four, parts), four), four)
     again = masked(begin(four, parts, session="restarted"), four, before_mask=names[3:])
     for name in names[:3]:
-        with pytest.raises(PolicyError, match="opened before, for other sites"):
+        with raises("secure.opened-for-others"):
             four[name].unmask(again.release, again.roster, names[:3])
 
 
@@ -233,7 +234,7 @@ def test_the_vector_of_an_opened_release_goes_when_the_next_one_comes(four: dict
     opened(masked(begin(four, vectors(list(four), 3), name="train-2"), four), four)
     again = begin(four, vectors(list(four), 3), session="restarted")
     for site in four.values():
-        with pytest.raises(PolicyError, match="opened before; it is not opened again"):
+        with raises("secure.opened-before"):
             site.offer(again.release, again.roster)
 
 
@@ -255,7 +256,7 @@ def test_a_site_knows_its_own_key(four: dict[str, Participant]) -> None:
     secure = begin(four, vectors(list(four), 3))
     first, *others = secure.roster.entries
     swapped = Roster.of([replace(first, public=bytes(range(32))), *others])
-    with pytest.raises(WireError, match="another key as this site's own"):
+    with raises("secure.not-own"):
         four[first.site].offer(secure.release, swapped)
 
 
@@ -264,9 +265,9 @@ def test_masks_are_used_once(four: dict[str, Participant]) -> None:
     secure = masked(begin(four, vectors(list(four), 3)), four)
     site, offers = four["site-000"], secure.offered()
     site.hold(NAME, np.ones(3, np.uint64))
-    with pytest.raises(PolicyError, match="masked before"):
+    with raises("secure.masked-before"):
         site.mask(secure.release, secure.roster, offers)
-    with pytest.raises(PolicyError, match="in use"):
+    with raises("secure.in-use"):
         site.offer(secure.release, secure.roster)
 
 
@@ -311,7 +312,7 @@ def test_a_record_that_was_changed_opens_nothing(four: dict[str, Participant]) -
         opened(masked(begin(four, vectors(list(four), 3), name=name), four), four)
     record = four["site-000"].folder / "opened.jsonl"
     record.write_text(record.read_text().replace(NAME, "train-9"))
-    with pytest.raises(PolicyError, match="was changed"):
+    with raises("record.changed"):
         begin(four, vectors(list(four), 3), name="train-3")
 
 
@@ -326,5 +327,5 @@ def test_an_old_copy_of_a_sites_folder_cannot_answer_for_a_release_again(four: d
     four["site-000"].unmask(secure.release, secure.roster, survivors)
     shutil.rmtree(folder)
     shutil.copytree(backup, folder)
-    with pytest.raises(WireError, match="no offer"):
+    with raises("secure.no-offer"):
         four["site-000"].unmask(secure.release, secure.roster, survivors[:3])

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from fedmr_med.config import JobConfig
-from fedmr_med.errors import WireError
 from fedmr_med.server.aggregation import PrototypeAggregator
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.messages import SiteReply
+from tests.helpers.errors import raises
 from tests.helpers.small import CLOSED, initial_state, small_hospital, small_job, task_for
 
 SITES = ("bcn", "msk", "vienna-dias")
@@ -104,12 +104,12 @@ def test_the_records_of_a_round(job: JobConfig, state: GlobalState, replies: lis
 
 
 def test_a_round_without_a_reply_is_an_error(job: JobConfig, state: GlobalState) -> None:
-    with pytest.raises(WireError, match="no usable reply"):
+    with raises("round.too-few-replies"):
         combined(job, state, [])
 
 
 def test_fedavg_refuses_prototypes(job: JobConfig, state: GlobalState, replies: list[SiteReply]) -> None:
     fedavg = job.override({"method": {"name": "fedavg"}})
-    with pytest.raises(WireError, match="fedavg does not use"):
+    with raises("wire.unasked", "prototypes"):
         combined(fedavg, state, replies[:1])
     combined(fedavg, state, replies[1:2])

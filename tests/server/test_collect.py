@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from fedmr_med.config import JobConfig
-from fedmr_med.errors import FedMRError, WireError
+from fedmr_med.errors import FedMRError
 from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.agreement import agreement
 from fedmr_med.wire.codec import Message, encode_reply
+from tests.helpers.errors import raises
 from tests.helpers.small import CLOSED, OPEN, initial_state, small_hospital, small_job, task_for
 
 SITES = {"bcn": OPEN, "msk": CLOSED, "vienna-dias": OPEN}
@@ -70,7 +71,7 @@ def test_in_order_gives_the_same_and_refuses_another_order(
     assert all(np.array_equal(held.model[name], streamed.model[name]) for name in held.model)
     in_order = TrainExchange(streaming, state, num_sites=3, in_order=True)
     in_order.offer("msk", resent("msk"))
-    with pytest.raises(WireError, match="out of the order"):
+    with raises("wire.order"):
         in_order.offer("bcn", resent("bcn"))
 
 
@@ -101,7 +102,7 @@ def test_a_late_reply_does_not_count(replies: dict[str, Message], collector: Tra
     for site in ("bcn", "msk"):
         collector.offer(site, replies[site])
     after = collector.close()
-    with pytest.raises(WireError, match="after the round was closed"):
+    with raises("wire.late"):
         collector.offer("vienna-dias", replies["vienna-dias"])
     assert set(after.history.rounds[0].sites) == {"bcn", "msk"}
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from fedmr_med.config import JobConfig
-from fedmr_med.errors import WireError
 from fedmr_med.exchange.head import HeadExchange
 from fedmr_med.exchange.plan import plan
 from fedmr_med.models import load_arrays
@@ -23,6 +22,7 @@ from fedmr_med.statistics.head import HeadStatistics, projection, solve
 from fedmr_med.wire.kinds import HEAD
 from fedmr_med.wire.messages import TrainTask
 from fedmr_med.wire.statistics import HeadReply, encode_statistics
+from tests.helpers.errors import raises
 from tests.helpers.small import CLOSED, OPEN, initial_state, lenient, small_hospital, small_job, task_for
 
 SITES = ("bcn", "msk", "vienna-dias")
@@ -147,10 +147,10 @@ def test_answers_for_another_model_and_second_ones_are_refused(
     state: GlobalState, replies: dict[str, HeadReply]
 ) -> None:
     collector = HeadExchange(JOB, state)
-    with pytest.raises(WireError, match="after round 3, not 0"):
+    with raises("wire.round", "statistics"):
         collector.offer("bcn", encode_statistics(replace(replies["bcn"], round=3)))
     collector.offer("bcn", encode_statistics(replies["bcn"]))
-    with pytest.raises(WireError, match="second"):
+    with raises("wire.duplicate", "statistics"):
         collector.offer("bcn", encode_statistics(replies["bcn"]))
     assert collector.standing()[0] == ["bcn"]
 
@@ -168,7 +168,7 @@ def test_statistics_out_of_all_proportion_do_not_count(state: GlobalState, repli
         made = closed(state, others | {"odd": scaled(replies["bcn"], factor)})
         assert np.array_equal(made.head[WEIGHT], good.head[WEIGHT])
         assert "odd" not in made.history.head.sites
-    with pytest.raises(WireError, match="features of length"):
+    with raises("wire.norm", "statistics"):
         closed(state, {"odd": scaled(replies["bcn"], 1e200)})
 
 

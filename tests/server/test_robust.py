@@ -19,6 +19,7 @@ from fedmr_med.server.robust import offences, outliers, restrained
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.messages import SiteReply
+from tests.helpers.errors import raises
 from tests.helpers.methods import Federation, same_model
 from tests.helpers.methods import job as tiny_job
 from tests.helpers.small import initial_state, small_hospital, small_job, task_for
@@ -299,7 +300,7 @@ def test_a_site_that_never_fits_in_is_put_into_quarantine(
     small = {site: replace(reply, settings=changed.digest()) for site, reply in small.items()}
     for site, reply in small.items():
         if site == BAD:
-            with pytest.raises(Exception, match="in quarantine"):
+            with raises("wire.quarantine"):
                 collector.offer(site, encode_reply(reply))
         else:
             collector.offer(site, encode_reply(reply))

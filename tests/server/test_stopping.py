@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from fedmr_med.config import StopConfig
-from fedmr_med.errors import ConfigError
 from fedmr_med.evaluation.results import Evaluation, History, RoundRecord, Score
 from fedmr_med.server.stopping import stop_reason
 from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import tiny_federation, tiny_job
+from tests.helpers.errors import raises
 
 
 def history(*scores: float | None) -> History:
@@ -64,9 +64,17 @@ def test_models_that_nobody_scored_and_the_untrained_one_do_not_count() -> None:
     assert stop_reason(StopConfig(condition="accuracy >= 0"), history(0.9, None, None)) is None
 
 
-@pytest.mark.parametrize("stop", [{}, {"condition": "accuracy >= 80"}, {"condition": "loss <= 0.1"}, {"patience": 0}])
-def test_settings_that_say_nothing_are_refused(stop: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match=r"federation\.stop"):
+@pytest.mark.parametrize(
+    ("stop", "code", "key"),
+    [
+        ({}, "config.missing", "condition"),
+        ({"condition": "accuracy >= 80"}, "config.value", "condition"),
+        ({"condition": "loss <= 0.1"}, "config.value", "condition"),
+        ({"patience": 0}, "config.greater-than-equal", "patience"),
+    ],
+)
+def test_settings_that_say_nothing_are_refused(stop: dict[str, object], code: str, key: str) -> None:
+    with raises(code, f"federation.stop.{key}"):
         tiny_job(changes={"federation.stop": stop})
 
 

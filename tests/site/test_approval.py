@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from pydantic import create_model
 
-from fedmr_med import journal
 from fedmr_med.config import JobConfig, TrainConfig, load_job
-from fedmr_med.errors import ConfigError, PolicyError
+from fedmr_med.files import journal
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.site import approval
 from fedmr_med.site.approval import ApprovalBook, Verdict, in_words, settings_id
 from tests.helpers import REPOSITORY
+from tests.helpers.errors import raises
 
 JOB = isic_job("fedmr")
 LONGER = JOB.override({"federation": {"rounds": 20}, "train": {"lr": 0.5}})
@@ -96,10 +96,10 @@ def test_a_request_names_its_differences_to_the_last_approved_one(book: Approval
 
 def test_an_id_that_names_no_request_or_several_is_refused(book: ApprovalBook) -> None:
     verdict(book, "each")
-    with pytest.raises(ConfigError, match="'zzz' is not a job that was asked here"):
+    with raises("approval.unknown-job"):
         book.decide("zzz", approved=True, by="steward")
     verdict(book, "each", LONGER, "chain-2")
-    with pytest.raises(ConfigError, match="more than one"):
+    with raises("approval.ambiguous"):
         book.decide("", approved=True, by="steward")
 
 
@@ -108,7 +108,7 @@ def test_a_changed_book_approves_nothing(book: ApprovalBook) -> None:
     book.decide("chain-1", approved=False, by="steward")
     verdict(book, "new_settings", LONGER, "chain-2")
     book.path.write_text(book.path.read_text().replace("refused", "approved"))
-    with pytest.raises(PolicyError, match="was changed"):
+    with raises("record.changed"):
         book.verdict(SitePolicy(approve="new_settings"), JOB, "chain-1")
 
 

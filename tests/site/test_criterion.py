@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from fedmr_med.config import LossConfig
-from fedmr_med.errors import ConfigError
 from fedmr_med.site import criterion
 from fedmr_med.site.criterion import FLAMBY_ISIC_WEIGHTS
+from tests.helpers.errors import raises
 
 COUNTS = np.array([10, 20, 0, 5, 1, 1, 1, 2])
 
@@ -50,5 +50,5 @@ def test_focal_loss_is_finite_at_extreme_logits() -> None:
 
 
 def test_flambys_weights_are_for_eight_classes() -> None:
-    with pytest.raises(ConfigError, match=r"loss\.class_weights"):
+    with raises("config.conflict", "loss.class_weights"):
         criterion.build(LossConfig(class_weights="flamby"), np.ones(10, dtype=np.int64))

@@ -19,7 +19,6 @@ from fedmr_med.data.base import ArrayFold, SubsetFold
 from fedmr_med.data.cache import open_images
 from fedmr_med.data.feature_cache import clean, features_folder, fingerprint
 from fedmr_med.data.folds import ImageFold
-from fedmr_med.errors import CheckpointError, ConfigError, WireError
 from fedmr_med.evaluation.results import History, RoundRecord, SiteRound
 from fedmr_med.models.job_network import backbone_of, build_network, feature_network
 from fedmr_med.models.model_file import load_model
@@ -33,6 +32,7 @@ from fedmr_med.site.features import feature_fold
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.backbone import Backbone
 from fedmr_med.wire.messages import TrainTask
+from tests.helpers.errors import raises
 from tests.helpers.small import OPEN, small_hospital, small_job, task_for
 
 torch.set_num_threads(1)
@@ -197,14 +197,16 @@ def test_a_site_refuses_a_backbone_that_is_not_what_its_digest_says(tmp_path: Pa
     frozen = backbone(job)
     task = task_for(initial_state(job), job)
     wrong = {
-        "digest": replace(frozen, digest="0" * 32),
-        "lacks": Backbone.of(dict(list(frozen.arrays.items())[1:])),
-        "NaN": Backbone.of({name: array * np.nan for name, array in frozen.arrays.items()}),
-        "does not name": None,
+        ("wire.digest", "backbone"): replace(frozen, digest="0" * 32),
+        ("wire.form", "backbone"): Backbone.of(dict(list(frozen.arrays.items())[1:])),
+        ("wire.not-finite", "frozen part of the network"): Backbone.of(
+            {name: array * np.nan for name, array in frozen.arrays.items()}
+        ),
+        ("wire.form", "digest"): None,
     }
-    for word, sent in wrong.items():
+    for fault, sent in wrong.items():
         site = small_hospital("msk", job, tmp_path)
-        with pytest.raises(WireError, match=word):
+        with raises(*fault):
             site.train(replace(task, backbone=sent))
 
 
@@ -287,7 +289,7 @@ def test_a_stopped_run_resumes_to_the_same_bits_and_only_with_the_same_backbone(
     resumed = federation(job, tmp_path / "parts").run()
     assert all(np.array_equal(resumed.model[name], whole.model[name]) for name in whole.model)
     other = replace(whole, backbone=Backbone.of({"x": np.zeros(1)}))
-    with pytest.raises(CheckpointError, match="other weights of the frozen backbone"):
+    with raises("checkpoint.other-backbone", "model.options.pretrained"):
         load_checkpoint(tmp_path / "whole" / "checkpoint.pt", job, other)
 
 
@@ -311,5 +313,5 @@ def test_a_trained_classifier_is_a_warm_start_for_training_all_of_the_network(tm
 
 @pytest.mark.parametrize(("method", "options"), [("moon", {"projection": 16}), ("fedavg", {"classifier": "etf"})])
 def test_methods_that_change_the_network_are_refused(method: str, options: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match=r"model\.freeze_backbone: .* trains more than a classifier"):
+    with raises("config.conflict", "model.freeze_backbone"):
         initial_state(frozen_job(method, method={"options": options}))

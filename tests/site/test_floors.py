@@ -165,5 +165,5 @@ def test_the_shipped_jobs_keep_to_the_floors_of_the_shipped_sites(tmp_path: Path
 
 
 def test_an_empty_range_is_not_valid() -> None:
-    with pytest.raises(ValueError, match="above its maximum"):
+    with pytest.raises(ValueError, match="min_lr is above max_lr"):
         TrainingFloors(min_lr=1.0)

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from fedmr_med import models
-from fedmr_med.errors import CheckpointError, DataError, PolicyError, WireError
+from fedmr_med.errors import CheckpointError
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.site.training import class_sums
 from fedmr_med.wire.messages import SiteReply
+from tests.helpers.errors import raises
 from tests.helpers.small import CLOSED, OPEN, initial_state, lenient, small_hospital, small_job, task_for
 
 # Anchored FedMR keeps prototypes of what it withholds, at the site; the paper's has no use for them.
@@ -148,7 +149,7 @@ def test_local_models_leave_only_where_both_sides_agree(tmp_path: Path) -> None:
     task = task_for(initial_state(job), job)
     closed = small_hospital("msk", job, tmp_path / "a", OPEN)
     closed.train(task)
-    with pytest.raises(PolicyError, match="allow_submit_model"):
+    with raises("policy.task-refused", "policy.allow_submit_model"):
         closed.trained_model()
     willing = small_hospital("msk", job, tmp_path / "b", lenient(**asked))
     with pytest.raises(CheckpointError):
@@ -161,7 +162,7 @@ def test_local_models_leave_only_where_both_sides_agree(tmp_path: Path) -> None:
 def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
     job = small_job()
     other = small_job(model={"name": "narrow_resnet"})
-    with pytest.raises(WireError, match="the model has an unexpected"):
+    with raises("wire.form", "model"):
         small_hospital("msk", job, tmp_path).train(task_for(initial_state(other), job))
 
 
@@ -204,5 +205,5 @@ def test_too_few_images_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
     empty = ArrayFold(np.zeros((1, 27, 27, 3), dtype=np.uint8), np.zeros(1, dtype=np.int64))
     names = small_job().task.class_names
     monkeypatch.setattr("fedmr_med.data.load", lambda *_, **__: SiteData(empty, empty, names))
-    with pytest.raises(DataError, match="msk has 1 training samples"):
+    with raises("data.too-few"):
         small_hospital("msk", small_job(), tmp_path)

@@ -11,7 +11,6 @@ from fedmr_med.data import transforms
 from fedmr_med.data.base import ArrayFold
 from fedmr_med.data.folds import ImageFold
 from fedmr_med.data.loading import Batches
-from fedmr_med.errors import PolicyError
 from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.mechanisms import Clip
 from fedmr_med.privacy.policy import SitePolicy
@@ -20,6 +19,7 @@ from fedmr_med.server.state import GlobalState
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.private import Clipped, clipped, image_shares
 from fedmr_med.sites import DemoSource, SiteConfig
+from tests.helpers.errors import raises
 from tests.helpers.small import OPEN, initial_state, lenient, small_hospital, small_job, task_for
 
 PRIVATE = {"clip": 3.0, "noise": 0.6}
@@ -162,5 +162,5 @@ def test_a_restored_ledger_stops_the_site(tmp_path: Path) -> None:
     site = SiteConfig(data=DemoSource(source="demo", center=0), policy=OPEN)
     Hospital("bcn", job, site, tmp_path / "state", witness=tmp_path / "witness.json").train(task)
     (tmp_path / "state" / "privacy_ledger.jsonl").unlink()
-    with pytest.raises(PolicyError, match="put the latest copy back"):
+    with raises("record.not-latest"):
         Hospital("bcn", job, site, tmp_path / "state", witness=tmp_path / "witness.json").train(task)

@@ -15,7 +15,7 @@ from opacus.accountants import RDPAccountant
 
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import ArrayFold
-from fedmr_med.errors import ConfigError, PolicyError
+from fedmr_med.errors import ConfigError
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.methods.base import Method
@@ -23,11 +23,12 @@ from fedmr_med.models.job_network import build_network
 from fedmr_med.privacy import refusals
 from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.refusals import BudgetError, FloorError
+from fedmr_med.privacy.refusals import BudgetError
 from fedmr_med.runner import Federation
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.private_training import PrivateTraining, units
 from fedmr_med.sites import DemoSource, SiteConfig
+from tests.helpers.errors import raises
 from tests.helpers.site_at_work import SiteAtWork
 from tests.helpers.small import OPEN, initial_state, lenient, small_hospital, small_job, task_for
 
@@ -157,7 +158,7 @@ def test_a_site_trains_until_its_budget_is_used_up(tmp_path: Path) -> None:
     site = small_hospital("bcn", job, tmp_path, poor(8.0))
     assert site.private_training is not None
     answered, task = 0, task_for(initial_state(job), job)
-    with pytest.raises(BudgetError, match=r"policy\.training_privacy"):
+    with raises("budget.spent", "policy.training_privacy"):
         for _ in range(100):
             site.train(task)
             answered += 1
@@ -192,14 +193,14 @@ def test_a_restored_ledger_stops_training(tmp_path: Path) -> None:
     config = SiteConfig(data=DemoSource(source="demo", center=0), policy=poor())
     Hospital("bcn", job, config, tmp_path / "state", witness=tmp_path / "witness.json").train(task)
     shutil.rmtree(tmp_path / "state")
-    with pytest.raises(PolicyError, match="put the latest copy back"):
+    with raises("record.not-latest"):
         Hospital("bcn", job, config, tmp_path / "state", witness=tmp_path / "witness.json").train(task)
 
 
 @pytest.mark.parametrize("noise", [None, 0.3])
 def test_a_site_with_a_budget_refuses_jobs_with_too_little_noise(tmp_path: Path, noise: float | None) -> None:
     job = private_job("fedavg", train={"private": noise and {"clip": 1.0, "noise": noise}})
-    with pytest.raises(FloorError, match=r"policy.training_privacy.min_noise asks for 0.5"):
+    with raises("floor.private"):
         small_hospital("bcn", job, tmp_path, poor())
 
 
@@ -260,7 +261,7 @@ def test_a_method_that_does_not_say_so_is_refused() -> None:
     class Silent(Method):
         name = "silent"
 
-    with pytest.raises(ConfigError, match=r"method.name: silent"):
+    with raises("config.conflict", "method.name"):
         Silent(Method.options_type()).check_per_sample()
 
 

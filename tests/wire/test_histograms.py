@@ -11,6 +11,7 @@ from fedmr_med.evaluation.metrics import scored
 from fedmr_med.wire.codec import decode_scores, encode_scores
 from fedmr_med.wire.histograms import decode_histograms, encode_histograms
 from tests.evaluation.test_clinical import outputs
+from tests.helpers.errors import raises
 
 SCORES = scored(*outputs(0, 200))
 
@@ -66,5 +67,5 @@ def test_what_cannot_be_is_refused(arrays: Arrays) -> None:
 def test_histograms_need_scores_with_a_matrix() -> None:
     scalars = encode_scores(SCORES) | {"confusion": None}  # type: ignore[operator]
     for content in (None, scalars):
-        with pytest.raises(WireError, match="histograms without"):
+        with raises("wire.form", "histograms"):
             decode_scores(content, 4, sent())

@@ -28,7 +28,9 @@ def effective_job(job: JobConfig, sites: Mapping[str, SiteConfig]) -> JobConfig:
     if without:
         raise ConfigError(
             f"No images of {', '.join(without)}, while other sites have theirs: the demo cannot stand in for some "
-            f"sites alone. Set data.root in their site.yaml or {ISIC_VARIABLE}, or leave these sites out."
+            f"sites alone. Set data.root in their site.yaml or {ISIC_VARIABLE}, or leave these sites out.",
+            code="data.missing",
+            key="data.root",
         )
     return job
 

@@ -41,7 +41,9 @@ def load_demo(source: DemoSource, task: TaskConfig) -> SiteData:
     """
     if task.class_names != CLASS_NAMES:
         raise DataError(
-            f"The demo has the classes {', '.join(CLASS_NAMES)}; task.class_names has {', '.join(task.class_names)}."
+            f"The demo has the classes {', '.join(CLASS_NAMES)}; task.class_names has {', '.join(task.class_names)}.",
+            code="data.class-names",
+            key="task.class_names",
         )
     edge = edge_for(task.image_size)
     return SiteData(

@@ -54,7 +54,11 @@ def certified(kits: Path) -> dict[str, Identity]:
     """
     found = sorted(path.parent.parent for path in kits.glob("*/startup/fed_client.json"))
     if not found:
-        raise ConfigError(f"{kits} has no kits of sites: give the folder with one kit per participant.")
+        raise ConfigError(
+            f"{kits} has no kits of sites: give the folder with one kit per participant.",
+            code="site.none",
+            key="--kits",
+        )
     return {kit.name: Certified(kit / "startup") for kit in found}
 
 
@@ -71,7 +75,9 @@ def sum_cost(identities: Mapping[str, Identity], dropped: int, numbers: int) -> 
     """
     names = sorted(identities)
     if len(names) < FEWEST or len(names) - dropped < threshold(len(names)):
-        raise ConfigError(f"A sum of {len(names)} sites cannot be opened without {dropped} of them.")
+        raise ConfigError(
+            f"A sum of {len(names)} sites cannot be opened without {dropped} of them.", code="secure.too-few-left"
+        )
     started, bill = time.perf_counter(), _Bill()
     with TemporaryDirectory() as folder:
         members = {name: Participant(name, Path(folder) / name, identities[name]) for name in names}

@@ -135,7 +135,11 @@ def audit(
     """
     others = others or {}
     if 0 < len(others) < FEWEST - 1:
-        raise ConfigError(f"A secure total needs {FEWEST} sites: name at least {FEWEST - 1} others, or none.")
+        raise ConfigError(
+            f"A secure total needs {FEWEST} sites: name at least {FEWEST - 1} others, or none.",
+            code="secure.too-few-sites",
+            key="--with",
+        )
     asked = effective_job(job, {name: site, **others})
     job = asked.override({"federation": {"secure": "none", "private": None}})
     state = initial_state(job, initial_model)

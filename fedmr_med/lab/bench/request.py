@@ -68,28 +68,50 @@ class BenchRequest(Strict):
         self._check_settings()
         clients, split = self._clients(), self.split
         if self.clients_per_round and self.clients_per_round > clients:
-            raise ConfigError(f"--clients-per-round: {self.clients_per_round} of {clients} clients cannot be drawn.")
+            raise ConfigError(
+                f"--clients-per-round: {self.clients_per_round} of {clients} clients cannot be drawn.",
+                code="config.value",
+                key="--clients-per-round",
+            )
         return [self._run(method, seed, split, clients) for method in self.methods for seed in self.seeds]
 
     def _clients(self) -> int:
         dataset = DATASETS.get(self.dataset, "--dataset")
         if self.without_leaked and (dataset.name != "isic2019" or self.data == DEMO):
-            raise ConfigError("--without-leaked: only the images of isic2019 have known lesions.")
+            raise ConfigError(
+                "--without-leaked: only the images of isic2019 have known lesions.",
+                code="config.conflict",
+                key="--without-leaked",
+            )
         if self.data == DEMO and not dataset.has_demo:
-            raise ConfigError(f"--data demo: {dataset.name} has no demo; isic2019 has.")
+            raise ConfigError(
+                f"--data demo: {dataset.name} has no demo; isic2019 has.", code="config.conflict", key="--data"
+            )
         if not dataset.sites:
             if self.absent or self.opted_out:
                 option = "--absent" if self.absent else "--opted-out"
-                raise ConfigError(f"{option}: {dataset.name} has no hospitals of its own; isic2019 has.")
+                raise ConfigError(
+                    f"{option}: {dataset.name} has no hospitals of its own; isic2019 has.",
+                    code="config.conflict",
+                    key=option,
+                )
             return clients_of(dataset.name, self.split or dataset.protocol.split, self.clients)
         for option, names in (("--absent", self.absent), ("--opted-out", self.opted_out)):
             for name in names:
                 if name not in dataset.sites:
-                    raise ConfigError(f"{option}: {name!r} is not one of {', '.join(dataset.sites)}.")
+                    raise ConfigError(
+                        f"{option}: {name!r} is not one of {', '.join(dataset.sites)}.",
+                        code="config.unknown-name",
+                        key=option,
+                    )
         if self.fraction != 1:
-            raise ConfigError(f"--fraction: {dataset.name} is used whole.")
+            raise ConfigError(f"--fraction: {dataset.name} is used whole.", code="config.conflict", key="--fraction")
         if self.split or self.clients:
-            raise ConfigError(f"{dataset.name} is already partitioned by hospital; drop --split and --clients.")
+            raise ConfigError(
+                f"{dataset.name} is already partitioned by hospital; drop --split and --clients.",
+                code="config.conflict",
+                key="--split",
+            )
         return len(dataset.sites) - len(set(self.absent))
 
     def _run(self, method: str, seed: int, split: str | None, clients: int) -> Run:
@@ -139,8 +161,18 @@ class BenchRequest(Strict):
             first, _, rest = key.partition(".")
             owners = [name for name in methods.available() if key in method_options(name) or (name == first and rest)]
             if first in PRESETS and first not in self.methods:
-                raise ConfigError(f"--set {key}: {first} is not one of {', '.join(self.methods)}.")
+                raise ConfigError(
+                    f"--set {key}: {first} is not one of {', '.join(self.methods)}.",
+                    code="config.unknown-name",
+                    key=f"--set {key}",
+                )
             if owners and not set(owners) & {resolve(name)[0] for name in self.methods}:
-                raise ConfigError(f"--set {key}: none of {', '.join(self.methods)} has this option.")
+                raise ConfigError(
+                    f"--set {key}: none of {', '.join(self.methods)} has this option.",
+                    code="config.unknown-key",
+                    key=f"--set {key}",
+                )
             if key in ("seed", "method.name", "task.dataset", "task.split"):
-                raise ConfigError(f"--set {key}: use the option of the command instead.")
+                raise ConfigError(
+                    f"--set {key}: use the option of the command instead.", code="config.conflict", key=f"--set {key}"
+                )

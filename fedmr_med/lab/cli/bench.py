@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.errors import ConfigError, FedMRError
-from fedmr_med.lab.cli.resumable import MaxHours, resumable
+from fedmr_med.errors import ConfigError
+from fedmr_med.lab.cli.resumable import MaxHours, end_with_failures, resumable
 
 
 def bench(
@@ -107,9 +107,11 @@ def bench(
     }
     request = validated(BenchRequest, content, "bench")
     if tune is not None and validate:
-        raise ConfigError("--tune: it has held-out data of its own; drop --validate.")
+        raise ConfigError(
+            "--tune: it has held-out data of its own; drop --validate.", code="config.conflict", key="--tune"
+        )
     if tune_rounds is not None and tune is None:
-        raise ConfigError("--tune-rounds: give --tune SEED as well.")
+        raise ConfigError("--tune-rounds: give --tune SEED as well.", code="config.conflict", key="--tune-rounds")
     resources = Resources(
         launcher, workers, parallel_clients, parse_settings(launcher_options or [], "--launcher-option")
     )
@@ -128,7 +130,7 @@ def bench(
         typer.echo(json.dumps(versioned(RunResults(runs=tuple(results)))))
     failed = [run for run in results if run.error is not None]
     if failed:
-        raise FedMRError(f"{len(failed)} of {len(results)} runs failed; the first: {failed[0].error}")
+        end_with_failures(f"{len(failed)} of {len(results)} runs failed; the first: {failed[0].error}")
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -144,4 +146,6 @@ def numbers(text: str, option: str = "--seeds") -> tuple[int, ...]:
     try:
         return tuple(dict.fromkeys(int(number) for number in text.split(",")))
     except ValueError as e:
-        raise ConfigError(f"{option} {text}: give whole numbers, comma-separated, such as 0,1,2.") from e
+        raise ConfigError(
+            f"{option} {text}: give whole numbers, comma-separated, such as 0,1,2.", code="config.value", key=option
+        ) from e

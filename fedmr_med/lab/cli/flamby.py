@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.errors import FedMRError
-from fedmr_med.lab.cli.resumable import MaxHours, resumable
+from fedmr_med.lab.cli.resumable import MaxHours, end_with_failures, resumable
 
 
 def compare(
@@ -106,7 +105,7 @@ def compare(
             typer.echo(f"missing: {', '.join(results.missing)}. {results.how_to_get}")
         typer.echo(f"results: {out}")
     if results.failed:
-        raise FedMRError(f"{len(results.failed)} runs failed; the first: {results.failed[0]}")
+        end_with_failures(f"{len(results.failed)} runs failed; the first: {results.failed[0]}")
 
 
 def _on_another(

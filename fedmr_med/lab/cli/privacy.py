@@ -47,10 +47,14 @@ def audit(
     settings = isic_job("fedmr") if job is None else load_job(job / "app" / "config" / JOB_FILE)
     names = [path.resolve().parent.name for path in (site_file, *(others or ()))]
     if len(set(names)) < len(names):
-        raise ConfigError("--with names a site twice; sites have the names of their folders.")
+        raise ConfigError(
+            "--with names a site twice; sites have the names of their folders.", code="config.duplicate", key="--with"
+        )
     possible = DEFENCES if others else DEFENCES[:-1]
     if defence not in possible:
-        raise ConfigError(f"--defence is {defence!r}, not one of {', '.join(possible)}.")
+        raise ConfigError(
+            f"--defence is {defence!r}, not one of {', '.join(possible)}.", code="config.unknown-name", key="--defence"
+        )
     cohort = dict(zip(names[1:], map(load_site, others or ()), strict=True))
     found, guesses = run_audit(
         names[0], settings, load_site(site_file), noise=noise, others=cohort, initial_model=model, steps=steps

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -26,3 +26,9 @@ def resumable(max_hours: float | None) -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo("\nStopped. The same command resumes from here.", err=True)
         raise typer.Exit(130) from None
+
+
+def end_with_failures(sentence: str) -> NoReturn:
+    """End a command some of whose runs failed. Its results are printed already, and have the error of each run."""
+    typer.echo(f"fedmr-med: {sentence}", err=True)
+    raise typer.Exit(2)

@@ -64,5 +64,9 @@ def exclusive(out: Path) -> Iterator[None]:
         try:
             stack.enter_context(locked(out / LOCK, patience=0))
         except TimeoutError as e:
-            raise ConfigError(f"Another process is working in {out}; wait for it or choose another --out.") from e
+            raise ConfigError(
+                f"Another process is working in {out}; wait for it or choose another --out.",
+                code="run.in-use",
+                key="--out",
+            ) from e
         yield

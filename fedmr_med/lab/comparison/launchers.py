@@ -42,19 +42,33 @@ class Resources:
         """
         if self.launcher == LOCAL:
             if self.options:
-                raise ConfigError(f"--launcher-option {next(iter(self.options))}: slurm and ray have options.")
+                raise ConfigError(
+                    f"--launcher-option {next(iter(self.options))}: slurm and ray have options.",
+                    code="config.conflict",
+                    key="--launcher-option",
+                )
             workers, clients = processes(pending, self.workers, self.parallel_clients)
             return Local(workers), clients
         if self.launcher not in LAUNCHERS:
-            raise ConfigError(f"--launcher: {self.launcher!r} is not one of {', '.join(LAUNCHERS)}.")
+            raise ConfigError(
+                f"--launcher: {self.launcher!r} is not one of {', '.join(LAUNCHERS)}.",
+                code="config.unknown-name",
+                key="--launcher",
+            )
         if self.workers is not None:
-            raise ConfigError(f"--workers: {self.launcher} has a queue of its own.")
+            raise ConfigError(
+                f"--workers: {self.launcher} has a queue of its own.", code="config.conflict", key="--workers"
+            )
         threads = asked_threads() or 1
         launch: Slurm | OnRay
         if self.launcher == SLURM:
-            launch = Slurm(validated(SlurmOptions, dict(self.options), "--launcher-option"), threads)
+            launch = Slurm(
+                validated(SlurmOptions, dict(self.options), "--launcher-option", section="--launcher-option"), threads
+            )
         else:
-            launch = OnRay(validated(RayOptions, dict(self.options), "--launcher-option"), threads)
+            launch = OnRay(
+                validated(RayOptions, dict(self.options), "--launcher-option", section="--launcher-option"), threads
+            )
         return launch, self.parallel_clients or max(launch.options.cpus // threads, 1)
 
 

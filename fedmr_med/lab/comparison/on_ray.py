@@ -88,13 +88,19 @@ def _connected(options: RayOptions) -> Iterator[Any]:
     try:
         import ray
     except ImportError as e:
-        raise ConfigError("--launcher ray: Ray is missing; pip install 'fedmr_med[ray]'.") from e
+        raise ConfigError(
+            "--launcher ray: Ray is missing; pip install 'fedmr_med[ray]'.", code="package.missing", key="--launcher"
+        ) from e
     started: dict[str, Any] = {"num_cpus": max(available_cores(), options.cpus), "include_dashboard": False}
     started["object_store_memory"] = _OBJECT_STORE
     try:
         ray.init(options.address, log_to_driver=False, **(started if options.address == LOCAL else {}))
     except (ConnectionError, ValueError) as e:
-        raise ConfigError(f"--launcher-option address={options.address}: {str(e).splitlines()[0]}") from e
+        raise ConfigError(
+            f"--launcher-option address={options.address}: {str(e).splitlines()[0]}",
+            code="run.no-cluster",
+            key="--launcher-option",
+        ) from e
     try:
         yield ray
     finally:

@@ -92,13 +92,19 @@ class Slurm:
         try:
             import submitit
         except ImportError as e:
-            raise ConfigError("--launcher slurm: submitit is missing; pip install 'fedmr_med[slurm]'.") from e
+            raise ConfigError(
+                "--launcher slurm: submitit is missing; pip install 'fedmr_med[slurm]'.",
+                code="package.missing",
+                key="--launcher",
+            ) from e
         options = self.options
         try:
             executor = submitit.AutoExecutor(logs, cluster=options.cluster, slurm_max_num_timeout=options.requeues)
         except RuntimeError as e:
             raise ConfigError(
-                "--launcher slurm: there is no srun on this machine; --launcher-option cluster=local tries it without."
+                "--launcher slurm: there is no srun on this machine; --launcher-option cluster=local tries it without.",
+                code="run.no-cluster",
+                key="--launcher",
             ) from e
         executor.update_parameters(
             name="fedmr_med",

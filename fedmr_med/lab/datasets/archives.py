@@ -63,7 +63,10 @@ def arrays(official: Official | None = None) -> "Reader":
             if folds is not None:
                 train, test = (_checked(dataset, *fold, place) for fold in folds)
                 return SiteData(train=train, test=test, class_names=dataset.class_names)
-        raise DataError(f"{root} holds no {dataset.name}: neither its official files nor an .npz. {dataset.how_to_get}")
+        raise DataError(
+            f"{root} holds no {dataset.name}: neither its official files nor an .npz. {dataset.how_to_get}",
+            code="data.missing",
+        )
 
     return read
 
@@ -71,16 +74,18 @@ def arrays(official: Official | None = None) -> "Reader":
 def _checked(dataset: "Dataset", images: Images, labels: Labels, place: Path) -> ArrayFold:
     """Return a fold, or refuse other shapes, types and labels than the dataset has."""
     shape = (dataset.image_size, dataset.image_size, dataset.channels)
-    problem = None
+    problem, code, key = None, "data.damaged", "labels"
     if images.dtype != np.uint8 or images.shape[1:] != shape:
         problem = f"{dataset.name} has uint8 images of {shape}, not {images.dtype} {images.shape[1:]}"
+        key = "images"
     elif labels.shape != (len(images),) or len(labels) == 0:
         problem = f"{len(images)} images do not fit labels of shape {labels.shape}"
     elif labels.min() < 0 or labels.max() >= dataset.num_classes:
         last = dataset.num_classes - 1
         problem = f"{dataset.name} has labels 0 to {last}, not {labels.min()} to {labels.max()}"
+        code = "data.label"
     if problem:
-        raise DataError(f"{place}: {problem}. Get it again: {dataset.how_to_get}")
+        raise DataError(f"{place}: {problem}. Get it again: {dataset.how_to_get}", code=code, key=key)
     return ArrayFold(images, labels)
 
 
@@ -121,7 +126,8 @@ def reading(path: Path, dataset: "Dataset") -> Iterator[None]:
         # tarfile, gzip, zlib, pickle, zipfile and scipy.io have no common error, and damage shows up in any of them.
         reason = (str(e).strip() or type(e).__name__).splitlines()[0].rstrip(".")
         raise DataError(
-            f"{path} is damaged or not in the format of {dataset.name} ({reason}). Get it again: {dataset.how_to_get}"
+            f"{path} is damaged or not in the format of {dataset.name} ({reason}). Get it again: {dataset.how_to_get}",
+            code="data.damaged",
         ) from e
 
 
@@ -216,5 +222,8 @@ def find_all(dataset: "Dataset", folder: Path) -> list[Path]:
         paths.append(next((path for path in candidates if path.is_file()), candidates[0]))
     missing = [path for path in paths if not path.is_file()]
     if missing and len(missing) < len(paths):
-        raise DataError(f"{missing[0]} is missing beside the other files of {dataset.name}. {dataset.how_to_get}")
+        raise DataError(
+            f"{missing[0]} is missing beside the other files of {dataset.name}. {dataset.how_to_get}",
+            code="data.missing",
+        )
     return [] if missing else paths

@@ -41,7 +41,11 @@ def load_benchmark(source: BenchmarkSource, task: TaskConfig, *, seed: int) -> S
         DataError: the data is missing or damaged.
     """
     if source.client >= source.clients:
-        raise ConfigError(f"data.client: {source.client} is not one of {source.clients} clients, counted from 0.")
+        raise ConfigError(
+            f"data.client: {source.client} is not one of {source.clients} clients, counted from 0.",
+            code="config.value",
+            key="data.client",
+        )
     data = _partitioned_by(source, task, seed)
     own = np.arange(source.client, len(data.test), source.clients) if source.holds_test else np.arange(0)
     test = SubsetFold(data.test, own)
@@ -77,7 +81,9 @@ def data_root(dataset: Dataset, root: Path | None) -> Path:
     folder = os.environ.get(DATA_VARIABLE)
     if not folder:
         raise DataError(
-            f"No folder is given for {dataset.name}: set data.root or {DATA_VARIABLE}. {dataset.how_to_get}"
+            f"No folder is given for {dataset.name}: set data.root or {DATA_VARIABLE}. {dataset.how_to_get}",
+            code="data.missing",
+            key="data.root",
         )
     return Path(folder) / dataset.name
 
@@ -86,14 +92,28 @@ def _partitioned_by(source: BenchmarkSource, task: TaskConfig, seed: int) -> Par
     """Partition the task's dataset as source and task say."""
     dataset = DATASETS.get(task.dataset, "task.dataset")
     if dataset.sites:
-        raise ConfigError(f"data.source: the sites of {dataset.name} hold their own data; it is no benchmark.")
+        raise ConfigError(
+            f"data.source: the sites of {dataset.name} hold their own data; it is no benchmark.",
+            code="config.conflict",
+            key="data.source",
+        )
     if dataset.read_clients is not None and (task.split is not None or source.fraction != 1):
-        raise ConfigError(f"task.split: {dataset.name} comes partitioned; leave out task.split and data.fraction.")
+        raise ConfigError(
+            f"task.split: {dataset.name} comes partitioned; leave out task.split and data.fraction.",
+            code="config.conflict",
+            key="task.split",
+        )
     if dataset.read is not None and task.split is None:
-        raise ConfigError(f"task.split: {dataset.name} has to be partitioned; give P5C2, dir0.5 or iid.")
+        raise ConfigError(
+            f"task.split: {dataset.name} has to be partitioned; give P5C2, dir0.5 or iid.",
+            code="config.missing",
+            key="task.split",
+        )
     if task.num_classes != dataset.num_classes:
         raise ConfigError(
-            f"task.class_names: {dataset.name} has {dataset.num_classes} classes, not {task.num_classes}."
+            f"task.class_names: {dataset.name} has {dataset.num_classes} classes, not {task.num_classes}.",
+            code="data.class-names",
+            key="task.class_names",
         )
     return _partitioned(data_root(dataset, source.root), task, source.clients, seed, source.fraction)
 

@@ -40,7 +40,9 @@ def download_dataset(name: str, root: Path, progress: NewBar | None = None) -> l
     """
     dataset = DATASETS.get(name)
     if not dataset.files:
-        raise ConfigError(f"{name!r} cannot be downloaded. {dataset.about or dataset.how_to_get}")
+        raise ConfigError(
+            f"{name!r} cannot be downloaded. {dataset.about or dataset.how_to_get}", code="data.no-download"
+        )
     return download_files(dataset.files, root / name, progress)
 
 
@@ -68,8 +70,11 @@ def download_files(files: Sequence[RemoteFile], folder: Path, progress: NewBar |
         try:
             path = pooch.retrieve(file.url, f"md5:{file.md5}", file.name, folder, downloader=downloader)
         except ValueError as e:
-            raise DataError(f"{file.url} does not have the published checksum md5 {file.md5}; nothing is kept.") from e
+            raise DataError(
+                f"{file.url} does not have the published checksum md5 {file.md5}; nothing is kept.",
+                code="data.checksum",
+            ) from e
         except OSError as e:
-            raise DataError(f"{file.url} cannot be downloaded to {folder}: {e}.") from e
+            raise DataError(f"{file.url} cannot be downloaded to {folder}: {e}.", code="data.no-download") from e
         paths.append(Path(path))
     return paths

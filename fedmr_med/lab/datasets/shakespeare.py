@@ -51,7 +51,9 @@ def read_speakers(folder: Path) -> dict[str, Speaker]:
     """
     paths = sorted(folder.glob("*.json"))
     if not paths:
-        raise DataError(f"{folder} holds no JSON files; LEAF's preprocess.sh writes them for Shakespeare.")
+        raise DataError(
+            f"{folder} holds no JSON files; LEAF's preprocess.sh writes them for Shakespeare.", code="data.missing"
+        )
     speakers: dict[str, Speaker] = {}
     for path in paths:
         try:
@@ -59,10 +61,12 @@ def read_speakers(folder: Path) -> dict[str, Speaker]:
             data = {user: content["user_data"][user] for user in content["users"]}
             samples = {user: (data[user]["x"], data[user]["y"]) for user in data}
         except (OSError, ValueError, KeyError, TypeError) as e:
-            raise DataError(f"{path} is damaged or not LEAF's JSON ({type(e).__name__}: {e}).") from e
+            raise DataError(
+                f"{path} is damaged or not LEAF's JSON ({type(e).__name__}: {e}).", code="data.damaged"
+            ) from e
         for user, (texts, following) in samples.items():
             if user in speakers:
-                raise DataError(f"{path} holds speaker {user!r} a second time.")
+                raise DataError(f"{path} holds speaker {user!r} a second time.", code="data.duplicate")
             speakers[user] = _speaker(texts, following, f"{path}, speaker {user!r}")
     return speakers
 
@@ -80,7 +84,8 @@ def read_clients(root: Path, clients: int, seed: int) -> Partitioned:
     usable = sorted(user for user in train.keys() & test.keys() if len(train[user].fold) >= 2 and len(test[user].fold))
     if clients > len(usable):
         raise ConfigError(
-            f"{root} has {len(usable)} speakers with training and test data, too few for {clients} clients."
+            f"{root} has {len(usable)} speakers with training and test data, too few for {clients} clients.",
+            code="data.too-few",
         )
     drawn = numpy_generator(seed, "partition").permutation(len(usable))[:clients]
     users = [usable[number] for number in sorted(drawn)]
@@ -92,11 +97,13 @@ def read_clients(root: Path, clients: int, seed: int) -> Partitioned:
 
 def _speaker(texts: Sequence[str], following: Sequence[str], where: str) -> Speaker:
     if len(texts) != len(following):
-        raise DataError(f"{where}: {len(texts)} texts but {len(following)} next characters.")
+        raise DataError(
+            f"{where}: {len(texts)} texts but {len(following)} next characters.", code="data.damaged", key="x, y"
+        )
     if any(not isinstance(text, str) or len(text) != TEXT_LENGTH for text in texts):
-        raise DataError(f"{where}: every x must be a text of {TEXT_LENGTH} characters.")
+        raise DataError(f"{where}: every x must be a text of {TEXT_LENGTH} characters.", code="data.damaged", key="x")
     if any(not isinstance(character, str) or len(character) != 1 for character in following):
-        raise DataError(f"{where}: every y must be one character.")
+        raise DataError(f"{where}: every y must be one character.", code="data.damaged", key="y")
     items = encode("".join(texts)).reshape(-1, TEXT_LENGTH)
     labels = encode("".join(following)).astype(np.int64)
     known = labels != OTHER

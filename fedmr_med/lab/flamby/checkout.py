@@ -49,7 +49,11 @@ def find_dataset(checkout: Path | None, name: str) -> ModuleType:
     os.environ.setdefault("TQDM_DISABLE", "1")
     module, reason = _find(f"flamby.datasets.{name}", checkout or (Path(named) if named else None))
     if module is None:
-        raise ConfigError(f"{reason}. {HOW_TO_GET} A site names it in data.flamby, or {VARIABLE}.")
+        raise ConfigError(
+            f"{reason}. {HOW_TO_GET} A site names it in data.flamby, or {VARIABLE}.",
+            code="package.missing",
+            key="data.flamby",
+        )
     return module
 
 
@@ -69,7 +73,9 @@ def older_numpy() -> Iterator[None]:
 def _find(name: str, checkout: Path | None) -> tuple[ModuleType | None, str]:
     if checkout is not None:
         if not (checkout / "flamby" / "strategies").is_dir():
-            raise ConfigError(f"--flamby {checkout} is not a checkout of FLamby. {HOW_TO_GET}")
+            raise ConfigError(
+                f"--flamby {checkout} is not a checkout of FLamby. {HOW_TO_GET}", code="file.wrong-kind", key="--flamby"
+            )
         if str(checkout.resolve()) not in sys.path:
             sys.path.insert(0, str(checkout.resolve()))
     try:
@@ -77,5 +83,7 @@ def _find(name: str, checkout: Path | None) -> tuple[ModuleType | None, str]:
     except ModuleNotFoundError as e:
         reason = "FLamby is not installed" if e.name == "flamby" else f"FLamby needs the package {e.name}"
         if checkout is not None:
-            raise ConfigError(f"--flamby {checkout}: {reason}. {HOW_TO_GET}") from e
+            raise ConfigError(
+                f"--flamby {checkout}: {reason}. {HOW_TO_GET}", code="package.broken", key="--flamby"
+            ) from e
         return None, reason

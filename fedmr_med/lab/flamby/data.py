@@ -104,7 +104,7 @@ def present_centers(root: Path, flamby: Path | None) -> tuple[int, ...]:
     images = {path.name for path in (root / PREPARED_FOLDER).iterdir()}
     present = tuple(number for number, rows in enumerate(centers) if any(row.image in images for row in rows))
     if not present:
-        raise DataError(f"{root / PREPARED_FOLDER} holds none of the images in FLamby's table.")
+        raise DataError(f"{root / PREPARED_FOLDER} holds none of the images in FLamby's table.", code="data.empty")
     return present
 
 
@@ -136,7 +136,11 @@ def load_data(request: CompareRequest) -> ComparisonData:
         order = numpy_generator("max test", center).permutation(len(kept[name]))
         kept[name] = kept[name][np.sort(order[: request.max_test])]
         if not len(kept[name]):
-            raise DataError(f"No test image of centre {center} is left; leave it out with --centers.")
+            raise DataError(
+                f"No test image of centre {center} is left; leave it out with --centers.",
+                code="data.empty",
+                key="--centers",
+            )
     return ComparisonData(
         task=task,
         train={name: site.train for name, site in folds.items()},

@@ -37,9 +37,16 @@ def class_names(dataset: str) -> tuple[str, ...]:
         ConfigError: there is no such dataset, or it is not about classes.
     """
     if dataset in _OTHER:
-        raise ConfigError(f"{dataset} {_OTHER[dataset]}; this toolkit is for classification: {', '.join(CLASSES)}.")
+        raise ConfigError(
+            f"{dataset} {_OTHER[dataset]}; this toolkit is for classification: {', '.join(CLASSES)}.",
+            code="data.not-classification",
+        )
     if dataset not in CLASSES:
-        raise ConfigError(f"dataset: {dataset!r} is not one of FLamby's {', '.join(CLASSES)}.")
+        raise ConfigError(
+            f"dataset: {dataset!r} is not one of FLamby's {', '.join(CLASSES)}.",
+            code="config.unknown-name",
+            key="dataset",
+        )
     return CLASSES[dataset]
 
 
@@ -79,7 +86,9 @@ def load_flamby(source: FlambySource, task: TaskConfig, site: SiteConfig, seed: 
         with older_numpy():
             train, test = (module.FedClass(center=source.center, train=fold, data_path=path) for fold in (True, False))
     except Exception as e:  # whatever FLamby raises where data is missing
-        raise DataError(f"FLamby cannot read centre {source.center} of {source.dataset}: {brief(repr(e))}.") from e
+        raise DataError(
+            f"FLamby cannot read centre {source.center} of {source.dataset}: {brief(repr(e))}.", code="data.unreadable"
+        ) from e
     plain = None
     if hasattr(train, "augmentations") and hasattr(test, "augmentations"):
         plain = copy.copy(train)
@@ -101,7 +110,7 @@ def _whole(dataset: Any, fold: str) -> tuple[int, ...]:
     numbers = [float(label) for label in raw]
     for index, number in enumerate(numbers):
         if not number.is_integer():
-            raise DataError(f"item {index} of the {fold} fold: label {number} is no class.")
+            raise DataError(f"item {index} of the {fold} fold: label {number} is no class.", code="data.label")
     return tuple(map(int, numbers))
 
 

@@ -27,7 +27,8 @@ class Probe(Network):
         linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
         if not linear:
             raise ConfigError(
-                f"{type(model).__name__} has no linear layer; FedMR needs a model that ends in one, for its features."
+                f"{type(model).__name__} has no linear layer; FedMR needs a model that ends in one, for its features.",
+                code="model.no-classifier",
             )
         self.model = model
         self.classifier = linear[-1]
@@ -55,6 +56,7 @@ class Probe(Network):
         if not features:
             raise ConfigError(
                 f"The last linear layer of {type(self.model).__name__} takes no part in its forward pass; FedMR "
-                "needs a model that ends in a linear layer."
+                "needs a model that ends in a linear layer.",
+                code="model.last-layer",
             )
         return features[-1], output

@@ -29,7 +29,7 @@ def register() -> None:
     """
     strategies, reason = find_strategies(None)
     if strategies is None:
-        raise ConfigError(f"{reason}. {HOW_TO_GET}")
+        raise ConfigError(f"{reason}. {HOW_TO_GET}", code="package.missing")
     setattr(strategies, NAME, FedMR)
     utils: Any = importlib.import_module(_USERS[0])
     original = getattr(utils.find_xps_in_df, "__wrapped__", utils.find_xps_in_df)

@@ -14,7 +14,7 @@ from fedmr_med.data.demo import DEMO
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.lab.flamby.published import published
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.schema import Strict
+from fedmr_med.schema import Strict, invalid
 from fedmr_med.sites import DemoSource, FlambyIsicSource, SiteConfig
 
 LOCAL, POOLED = "local", "pooled"
@@ -78,10 +78,12 @@ class CompareRequest(Strict):
         for key, names in known.items():
             for name in getattr(self, key):
                 if name not in names:
-                    raise ValueError(f"{key}: {name!r} is not one of {', '.join(names)}")
+                    raise invalid(
+                        f"{key}: {name!r} is not one of {', '.join(names)}", code="config.unknown-name", key=key
+                    )
         for center in self.centers:
             if center not in range(6):
-                raise ValueError(f"centers: {center} is not a centre from 0 to 5")
+                raise invalid(f"centers: {center} is not a centre from 0 to 5", code="config.value", key="centers")
         return self
 
     @property

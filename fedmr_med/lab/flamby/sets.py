@@ -97,7 +97,7 @@ def _run(request: SetRequest, method: str, seed: int, out: Path) -> tuple[Row, .
     state = Federation(job, sites, folder / "federation").run()
     final = state.history.evaluations[-1]
     if final.pooled is None:
-        raise FedMRError(f"{method}: no centre of {request.dataset} has test data.")
+        raise FedMRError(f"{method}: no centre of {request.dataset} has test data.", code="data.empty")
     settings: dict[str, JsonValue] = {"learning_rate": job.train.lr, **job.method.options}
     rows = tuple(
         Row(

@@ -83,16 +83,24 @@ class FedMR:
         if any(value is not None for value in (dp_target_epsilon, dp_target_delta, dp_max_grad_norm)):
             raise ConfigError(
                 "fedmr_med.lab.flamby.FedMR has no differentially private training (dp_*): its guarantee would not "
-                "cover the prototypes."
+                "cover the prototypes.",
+                code="config.conflict",
+                key="dp",
             )
         clients = len(training_dataloaders)
         self.share = [True] * clients if share is None else list(share)
         if len(self.share) != clients:
-            raise ConfigError(f"share has {len(self.share)} entries for {clients} clients.")
+            raise ConfigError(
+                f"share has {len(self.share)} entries for {clients} clients.", code="config.value", key="share"
+            )
         if prototype_dataloaders is None:
             prototype_dataloaders = [_in_order(loader) for loader in training_dataloaders]
         if len(prototype_dataloaders) != clients:
-            raise ConfigError(f"prototype_dataloaders has {len(prototype_dataloaders)} entries for {clients} clients.")
+            raise ConfigError(
+                f"prototype_dataloaders has {len(prototype_dataloaders)} entries for {clients} clients.",
+                code="config.value",
+                key="prototype_dataloaders",
+            )
         self.options = ReshapingOptions(mu1=mu1, mu2=mu2, **(reshaping or {}))
         self.nrounds = nrounds
         self.num_updates = num_updates
@@ -170,7 +178,8 @@ class FedMR:
         if raw and (self.options.mu1 or self.options.mu2):
             raise ConfigError(
                 f"{type(network.model).__name__} is one linear layer: its feature is the raw input, so a prototype is "
-                "the mean of patients' attributes and FedMR's losses have no gradient. Give it a hidden layer."
+                "the mean of patients' attributes and FedMR's losses have no gradient. Give it a hidden layer.",
+                code="model.raw-features",
             )
 
     def _local_round(self, client: int) -> LocalRound:
@@ -236,12 +245,17 @@ def class_numbers(labels: Tensor, num_classes: int) -> Tensor:
         ConfigError: there is more than one label per sample, or one that is no class.
     """
     if labels.numel() != len(labels):
-        raise ConfigError(f"FedMR needs one class per sample; the labels have shape {tuple(labels.shape)}.")
+        raise ConfigError(
+            f"FedMR needs one class per sample; the labels have shape {tuple(labels.shape)}.",
+            code="data.item",
+            key="labels",
+        )
     numbers = labels.reshape(-1).long()
     wrong = (numbers != labels.reshape(-1)) | (numbers < 0) | (numbers >= num_classes)
     if wrong.any():
         raise ConfigError(
-            f"The label {labels.reshape(-1)[wrong][0].item():g} is not a class from 0 to {num_classes - 1}."
+            f"The label {labels.reshape(-1)[wrong][0].item():g} is not a class from 0 to {num_classes - 1}.",
+            code="data.label",
         )
     return numbers
 

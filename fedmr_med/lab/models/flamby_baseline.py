@@ -38,7 +38,9 @@ def flamby_baseline(
         if hidden is None:
             raise ConfigError(
                 f"model.options: FLamby's Baseline for {dataset} is one linear layer, whose feature is a patient's raw "
-                "attributes. Give it a hidden layer: model.options.hidden=16."
+                "attributes. Give it a hidden layer: model.options.hidden=16.",
+                code="model.raw-features",
+                key="model.options",
             )
         size = linear[-1][1].in_features
         return wrap(nn.Sequential(nn.Linear(size, hidden), nn.ReLU(), nn.Linear(hidden, num_classes)))

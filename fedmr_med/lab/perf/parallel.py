@@ -119,4 +119,4 @@ def check_equal(one: GlobalState, other: GlobalState) -> None:
     if one.model.keys() != other.model.keys() or any(
         not np.array_equal(one.model[name], other.model[name]) for name in one.model
     ):
-        raise FedMRError("Two runs that are to be compared made different models.")
+        raise FedMRError("Two runs that are to be compared made different models.", code="perf.different-models")

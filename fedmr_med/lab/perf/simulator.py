@@ -73,7 +73,7 @@ def _simulated(job: JobConfig, folder: Path, workspace: Path, threads: int) -> G
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     checkpoint = workspace / "server" / "chains" / "simulate_job" / CHECKPOINT
     if done.returncode or not checkpoint.exists():
-        raise FedMRError(f"FLARE's simulator failed: {done.stdout[-2000:]}")
+        raise FedMRError(f"FLARE's simulator failed: {done.stdout[-2000:]}", code="run.simulator")
     return load_checkpoint(checkpoint, job, initial_state(job))
 
 

@@ -72,13 +72,19 @@ def make_setting(study: str, budget: str, out: Path, *, seeds: Sequence[int] = (
         ConfigError: a name is not known, or no row of the study is asked for.
     """
     if study not in STUDIES:
-        raise ConfigError(f"{study!r} is not a study ({', '.join(STUDIES)}).")
+        raise ConfigError(f"{study!r} is not a study ({', '.join(STUDIES)}).", code="config.unknown-name", key="study")
     if budget not in BUDGETS:
-        raise ConfigError(f"--budget: {budget!r} is not one of {', '.join(BUDGETS)}.")
+        raise ConfigError(
+            f"--budget: {budget!r} is not one of {', '.join(BUDGETS)}.", code="config.unknown-name", key="--budget"
+        )
     setting = Setting(study, BUDGETS[budget], out, seeds=tuple(seeds) or BUDGETS[budget].seeds, **other)
     if setting.paper.rows and not setting.rows():
         places = ", ".join(f"{row.dataset} {row.split or ''}".strip() for row in setting.paper.rows)
-        raise ConfigError(f"{study} has no row {setting.dataset or ''} {setting.split or ''}; it has {places}.")
+        raise ConfigError(
+            f"{study} has no row {setting.dataset or ''} {setting.split or ''}; it has {places}.",
+            code="config.unknown-name",
+            key="--split",
+        )
     return setting
 
 

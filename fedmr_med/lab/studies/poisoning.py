@@ -189,7 +189,9 @@ def named(text: str, known: Mapping[str, object], option: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()] or list(known)
     for name in names:
         if name not in known:
-            raise ConfigError(f"--{option}: {name!r} is not one of {', '.join(known)}.")
+            raise ConfigError(
+                f"--{option}: {name!r} is not one of {', '.join(known)}.", code="config.unknown-name", key=f"--{option}"
+            )
     return names
 
 

@@ -122,7 +122,7 @@ def run_table(setting: Setting) -> dict[Key, list[RunResult]]:
     entries: dict[Key, list[RunResult]] = {}
     for key, run, entry in zip(keys, runs, setting.results(runs), strict=True):
         if entry.error is not None:
-            raise FedMRError(f"{' '.join(key)}, seed {run.job.seed}: {entry.error}")
+            raise FedMRError(f"{' '.join(key)}, seed {run.job.seed}: {entry.error}", code="run.failed")
         entries.setdefault(key, []).append(entry)
     return entries
 

@@ -48,7 +48,10 @@ class Suppression(Mechanism):
         """
         counts = sums.counts.numpy()
         if bool(((counts > 0) & ~self.passes(counts)).any()):
-            raise PolicyError("the statistics hold a class that the policy does not share, or too few images of one.")
+            raise PolicyError(
+                "the statistics hold a class that the policy does not share, or too few images of one.",
+                code="policy.too-few-images",
+            )
 
     def sentence(self) -> str:
         """Say from how many images on a class leaves."""

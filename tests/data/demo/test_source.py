@@ -11,8 +11,8 @@ from fedmr_med.data.demo import RARE, class_counts_of, source
 from fedmr_med.data.flamby_isic import CLASS_NAMES, TEST_COUNTS, TRAIN_COUNTS
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import build
-from fedmr_med.errors import DataError
 from fedmr_med.sites import DemoSource, SiteConfig
+from tests.helpers.errors import raises
 from tests.helpers.pictures import isic_task
 
 
@@ -79,7 +79,7 @@ def test_centres_have_their_own_light(sites: list[SiteData]) -> None:
 
 def test_other_classes_are_refused() -> None:
     task = isic_task().model_copy(update={"class_names": ("a", "b")})
-    with pytest.raises(DataError, match=r"task\.class_names"):
+    with raises("data.class-names", "task.class_names"):
         data.load(SiteConfig(data=DemoSource(source="demo", center=0)), task, seed=0)
 
 

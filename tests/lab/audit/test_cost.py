@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
 from fedmr_med.errors import ConfigError
 from fedmr_med.lab.audit.cost import certified, sum_cost, unsigned
 from tests.helpers.certificates import Authority
+from tests.helpers.errors import raises
 
 
 def test_a_sum_costs_a_site_little_more_than_its_vector() -> None:
@@ -27,7 +26,7 @@ def test_certificates_come_on_top(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_opened_is_not_measured(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be opened without 3"):
+    with raises("secure.too-few-left", kind=ConfigError):
         sum_cost(unsigned(6), 3, 10)
-    with pytest.raises(ConfigError, match="no kits"):
+    with raises("site.none", "--kits"):
         certified(tmp_path)

@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fedmr_med.cli import app
-from fedmr_med.errors import ConfigError
 from fedmr_med.evaluation.results import read_result
 from fedmr_med.jobs.folder import write_job
 from fedmr_med.lab.audit.defences import DEFENCES, NOISE, NONE, POLICY, SECURE, SMALL_CELLS, TOTAL
@@ -18,6 +17,7 @@ from fedmr_med.lab.audit.visit import visit
 from fedmr_med.privacy.findings import Audit
 from fedmr_med.server.state import initial_state
 from fedmr_med.sites import DemoSource, SiteConfig
+from tests.helpers.errors import raises
 from tests.helpers.small import small_job
 
 CLOSED = "{share_prototypes: false, training: null}"
@@ -129,5 +129,5 @@ def test_what_cannot_be_audited_is_said_before_the_work(
 def test_a_round_that_diverges_is_said() -> None:
     job = small_job(train={"optimizer": "sgd", "lr": 100.0, "updates": 8})
     site = SiteConfig(data=DemoSource(source="demo", center=3))
-    with pytest.raises(ConfigError, match="features that are zero or not finite"):
+    with raises("audit.features", "train.lr"):
         visit("rosendahl", job, site, initial_state(job))

@@ -82,6 +82,8 @@ def test_a_bad_request_gives_one_line_and_exit_code_2(
 def test_a_failed_run_gives_exit_code_2(
     fmnist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    refused = ["--methods", "fedavg", "--set", "federation.max_norm=0.001"]
+    refused = ["--methods", "fedavg", "--set", "federation.max_norm=0.001", "--json"]
     assert run(monkeypatch, *bench(fmnist, tmp_path / "out", *refused)) == 2
-    assert "1 of 1 runs failed" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "1 of 1 runs failed" in printed.err
+    assert "max_norm" in json.loads(printed.out)["runs"][0]["error"]

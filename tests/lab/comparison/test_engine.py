@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer
 
-from fedmr_med.errors import ConfigError, FedMRError, ResultsError
+from fedmr_med.errors import FedMRError, ResultsError
 from fedmr_med.files import locked
 from fedmr_med.lab.cli.resumable import resumable
 from fedmr_med.lab.comparison.engine import LOCK, RUNS, Launcher, complete, exclusive
@@ -23,6 +23,7 @@ from fedmr_med.lab.comparison.progress import show_progress
 from fedmr_med.lab.comparison.run import RESULT, OnProgress, perform, result_of
 from fedmr_med.lab.comparison.spread import Spread
 from fedmr_med.schema import Strict
+from tests.helpers.errors import raises
 
 
 class Count(Strict):
@@ -65,7 +66,7 @@ class Counting:
 
 
 def fail() -> None:
-    raise FedMRError("out of numbers")
+    raise FedMRError("out of numbers", code="run.failed")
 
 
 def die() -> None:
@@ -156,7 +157,7 @@ def test_a_launcher_is_a_function_of_runs_folder_and_progress(tmp_path: Path) ->
 
 
 def test_one_process_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
-    with locked(tmp_path / LOCK, patience=0), pytest.raises(ConfigError, match="Another process is working in"):
+    with locked(tmp_path / LOCK, patience=0), raises("run.in-use", "--out"):
         complete([Counting("a")], tmp_path, Local(0), unit="step")
     with pytest.raises(TimeoutError, match="of the body"), exclusive(tmp_path):
         raise TimeoutError("of the body")

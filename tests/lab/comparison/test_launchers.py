@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from fedmr_med.errors import ConfigError
 from fedmr_med.evaluation.results import RunResult, RunResults, read_result
 from fedmr_med.lab.comparison import launchers
 from fedmr_med.lab.comparison.launchers import Resources, processes
@@ -24,6 +23,7 @@ from fedmr_med.lab.comparison.on_slurm import Slurm
 from tests.helpers import REPOSITORY
 from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import TINY
+from tests.helpers.errors import raises
 from tests.lab.bench.test_bench import without_times
 
 OPTIONS = {
@@ -145,20 +145,20 @@ def test_a_launcher_gets_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("resources", "message"),
+    ("resources", "fault"),
     [
-        (Resources("pbs"), "--launcher: 'pbs' is not one of local, slurm, ray"),
-        (Resources("slurm", workers=2), "--workers: slurm has a queue of its own"),
-        (Resources("slurm", options={"queue": "x"}), "queue"),
-        (Resources("local", options={"partition": "x"}), "--launcher-option partition: slurm and ray have options"),
+        (Resources("pbs"), ("config.unknown-name", "--launcher")),
+        (Resources("slurm", workers=2), ("config.conflict", "--workers")),
+        (Resources("slurm", options={"queue": "x"}), ("config.unknown-key", "--launcher-option.queue")),
+        (Resources("local", options={"partition": "x"}), ("config.conflict", "--launcher-option")),
     ],
 )
-def test_what_a_launcher_does_not_have_is_refused(resources: Resources, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_what_a_launcher_does_not_have_is_refused(resources: Resources, fault: tuple[str, ...]) -> None:
+    with raises(*fault):
         resources.launch(1)
 
 
 def test_without_slurm_the_message_says_so(tmp_path: Path) -> None:
     launch, _ = Resources("slurm").launch(1)
-    with pytest.raises(ConfigError, match="there is no srun on this machine"):
+    with raises("run.no-cluster", "--launcher"):
         launch([], tmp_path / "runs", lambda number, progress: None)

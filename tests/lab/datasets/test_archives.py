@@ -14,6 +14,7 @@ from fedmr_med.lab.datasets.archives import Folds, cifar
 from fedmr_med.lab.datasets.archives import read_npz as read_npz_of
 from fedmr_med.lab.datasets.cifar10 import LAYOUT as CIFAR10
 from tests.helpers.archives import ARRAYS, cifar_batch, mini_arrays, write_mini, write_tar
+from tests.helpers.errors import raises
 
 OFFICIAL = {
     "cifar10": cifar(CIFAR10),
@@ -91,7 +92,7 @@ def test_a_flipped_bit_is_refused(name, tmp_path: Path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match=rf"{path.name} is damaged"):
+    with raises("data.damaged"):
         read_official(name, tmp_path)
 
 
@@ -100,31 +101,32 @@ def test_a_missing_file_beside_the_others_is_named(name, tmp_path: Path):
     write_mini(name, tmp_path)
     last = sorted(tmp_path.iterdir())[-1]
     last.unlink()
-    with pytest.raises(DataError, match=rf"{last.name} is missing.*data download {name}"):
+    with raises("data.missing") as error:
         read_official(name, tmp_path)
+    assert last.name in str(error.value)
 
 
 def test_an_archive_without_a_batch_is_refused(tmp_path: Path):
     batch = cifar_batch({"data": np.zeros((1, 3072), np.uint8), "labels": [0]})
     write_tar(tmp_path / CIFAR10.archive, {f"{CIFAR10.folder}/data_batch_1": batch})
-    with pytest.raises(DataError, match="has no cifar-10-batches-py/data_batch_2"):
+    with raises("data.damaged"):
         read_official("cifar10", tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("batch", "message"),
+    "batch",
     [
-        ({"data": np.zeros((2, 3000), np.uint8), "labels": [0, 1]}, "shape"),
-        ({"data": np.zeros((2, 3072), np.float32), "labels": [0, 1]}, "float32"),
-        ({"data": [1, 2], "labels": [0, 1]}, "damaged"),
-        ({"data": np.zeros((2, 3072), np.uint8)}, "labels"),
-        ([1, 2], "damaged"),
+        {"data": np.zeros((2, 3000), np.uint8), "labels": [0, 1]},
+        {"data": np.zeros((2, 3072), np.float32), "labels": [0, 1]},
+        {"data": [1, 2], "labels": [0, 1]},
+        {"data": np.zeros((2, 3072), np.uint8)},
+        [1, 2],
     ],
 )
-def test_batches_of_another_form_are_refused(batch, message, tmp_path: Path):
+def test_batches_of_another_form_are_refused(batch, tmp_path: Path):
     members = {f"{CIFAR10.folder}/{name}": cifar_batch(batch) for name in (*CIFAR10.train, CIFAR10.test)}
     write_tar(tmp_path / CIFAR10.archive, members)
-    with pytest.raises(DataError, match=message):
+    with raises("data.damaged"):
         read_official("cifar10", tmp_path)
 
 
@@ -203,5 +205,5 @@ def test_a_truncated_npz_is_refused(tmp_path: Path):
     np.savez_compressed(tmp_path / "a.npz", x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
     whole = (tmp_path / "a.npz").read_bytes()
     (tmp_path / "a.npz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"a\.npz is damaged"):
+    with raises("data.damaged"):
         read_npz("fmnist", tmp_path)

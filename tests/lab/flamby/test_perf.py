@@ -6,8 +6,8 @@ from types import ModuleType
 
 import pytest
 
-from fedmr_med.errors import ConfigError
 from fedmr_med.lab.perf.loading import loader_speedups
+from tests.helpers.errors import raises
 
 SIZES = {"images": 4, "image_size": 200, "batch_size": 2, "repetitions": 1}
 
@@ -22,5 +22,5 @@ def test_flambys_loader_is_measured_too(flamby_strategies: ModuleType, tmp_path:
 
 
 def test_a_folder_that_is_not_flamby_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="not a checkout of FLamby"):
+    with raises("file.wrong-kind", "--flamby"):
         loader_speedups(tmp_path, **SIZES, flamby=tmp_path / "nothing")

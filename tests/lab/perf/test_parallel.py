@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fedmr_med.errors import FedMRError
 from fedmr_med.lab.perf.parallel import Spent, check_equal, parallel_figures
 from fedmr_med.server.state import initial_state
+from tests.helpers.errors import raises
 from tests.helpers.small import small_job
 
 
@@ -24,7 +24,7 @@ def test_runs_that_made_different_models_are_not_compared() -> None:
     state = initial_state(small_job())
     check_equal(state, initial_state(small_job()))
     name = next(iter(state.model))
-    with pytest.raises(FedMRError, match="different models"):
+    with raises("perf.different-models"):
         check_equal(state, replace(state, model=state.model | {name: state.model[name] + 1}))
 
 

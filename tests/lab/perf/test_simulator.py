@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from fedmr_med.errors import FedMRError
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.lab.perf.federation import secure_figure
 from fedmr_med.lab.perf.simulator import simulator_figures
+from tests.helpers.errors import raises
 
 SMALL = (
     isic_job("fedmr").for_demo().override({"model": {"name": "small_cnn", "options": {}}, "task": {"image_size": 16}})
@@ -31,5 +31,5 @@ def test_the_share_of_secure_sums_is_between_nothing_and_the_round(tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_simulator_that_fails_is_no_figure(tmp_path: Path) -> None:
-    with pytest.raises(FedMRError, match="simulator failed"):
+    with raises("run.simulator"):
         simulator_figures(tmp_path, SMALL.override({"federation": {"min_sites": 7}}), rounds=1, repetitions=1)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fedmr_med.errors import ConfigError
 from fedmr_med.lab.studies import poisoning
 from fedmr_med.lab.studies.poisoning import CLEAN, Cell, named, run, table
+from tests.helpers.errors import raises
 
 
 @pytest.fixture(autouse=True)
@@ -36,5 +36,5 @@ def test_the_table_has_means_and_costs() -> None:
 def test_names_are_checked() -> None:
     assert named("b, a", {"a": 1, "b": 2}, "rules") == ["b", "a"]
     assert named("", {"a": 1, "b": 2}, "rules") == ["a", "b"]
-    with pytest.raises(ConfigError, match="--rules: 'c' is not one of a, b"):
+    with raises("config.unknown-name", "--rules"):
         named("c", {"a": 1, "b": 2}, "rules")
