@@ -1,6 +1,7 @@
 """``fedmr-med site``: lines for people, JSON for programs, exit codes for scripts."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -119,7 +120,11 @@ def test_jobs_lists_what_was_asked_and_takes_the_decision(kits: Path) -> None:
     book.asked(isic_job("fedmr"), job_id="j1", chain="c1")
     book.asked(isic_job("fedmr").override({"train": {"lr": 0.5}}), job_id="j2", chain="c2")
     assert run("jobs", *kit).stdout.count("waits for a decision") == 2
-    run("jobs", *kit, "--approve", "c1")
+    shown = re.findall(r"settings (\S+), chain", run("jobs", *kit).stdout)
+    whole = [request.settings for request in book.requests()]
+    assert shown == [settings[:12] for settings in whole]
+    assert {len(settings) for settings in whole} == {64}
+    run("jobs", *kit, "--approve", shown[0])
     first, second = json.loads(run("jobs", *kit, "--refuse", "c2", "--json").stdout)["jobs"]
     assert (first["state"], second["state"]) == ("approved", "refused")
     with raises("config.conflict", "--approve", kind=PolicyError):
