@@ -9,6 +9,7 @@ from fedmr_med.config import load_job
 from fedmr_med.jobs.catalog import paper_jobs
 from tests.cli.test_bench import run
 from tests.helpers import REPOSITORY
+from tests.helpers.errors import printed_fault
 
 
 def test_without_a_dataset_all_jobs_of_the_paper_are_written(
@@ -30,5 +31,5 @@ def test_any_other_combination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert (job.name, job.method.name, job.method.options["mu"]) == ("mine", "moon", 0.25)
     assert (job.federation.rounds, job.train.lr, job.task.split) == (7, 0.5, "dir0.5")
     assert len(list((tmp_path / "mine" / "app" / "config" / "sites").iterdir())) == 3
-    assert run(monkeypatch, "jobs", "write", "--dataset", "mnist", "--out", str(tmp_path)) == 2
-    assert "'mnist' is not one of" in capsys.readouterr().err
+    assert run(monkeypatch, "jobs", "write", "--dataset", "mnist", "--out", str(tmp_path), "--json") == 2
+    assert printed_fault(capsys) == ("config.unknown-name", "dataset")
