@@ -132,7 +132,7 @@ class ReplyCheck:
     def _check_values(self, what: str, arrays: Arrays) -> None:
         if not self._clearly_small(arrays.values()):
             for name, array in arrays.items():
-                self._check_size(f"the {what}'s {name!r}", array)
+                self._check_size(f"the {what}'s {name!r}", array, name)
 
     def _clearly_small(self, arrays: Collection[np.ndarray]) -> bool:
         """Whether sums of squares show that all values are finite and far below the bound, as they nearly always do."""
@@ -142,12 +142,12 @@ class ReplyCheck:
         with np.errstate(over="ignore", invalid="ignore"):
             return all(np.dot(values, values) < bound for values in (*floats, *(v.astype(np.float64) for v in others)))
 
-    def _check_size(self, what: str, array: np.ndarray) -> None:
+    def _check_size(self, what: str, array: np.ndarray, key: str) -> None:
         # The norm in float64 is finite only if every entry is, so one pass checks both.
         norm = float(np.linalg.norm(array.astype(np.float64)))
         most = self._job.federation.max_norm
         if not np.isfinite(norm):
-            raise WireError(f"{what} has NaN or infinite values", code="wire.not-finite")
+            raise WireError(f"{what} has NaN or infinite values", code="wire.not-finite", key=key)
         if norm > most:
             raise WireError(
                 f"{what} has norm {norm:.3g}, over federation.max_norm {most:.3g}",
@@ -188,4 +188,4 @@ class ReplyCheck:
             raise WireError("a prototype sum without a count", code="wire.counts", key="prototypes")
         means = (shared.sums / shared.counts.clamp(min=1)[:, None]).numpy()
         if not self._clearly_small([means]):
-            self._check_size("the prototype mean", means)
+            self._check_size("the prototype mean", means, "prototypes")

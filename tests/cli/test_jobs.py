@@ -10,6 +10,7 @@ import yaml
 from fedmr_med.config import load_job
 from fedmr_med.jobs.catalog import paper_jobs
 from tests.helpers import REPOSITORY
+from tests.helpers.errors import printed_fault
 from tests.lab.cli.test_bench import run
 
 
@@ -32,8 +33,8 @@ def test_any_other_combination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert (job.name, job.method.name, job.method.options["mu"]) == ("mine", "moon", 0.25)
     assert (job.federation.rounds, job.train.lr, job.task.split) == (7, 0.5, "dir0.5")
     assert len(list((tmp_path / "mine" / "app" / "config" / "sites").iterdir())) == 3
-    assert run(monkeypatch, "jobs", "write", "--dataset", "mnist", "--out", str(tmp_path)) == 2
-    assert "'mnist' is not one of" in capsys.readouterr().err
+    assert run(monkeypatch, "jobs", "write", "--dataset", "mnist", "--out", str(tmp_path), "--json") == 2
+    assert printed_fault(capsys) == ("config.unknown-name", "dataset")
 
 
 def test_show_prints_every_setting_and_tells_what_the_job_decides(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

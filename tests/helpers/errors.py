@@ -1,5 +1,6 @@
 """Errors are expected by code and key: the sentence may change, the fault may not."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,3 +17,9 @@ def raises(
     with pytest.raises(kind) as caught:
         yield caught
     assert (caught.value.code, key and caught.value.key) == (code, key), f"{caught.value!r}, {caught.value.key}"
+
+
+def printed_fault(capsys: pytest.CaptureFixture[str]) -> tuple[str, str | None]:
+    """Return the code and the key that a command with ``--json`` failed with; nothing else is on standard output."""
+    error = json.loads(capsys.readouterr().out)["error"]
+    return error["code"], error["key"]

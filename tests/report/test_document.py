@@ -15,7 +15,7 @@ from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.document import DEMO, render, write_report
 from fedmr_med.report.sources import AuditLog, ChainRun, Comparison, Tables, find_sources
 from tests.helpers.browser import CHROMIUM, Page, browser
-from tests.helpers.errors import raises
+from tests.helpers.errors import printed_fault, raises
 from tests.helpers.reports import SITES, made_up_history, scores, write_chain
 from tests.lab.cli.test_bench import run
 
@@ -130,8 +130,8 @@ def test_a_folder_without_results_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     with raises("results.empty"):
         find_sources(tmp_path)
     (tmp_path / "results.json").write_text("[1]")
-    assert run(monkeypatch, "report", str(tmp_path), "-o", str(tmp_path / "x.html")) == 2
-    assert "cannot be read" in capsys.readouterr().err
+    assert run(monkeypatch, "report", str(tmp_path), "-o", str(tmp_path / "x.html"), "--json") == 2
+    assert printed_fault(capsys) == ("file.unreadable", None)
 
 
 @pytest.fixture(scope="module")

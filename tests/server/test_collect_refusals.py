@@ -54,41 +54,55 @@ def with_counts(reply: Shareable, counts: Callable[[np.ndarray], np.ndarray]) ->
     return dxo.to_shareable()
 
 
-ON_THE_REPLY: dict[str, tuple[Callable[[SiteReply], SiteReply], str]] = {
-    "NaN": (spoiled_model(lambda a: filled(a, np.nan)), "NaN or infinite"),
-    "Inf": (spoiled_model(lambda a: filled(a, np.inf)), "NaN or infinite"),
-    "NaN in the last array": (spoiled_model(lambda a: filled(a, np.nan), "classifier.bias"), "NaN or infinite"),
-    "norm of 1e30": (spoiled_model(lambda a: filled(a, 1e30)), "norm 1e+30"),
-    "wrong shape": (spoiled_model(lambda a: a[:1]), "of shape"),
-    "transposed": (spoiled_model(lambda a: np.ascontiguousarray(a.T)), "of shape"),
-    "wrong type": (spoiled_model(lambda a: a.astype(np.float64)), "of type"),
-    "missing key": (without_a_key, "lacks 'conv1.bias'"),
-    "extra key": (lambda reply: replace(reply, model={**reply.model, "x": np.zeros(1, np.float32)}), "unexpected 'x'"),
-    "extra payload": (lambda reply: replace(reply, payload={**reply.payload, "x": np.zeros(1, np.float32)}), "'x'"),
-    "earlier round": (lambda reply: replace(reply, round=-1), "'round' is not between 0"),
-    "later round": (lambda reply: replace(reply, round=1), "the reply is for round 2, not 1"),
-    "no images": (lambda reply: replace(reply, samples=0), "training images is 0"),
-    "negative images": (lambda reply: replace(reply, samples=-5), "'samples' is not between 0"),
-    "NaN prototype": (spoiled_sums(np.nan), "NaN or infinite"),
-    "prototype of 1e30": (spoiled_sums(1e30), "norm"),
-    "10^400 images": (lambda reply: replace(reply, samples=10**400), "'samples' is not between 0"),
-    "2^63 images": (lambda reply: replace(reply, samples=2**63), "'samples' is not between 0"),
+ON_THE_REPLY: dict[str, tuple[Callable[[SiteReply], SiteReply], str, str | None]] = {
+    "NaN": (spoiled_model(lambda a: filled(a, np.nan)), "wire.not-finite", "classifier.weight"),
+    "Inf": (spoiled_model(lambda a: filled(a, np.inf)), "wire.not-finite", "classifier.weight"),
+    "NaN in the last array": (
+        spoiled_model(lambda a: filled(a, np.nan), "classifier.bias"),
+        "wire.not-finite",
+        "classifier.bias",
+    ),
+    "norm of 1e30": (spoiled_model(lambda a: filled(a, 1e30)), "wire.norm", "federation.max_norm"),
+    "wrong shape": (spoiled_model(lambda a: a[:1]), "wire.form", "model"),
+    "transposed": (spoiled_model(lambda a: np.ascontiguousarray(a.T)), "wire.form", "model"),
+    "wrong type": (spoiled_model(lambda a: a.astype(np.float64)), "wire.form", "model"),
+    "missing key": (without_a_key, "wire.form", "model"),
+    "extra key": (
+        lambda reply: replace(reply, model={**reply.model, "x": np.zeros(1, np.float32)}),
+        "wire.form",
+        "model",
+    ),
+    "extra payload": (
+        lambda reply: replace(reply, payload={**reply.payload, "x": np.zeros(1, np.float32)}),
+        "wire.form",
+        "payload",
+    ),
+    "earlier round": (lambda reply: replace(reply, round=-1), "wire.range", "round"),
+    "later round": (lambda reply: replace(reply, round=1), "wire.round", None),
+    "no images": (lambda reply: replace(reply, samples=0), "wire.range", "samples"),
+    "negative images": (lambda reply: replace(reply, samples=-5), "wire.range", "samples"),
+    "NaN prototype": (spoiled_sums(np.nan), "wire.not-finite", "prototypes"),
+    "prototype of 1e30": (spoiled_sums(1e30), "wire.norm", "federation.max_norm"),
+    "10^400 images": (lambda reply: replace(reply, samples=10**400), "wire.range", "samples"),
+    "2^63 images": (lambda reply: replace(reply, samples=2**63), "wire.range", "samples"),
     "more images than the job allows": (
         lambda reply: replace(reply, samples=2 * 10**6),
-        "over federation.max_samples 1000000",
+        "wire.range",
+        "federation.max_samples",
     ),
-    "counts beyond the images": (lambda reply: replace(reply, samples=1), "exceed the training images"),
+    "counts beyond the images": (lambda reply: replace(reply, samples=1), "wire.counts", "prototypes"),
 }
-ON_THE_WIRE: dict[str, tuple[Callable[[Shareable], Shareable], str]] = {
-    "negative counts": (lambda reply: with_counts(reply, lambda counts: -counts), "count below one"),
-    "counts as fractions": (lambda reply: with_counts(reply, lambda counts: counts / 2), "agreed types"),
-    "not a collection": (lambda _: DXO(DataKind.WEIGHTS, data={"x": np.zeros(1)}).to_shareable(), "COLLECTION"),
-    "empty": (lambda _: Shareable(), "not a DXO"),
+ON_THE_WIRE: dict[str, tuple[Callable[[Shareable], Shareable], str, str | None]] = {
+    "negative counts": (lambda reply: with_counts(reply, lambda counts: -counts), "wire.counts", "prototypes"),
+    "counts as fractions": (lambda reply: with_counts(reply, lambda counts: counts / 2), "wire.form", "prototypes"),
+    "not a collection": (lambda _: DXO(DataKind.WEIGHTS, data={"x": np.zeros(1)}).to_shareable(), "wire.form", None),
+    "empty": (lambda _: Shareable(), "wire.form", None),
     "an object array": (
         lambda reply: _with_member(reply, codec.MODEL, {"conv1.bias": np.array([{}], dtype=object)}),
-        "not a numeric array",
+        "wire.form",
+        "model",
     ),
-    "no model": (lambda reply: _without_member(reply, codec.MODEL), "no 'model' part"),
+    "no model": (lambda reply: _without_member(reply, codec.MODEL), "wire.form", "model"),
 }
 
 
@@ -113,23 +127,23 @@ class Round:
         task = task_for(self.state, self.job)
         self.replies = {site: small_hospital(site, self.job, folder).train(task) for site in (BAD, *OTHERS)}
 
-    def close(self, bad: list[Shareable]) -> tuple[GlobalState, list[bool]]:
-        """Offer the bad replies between the good ones; return the new state and what became of the bad ones."""
+    def close(self, bad: list[Shareable]) -> tuple[GlobalState, list[WireError | None]]:
+        """Offer the bad replies between the good ones; return the new state and why the bad ones were refused."""
         collector = TrainExchange(self.job, self.state, num_sites=3)
-        assert offered(collector, OTHERS[0], wire.encode_reply(self.replies[OTHERS[0]]))
-        taken = [offered(collector, BAD, reply) for reply in bad]
-        assert offered(collector, OTHERS[1], wire.encode_reply(self.replies[OTHERS[1]]))
-        return collector.close(), taken
+        assert offer(collector, OTHERS[0], wire.encode_reply(self.replies[OTHERS[0]])) is None
+        refusals = [offer(collector, BAD, reply) for reply in bad]
+        assert offer(collector, OTHERS[1], wire.encode_reply(self.replies[OTHERS[1]])) is None
+        return collector.close(), refusals
 
 
-def offered(collector: TrainExchange, site: str, reply: Shareable) -> bool:
-    """Offer a reply as it came over FLARE's wire; return whether it counts."""
+def offer(collector: TrainExchange, site: str, reply: Shareable) -> WireError | None:
+    """Offer a reply as it came over FLARE's wire; return why it does not count, None where it does."""
     try:
         collector.offer(site, wire.to_message(reply))
     except WireError as e:
         collector.refuse(site, str(e))
-        return False
-    return True
+        return e
+    return None
 
 
 @pytest.fixture(scope="module", params=METHODS)
@@ -149,11 +163,12 @@ def assert_same_state(a: GlobalState, b: GlobalState) -> None:
     assert a.history.evaluations == b.history.evaluations
 
 
-def check(a_round: Round, bad: Shareable, reason: str) -> None:
-    with_bad, (taken,) = a_round.close([bad])
+def check(a_round: Round, bad: Shareable, code: str, key: str | None) -> None:
+    with_bad, (refusal,) = a_round.close([bad])
     without, _ = a_round.close([])
-    assert not taken
-    assert reason in with_bad.history.rounds[0].refused[BAD]
+    assert refusal is not None
+    assert (refusal.code, refusal.key) == (code, key)
+    assert with_bad.history.rounds[0].refused[BAD] == str(refusal)
     assert_same_state(with_bad, without)
 
 
@@ -167,39 +182,39 @@ def cases(faults: Iterable[str]) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("a_round", "fault"), cases(ON_THE_REPLY), indirect=["a_round"])
 def test_a_bad_reply_is_refused_whole(a_round: Round, fault: str) -> None:
-    spoil, reason = ON_THE_REPLY[fault]
-    check(a_round, wire.encode_reply(spoil(a_round.replies[BAD])), reason)
+    spoil, code, key = ON_THE_REPLY[fault]
+    check(a_round, wire.encode_reply(spoil(a_round.replies[BAD])), code, key)
 
 
 @pytest.mark.parametrize(("a_round", "fault"), cases(ON_THE_WIRE), indirect=["a_round"])
 def test_a_bad_message_is_refused_whole(a_round: Round, fault: str) -> None:
-    spoil, reason = ON_THE_WIRE[fault]
-    check(a_round, spoil(wire.encode_reply(a_round.replies[BAD])), reason)
+    spoil, code, key = ON_THE_WIRE[fault]
+    check(a_round, spoil(wire.encode_reply(a_round.replies[BAD])), code, key)
 
 
 def test_a_duplicate_is_refused_and_the_first_reply_counts(a_round: Round) -> None:
     good = wire.encode_reply(a_round.replies[BAD])
-    twice, taken = a_round.close([good, good])
+    twice, refusals = a_round.close([good, good])
     once, _ = a_round.close([good])
-    assert taken == [True, False]
-    assert "a second reply in the same round" in twice.history.rounds[0].refused[BAD]
+    assert [refusal and refusal.code for refusal in refusals] == [None, "wire.duplicate"]
+    assert twice.history.rounds[0].refused[BAD] == str(refusals[1])
     assert_same_state(twice, once)
 
 
 def test_a_bad_reply_does_not_bar_a_good_one(a_round: Round) -> None:
     good = wire.encode_reply(a_round.replies[BAD])
     late = wire.encode_reply(replace(a_round.replies[BAD], round=-1))
-    both, taken = a_round.close([late, good])
+    both, refusals = a_round.close([late, good])
     once, _ = a_round.close([good])
-    assert taken == [False, True]
+    assert [refusal and refusal.code for refusal in refusals] == ["wire.range", None]
     assert_same_state(both, once)
 
 
 def test_the_good_reply_would_have_changed_the_state(a_round: Round) -> None:
     """So that the comparisons above can fail."""
-    with_it, taken = a_round.close([wire.encode_reply(a_round.replies[BAD])])
+    with_it, refusals = a_round.close([wire.encode_reply(a_round.replies[BAD])])
     without, _ = a_round.close([])
-    assert taken == [True]
+    assert refusals == [None]
     assert not np.array_equal(with_it.model["classifier.weight"], without.model["classifier.weight"])
 
 
@@ -208,6 +223,6 @@ def test_the_wire_really_carries_such_replies(a_round: Round) -> None:
     from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
     nvflare_fobs_initialize()
-    spoil, _ = ON_THE_REPLY["NaN"]
+    spoil, _, _ = ON_THE_REPLY["NaN"]
     sent = fobs.loads(fobs.dumps(wire.encode_reply(spoil(a_round.replies[BAD]))))
     assert np.isnan(from_shareable(sent).data[codec.MODEL].data["classifier.weight"]).any()

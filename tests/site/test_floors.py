@@ -15,11 +15,13 @@ from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.privacy import refusals
 from fedmr_med.privacy.floors import TrainingFloors
+from fedmr_med.schema import validated
 from fedmr_med.server.state import GlobalState
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
 from fedmr_med.site.floors import SiteFloors, head_spread
 from fedmr_med.sites import load_site
 from tests.helpers import REPOSITORY
+from tests.helpers.errors import raises
 from tests.helpers.site_at_work import SiteAtWork
 from tests.helpers.small import initial_state, small_job, task_for
 
@@ -165,5 +167,5 @@ def test_the_shipped_jobs_keep_to_the_floors_of_the_shipped_sites(tmp_path: Path
 
 
 def test_an_empty_range_is_not_valid() -> None:
-    with pytest.raises(ValueError, match="min_lr is above max_lr"):
-        TrainingFloors(min_lr=1.0)
+    with raises("config.conflict", "min_lr"):
+        validated(TrainingFloors, {"min_lr": 1.0}, "the test")

@@ -17,7 +17,7 @@ from fedmr_med.lab.audit.visit import visit
 from fedmr_med.privacy.findings import Audit
 from fedmr_med.server.state import initial_state
 from fedmr_med.sites import DemoSource, SiteConfig
-from tests.helpers.errors import raises
+from tests.helpers.errors import printed_fault, raises
 from tests.helpers.small import small_job
 
 CLOSED = "{share_prototypes: false, training: null}"
@@ -108,22 +108,22 @@ def test_a_frozen_backbone_is_inverted_too(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "code"),
     [
-        (["--defence", "hope"], "not one of none, policy"),
-        (["--defence", TOTAL], "not one of"),
-        (["--with", "1"], "twice"),
+        (["--defence", "hope"], "config.unknown-name"),
+        (["--defence", TOTAL], "config.unknown-name"),
+        (["--with", "1"], "config.duplicate"),
     ],
 )
 def test_what_cannot_be_audited_is_said_before_the_work(
-    place: Path, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    place: Path, words: list[str], code: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     from tests.lab.cli.test_bench import run
 
     site = str(place / "msk" / "site.yaml")
     chosen = ["--with", site] if words[0] == "--with" else words
-    assert run(monkeypatch, "privacy", "audit", site, *chosen) == 2
-    assert said in capsys.readouterr().err
+    assert run(monkeypatch, "privacy", "audit", site, *chosen, "--json") == 2
+    assert printed_fault(capsys) == (code, words[0])
 
 
 def test_a_round_that_diverges_is_said() -> None:

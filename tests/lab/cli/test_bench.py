@@ -9,6 +9,7 @@ import pytest
 from fedmr_med import cli
 from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import TINY
+from tests.helpers.errors import printed_fault
 
 SETTINGS = [text for key, value in TINY.items() for text in ("--set", f"{key}={json.dumps(value)}")]
 
@@ -58,25 +59,26 @@ def test_a_table_with_the_spread_over_the_seeds(
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("more", "code", "key"),
     [
-        (["--methods", "fedsgd"], "'fedsgd' is not one of"),
-        (["--seeds", "a"], "--seeds a"),
-        (["--fraction", "0"], "fraction"),
-        (["--set", "lr"], "give key=value"),
-        (["--set", "train.lr=fast"], "train.lr"),
-        (["--rounds", "0"], "rounds"),
+        (["--methods", "fedsgd"], "config.unknown-name", "method.name"),
+        (["--seeds", "a"], "config.value", "--seeds"),
+        (["--fraction", "0"], "config.greater-than", "fraction"),
+        (["--set", "lr"], "config.form", "--set"),
+        (["--set", "train.lr=fast"], "config.float-parsing", "train.lr"),
+        (["--rounds", "0"], "config.greater-than-equal", "rounds"),
     ],
 )
 def test_a_bad_request_gives_one_line_and_exit_code_2(
-    more: list[str], message: str, fmnist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    more: list[str], code: str, key: str, fmnist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     assert run(monkeypatch, *bench(fmnist, tmp_path / "out", *more)) == 2
     printed = capsys.readouterr()
-    assert message in printed.err
-    assert "Traceback" not in printed.err
+    assert len(printed.err.splitlines()) == 1
     assert not printed.out
     assert not (tmp_path / "out").exists()
+    assert run(monkeypatch, *bench(fmnist, tmp_path / "out", *more, "--json")) == 2
+    assert printed_fault(capsys) == (code, key)
 
 
 def test_a_failed_run_gives_exit_code_2(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.errors import printed_fault
 from tests.lab.cli.test_bench import run
 
 
@@ -29,7 +30,7 @@ def test_a_person_gets_a_table_and_what_differs(tmp_path: Path, monkeypatch: pyt
 
 
 def test_unknown_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    assert run(monkeypatch, "paper", "nothing", "--out", str(tmp_path)) == 2
-    assert "'nothing' is not a study (acc" in capsys.readouterr().err
-    assert run(monkeypatch, "paper", "acc", "--budget", "huge") == 2
-    assert "'huge' is not one of smoke" in capsys.readouterr().err
+    assert run(monkeypatch, "paper", "nothing", "--out", str(tmp_path), "--json") == 2
+    assert printed_fault(capsys) == ("config.unknown-name", "study")
+    assert run(monkeypatch, "paper", "acc", "--budget", "huge", "--json") == 2
+    assert printed_fault(capsys) == ("config.unknown-name", "--budget")
