@@ -1,5 +1,6 @@
 """The layers stay apart: who may import whom, read from the source of every module."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from tests.helpers.imports import PACKAGE, imports, room, sources, third_party
 
 FLARE_ROOMS = {"flare", "deploy", "recipes", "client"}
 FLARE_EXCEPTIONS = {"fedmr_med.lab.perf.stock"}  # what FLARE's own aggregation costs, to compare with
+# Where the command line finds the lab's commands, and where hospitals' processes are kept from importing it.
+WHO_NAMES_THE_LAB = {"fedmr_med.cli.lab", "fedmr_med.deploy.start", "fedmr_med.deploy.without_lab"}
 QUIET_ROOMS = {"data", "server", "site", "wire", "methods", "models"}
 PRESENTATION = {"rich", "matplotlib", "typer", "jinja2", "tqdm"}
 # From a tenth of a second to several: only what needs one of them imports it, when it needs it.
@@ -44,6 +47,33 @@ def test_imports_between_packages_point_one_way() -> None:
         cycle = e.args[1][::-1]
         arrows = [f"{a} -> {b} ({', '.join(sorted(rooms[a][b]))})" for a, b in pairwise(cycle)]
         raise AssertionError("packages import each other in a circle:\n" + "\n".join(arrows)) from None
+
+
+def lab(module: str) -> bool:
+    return room(module).split(".")[0] == "lab"
+
+
+def strings(module: str) -> set[str]:
+    """Return the texts of a module that it works with: all but docstrings."""
+    tree = ast.parse(sources()[module].read_text(encoding="utf-8"))
+    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said
+    }
+
+
+def test_the_core_does_not_import_the_lab() -> None:
+    core = [module for module in sources() if not lab(module)]
+    assert [module for module in core if any(lab(name) for name in imports(module))] == []
+    by_name = {module for module in core if any("fedmr_med.lab" in text for text in strings(module))}
+    assert by_name == WHO_NAMES_THE_LAB
+
+
+def test_few_modules_lie_at_the_root() -> None:
+    modules = {path.stem for path in (REPOSITORY / PACKAGE).glob("*.py")} - {"__init__"}
+    assert len(modules) <= 14, sorted(modules)
 
 
 def test_flare_is_imported_by_its_adapters_only() -> None:

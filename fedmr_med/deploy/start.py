@@ -14,6 +14,7 @@ from pathlib import Path
 from nvflare.apis.fl_component import FLComponent
 
 from fedmr_med.deploy.kit import SITE_EXAMPLE, read_json
+from fedmr_med.deploy.without_lab import forbid_lab
 from fedmr_med.errors import FedMRError
 from fedmr_med.files import PRIVATE, locked
 from fedmr_med.sites import SITE_FILE, find_site
@@ -22,11 +23,18 @@ _SERVER_PROGRAM = "nvflare.private.fed.app.server.server_train"
 
 
 class SiteStart(FLComponent):
-    """Ends the process unless the hospital has a valid policy of its own. Files are for the site's user alone."""
+    """Ends the process unless the hospital has a valid policy of its own.
+
+    Files are for the site's user alone, and :mod:`fedmr_med.lab` cannot be imported.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         os.umask(PRIVATE)
+        if not forbid_lab():
+            stop(
+                "This process has loaded fedmr_med.lab, which is not for hospitals: see what imports it, and remove it."
+            )
         try:
             client = read_json(Path("startup") / "fed_client.json").get("client", {})
             find_site(str(client.get("fqsn")).rpartition(".")[2], local=Path("local"), job_sites=None)

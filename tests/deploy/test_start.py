@@ -1,4 +1,7 @@
-"""What does not start, by the kit's own start script: a site without a policy, a second server from one kit."""
+"""What does not start, by the kit's own start script: a site without a policy, a second server from one kit.
+
+And what a site cannot load once it has started.
+"""
 
 import os
 import subprocess
@@ -13,10 +16,35 @@ from tests.helpers import REPOSITORY
 pytestmark = pytest.mark.slow
 
 
-def start(kit: Path) -> subprocess.CompletedProcess[str]:
+# Makes what the kit's resources name, as FLARE does, and then tries a module of the lab and a site's own.
+IMPORTS = """
+import json
+from importlib import import_module
+from pathlib import Path
+
+for component in json.loads(Path("local/resources.json").read_text())["components"]:
+    if component.get("path", "").startswith("fedmr_med."):
+        module, _, name = component["path"].rpartition(".")
+        getattr(import_module(module), name)(**component.get("args", {}))
+for module in ("fedmr_med.flare.executor", "fedmr_med.lab", "fedmr_med.lab.audit.attacks"):
+    try:
+        import_module(module)
+        print(module, "loads")
+    except ModuleNotFoundError as e:
+        print(module, "refused:", e)
+from fedmr_med.data import READERS
+from fedmr_med.errors import ConfigError
+try:
+    READERS.get("benchmark", "data.source")
+except ConfigError as e:
+    print(e)
+"""
+
+
+def start(kit: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
     """Run a kit's start script in the foreground until it gives up."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "PYTHONPATH": str(REPOSITORY)}
+    environment = os.environ | {"PATH": path, "PYTHONPATH": ":".join(map(str, (*paths, REPOSITORY)))}
     command = ["bash", str(kit / "startup" / "sub_start.sh"), "--once"]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
@@ -43,3 +71,27 @@ def test_a_second_server_from_the_same_kit(kits: Path) -> None:
         done = start(kits / "server")
     assert done.returncode == 1
     assert "A server runs from" in done.stderr
+
+
+def test_a_site_cannot_load_the_lab(kits: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS],
+        cwd=kits / "msk",
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    loads, lab, attacks, reader = done.stdout.splitlines()
+    assert loads == "fedmr_med.flare.executor loads"
+    assert lab == "fedmr_med.lab refused: fedmr_med.lab is not for the processes of a hospital"
+    assert attacks.startswith("fedmr_med.lab.audit.attacks refused: ")
+    assert "fedmr_med.lab is not for the processes of a hospital" in reader
+
+
+def test_a_site_that_has_loaded_the_lab_does_not_start(kits: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import fedmr_med.lab\n")
+    done = start(kits / "msk", tmp_path)
+    assert done.returncode == 1
+    assert "has loaded fedmr_med.lab" in done.stderr
