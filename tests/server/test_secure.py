@@ -57,7 +57,7 @@ class Watched(Federation):
 
             def answer(self, kind: str, site: str, message: Message, task: TrainTask | None) -> Answered:
                 if kind == SECURE_KIND and watched.dropping.get(site) == message.meta[STEP]:
-                    return Answered(WireError("gone"))
+                    return Answered(WireError("gone", code="wire.refused"))
                 answered = super().answer(kind, site, message, task)
                 if kind == SECURE_KIND and isinstance(answered.answer, Message):
                     watched.messages.append((site, answered.answer))
