@@ -1,6 +1,7 @@
 """Fixtures that every test folder shares, and the order of the tests."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,3 +49,17 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def one_thread() -> None:
     """One compute thread, as in the simulator's client processes: equal to the bit only at an equal number."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the kits of a server, one hospital (it has a policy) and a lead; not to be changed."""
+    from tests.helpers.kits import provision_small  # FLARE takes a second to import
+
+    return provision_small(tmp_path_factory.mktemp("provisioned"))
+
+
+@pytest.fixture
+def kits(provisioned: Path, tmp_path: Path) -> Path:
+    """A copy of the kits, to be changed."""
+    return Path(shutil.copytree(provisioned, tmp_path / "kits"))

@@ -7,8 +7,8 @@ import pytest
 
 from fedmr_med.config import load_job
 from fedmr_med.jobs.catalog import paper_jobs
-from tests.cli.test_bench import run
 from tests.helpers import REPOSITORY
+from tests.helpers.command_line import run
 
 
 def test_without_a_dataset_all_jobs_of_the_paper_are_written(

@@ -9,8 +9,8 @@ import pytest
 import typer
 
 from fedmr_med import __version__, cli
-from tests.cli.test_bench import bench, run
 from tests.helpers.archives import write_mini
+from tests.helpers.command_line import bench, run
 
 
 def test_the_version(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

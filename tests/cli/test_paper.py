@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_bench import run
+from tests.helpers.command_line import run
 
 
 def test_the_papers_figure_stands_beside_the_measured_one(

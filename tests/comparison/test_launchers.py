@@ -21,10 +21,9 @@ from fedmr_med.comparison.on_ray import OnRay
 from fedmr_med.comparison.on_slurm import Slurm
 from fedmr_med.errors import ConfigError
 from fedmr_med.results import RunResult, RunResults, read_result
-from tests.bench.test_bench import without_times
 from tests.helpers import REPOSITORY
 from tests.helpers.archives import write_mini
-from tests.helpers.benchmarks import TINY
+from tests.helpers.benchmarks import TINY, without_times
 
 OPTIONS = {
     "here": ["--workers", "0"],

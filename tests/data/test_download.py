@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 from fedmr_med.data.datasets import DATASETS, RemoteFile
 from fedmr_med.data.download import download_dataset, download_files
 from fedmr_med.errors import ConfigError, DataError
-from tests.data.test_benchmark import read_dataset
-from tests.helpers.archives import ARRAYS, write_mini
+from tests.helpers.archives import ARRAYS, read_dataset, write_mini
 
 
 class Server(ThreadingHTTPServer):

@@ -9,7 +9,7 @@ from fedmr_med.deploy.manifest import verify
 from fedmr_med.deploy.provision import provision
 from fedmr_med.errors import ConfigError
 from fedmr_med.files import write_text
-from tests.deploy.conftest import PROJECT, SITE, settle
+from tests.helpers.kits import PROJECT, SITE, settle
 
 
 @pytest.fixture

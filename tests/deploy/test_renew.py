@@ -12,7 +12,7 @@ from fedmr_med.deploy.provision import provision
 from fedmr_med.deploy.renewal import expiries, renew
 from fedmr_med.errors import ConfigError
 from fedmr_med.files import write_text
-from tests.deploy.conftest import PROJECT, SITE
+from tests.helpers.kits import PROJECT, SITE
 
 
 @pytest.fixture

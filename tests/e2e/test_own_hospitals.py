@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_bench import run
+from tests.helpers.command_line import run
 from tests.helpers.own_hospitals import CLASSES, write_own_hospitals
 from tests.helpers.simulator import simulate
 

@@ -18,10 +18,9 @@ from fedmr_med.flamby.strategy import FedMR, class_numbers
 from fedmr_med.jobs.flamby import flamby_job
 from fedmr_med.runner import Federation
 from fedmr_med.sites import FlambySource, SiteConfig
-from tests.flamby.test_reader import CENTERS, PER_CENTER, prepared
+from tests.helpers.flamby_clients import CENTERS, PER_CENTER
 from tests.helpers.pictures import flamby_site, isic_task
 
-__all__ = ["prepared"]
 SMALL = {"federation.rounds": 2, "train.updates": 5, "model.options.hidden": 8}
 
 

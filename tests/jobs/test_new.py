@@ -11,8 +11,8 @@ from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.jobs.new import new_job
 from fedmr_med.refusals import ClassNamesError
 from fedmr_med.sites import ManifestSource, load_site
-from tests.cli.test_bench import run
 from tests.helpers import REPOSITORY
+from tests.helpers.command_line import run
 from tests.helpers.pictures import write_manifest_folder
 
 CLASSES = ("red", "green", "blue")

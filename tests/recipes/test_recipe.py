@@ -13,8 +13,8 @@ from fedmr_med.config import JobConfig, StopConfig, load_job
 from fedmr_med.errors import CheckpointError, ConfigError
 from fedmr_med.network import build_network
 from fedmr_med.server.state import initial_state
-from tests.cli.test_jobs import run
 from tests.helpers import REPOSITORY
+from tests.helpers.command_line import run
 
 OWN = {"class_names": ["upright", "flat"], "image_size": 16, "channels": 1}
 SITE = {"data": {"source": "manifest", "root": "/data"}, "policy": {"share_prototypes": True}}

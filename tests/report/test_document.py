@@ -15,8 +15,8 @@ from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.document import DEMO, render, write_report
 from fedmr_med.report.sources import AuditLog, ChainRun, Comparison, Tables, find_sources
 from fedmr_med.results import Evaluation, History, RoundResult, RunResult, RunResults, RunSetup, write_result
-from tests.cli.test_bench import run
 from tests.helpers.browser import CHROMIUM, Page, browser
+from tests.helpers.command_line import run
 from tests.helpers.reports import SITES, made_up_history, scores, write_chain
 
 

@@ -10,7 +10,7 @@ from fedmr_med.errors import WireError
 from fedmr_med.metrics import scored
 from fedmr_med.wire.codec import decode_scores, encode_scores
 from fedmr_med.wire.histograms import decode_histograms, encode_histograms
-from tests.test_clinical import outputs
+from tests.helpers.outputs import outputs
 
 SCORES = scored(*outputs(0, 200))
 
