@@ -12,6 +12,10 @@ from hypothesis import HealthCheck, settings
 from fedmr_med.data.cache import CACHE_VARIABLE
 from tests.helpers import REPOSITORY
 
+# One compute thread in the tests and in all processes they start: equal to the bit only at an equal number, and OpenMP
+# threads that wait for each other on busy cores take ten times as long and more.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 # Machines are noisy: a property does not fail because its examples came slowly.
 settings.register_profile("noisy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("noisy")
@@ -45,9 +49,9 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(autouse=True)
 def one_thread() -> None:
-    """One compute thread, as in the simulator's client processes: equal to the bit only at an equal number."""
+    """One compute thread, whatever the test before has set."""
     torch.set_num_threads(1)
 
 
