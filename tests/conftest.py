@@ -1,6 +1,7 @@
 """Fixtures that every test folder shares, and the order of the tests."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ from hypothesis import HealthCheck, settings
 
 from fedmr_med.data.cache import CACHE_VARIABLE
 from tests.helpers import REPOSITORY
+
+# One compute thread in the tests and in all processes they start: equal to the bit only at an equal number, and OpenMP
+# threads that wait for each other on busy cores take ten times as long and more.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 # Machines are noisy: a property does not fail because its examples came slowly.
 settings.register_profile("noisy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -44,7 +49,21 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(autouse=True)
 def one_thread() -> None:
-    """One compute thread, as in the simulator's client processes: equal to the bit only at an equal number."""
+    """One compute thread, whatever the test before has set."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the kits of a server, one hospital (it has a policy) and a lead; not to be changed."""
+    from tests.helpers.kits import provision_small  # FLARE takes a second to import
+
+    return provision_small(tmp_path_factory.mktemp("provisioned"))
+
+
+@pytest.fixture
+def kits(provisioned: Path, tmp_path: Path) -> Path:
+    """A copy of the kits, to be changed."""
+    return Path(shutil.copytree(provisioned, tmp_path / "kits"))

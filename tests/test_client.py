@@ -18,8 +18,8 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from tests.helpers.errors import raises
+from tests.helpers.methods import local_round
 from tests.helpers.small import initial_state, lenient, small_job, task_for
-from tests.methods.test_base import local_round
 
 JOB = small_job()
 SIZE = 8

@@ -10,10 +10,8 @@ from typer.testing import CliRunner
 
 from fedmr_med.cli.deploy import app
 from fedmr_med.deploy.acts import ACTS_FILE
-from tests.deploy.conftest import PROJECT, SITE, provisioned
 from tests.helpers import REPOSITORY
-
-__all__ = ["provisioned"]
+from tests.helpers.kits import PROJECT, SITE
 
 
 def test_provision_prints_where_the_kits_are(tmp_path: Path) -> None:

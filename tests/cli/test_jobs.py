@@ -10,8 +10,8 @@ import yaml
 from fedmr_med.config import load_job
 from fedmr_med.jobs.catalog import paper_jobs
 from tests.helpers import REPOSITORY
+from tests.helpers.command_line import run
 from tests.helpers.errors import printed_fault
-from tests.lab.cli.test_bench import run
 
 
 def test_without_a_dataset_all_jobs_of_the_paper_are_written(

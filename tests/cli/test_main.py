@@ -11,7 +11,7 @@ import typer
 from fedmr_med import __version__, cli
 from fedmr_med.errors import ConfigError
 from tests.helpers.archives import write_mini
-from tests.lab.cli.test_bench import bench, run
+from tests.helpers.command_line import bench, run
 
 
 def test_the_version(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -13,10 +13,7 @@ from fedmr_med.files import journal
 from fedmr_med.flare.audit import AUDIT_FILE
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
-from tests.deploy.conftest import kits, provisioned
 from tests.helpers.errors import raises
-
-__all__ = ["kits", "provisioned"]
 
 
 def run(*arguments: str, code: int = 0) -> Result:

@@ -8,8 +8,8 @@ from fedmr_med.deploy.adopt import adopt
 from fedmr_med.deploy.manifest import verify
 from fedmr_med.deploy.provision import provision
 from fedmr_med.files import write_text
-from tests.deploy.conftest import PROJECT, SITE, settle
 from tests.helpers.errors import raises
+from tests.helpers.kits import PROJECT, SITE, settle
 
 
 @pytest.fixture

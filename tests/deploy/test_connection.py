@@ -1,53 +1,13 @@
 """Trying the server: real TLS with the kits' own certificates."""
 
-import json
-import socket
-import ssl
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from fedmr_med.deploy.connection import try_server
 from fedmr_med.deploy.provision import provision
 from fedmr_med.files import write_text
-from tests.deploy.conftest import PROJECT, SITE
 from tests.helpers.errors import raises
 from tests.helpers.federation import free_port
-
-DATE = "Mon, 06 Jul 2026 10:00:00 GMT"
-
-
-@contextmanager
-def serving(kit: Path, *, tls: bool = True) -> Iterator[int]:
-    """Answer one connection as the server of ``kit`` would; give the port."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=kit / "startup" / "rootCA.pem")
-    context.load_cert_chain(kit / "startup" / "server.crt", kit / "startup" / "server.key")
-    context.verify_mode = ssl.CERT_REQUIRED
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def answer() -> None:
-            connection, _ = listener.accept()
-            try:
-                stream = context.wrap_socket(connection, server_side=True) if tls else connection
-                stream.recv(1000)
-                stream.sendall(f"HTTP/1.1 426 Upgrade Required\r\nDate: {DATE}\r\n\r\n".encode())
-                stream.close()
-            except OSError:
-                connection.close()  # the client hung up: that is what some of the tests are about
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        yield listener.getsockname()[1]
-        thread.join(timeout=20)
-
-
-def point_to(kit: Path, target: str) -> None:
-    """Let a hospital's kit connect to another address."""
-    path = kit / "startup" / "fed_client.json"
-    content = json.loads(path.read_text())
-    content["servers"][0]["service"]["target"] = target
-    path.write_text(json.dumps(content))
+from tests.helpers.kits import PROJECT, SITE, point_to, serving
 
 
 def test_the_right_server_answers(kits: Path) -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fedmr_med.cli.site import app
 from fedmr_med.deploy.health import health
 from fedmr_med.files import journal
-from tests.deploy.test_preflight import expire
+from tests.helpers.kits import expire
 
 
 @contextmanager

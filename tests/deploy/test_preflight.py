@@ -1,18 +1,15 @@
 """The preflight: one line per check, and each fault is found and named."""
 
-import datetime
 import json
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 
 from fedmr_med.deploy.preflight import Check, preflight
 from fedmr_med.deploy.site_policy import set_policy
 from fedmr_med.jobs.isic import isic_job
-from tests.deploy.test_connection import point_to, serving
 from tests.helpers.federation import free_port
+from tests.helpers.kits import expire, point_to, serving
 
 
 def run(kit: Path, **options: bool) -> dict[str, Check]:
@@ -111,25 +108,6 @@ def test_unsigned_jobs(kits: Path) -> None:
     path = kits / "msk" / "startup" / "fed_client.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"require_signed_jobs": False}))
     assert "anybody's job" in to_fix(kits / "msk")["fed_client.json"]
-
-
-def expire(kit: Path) -> None:
-    """Replace the site's certificate by one of yesterday."""
-    path = kit / "startup" / "client.crt"
-    old = x509.load_pem_x509_certificate(path.read_bytes())
-    key = serialization.load_pem_private_key((kit / "startup" / "client.key").read_bytes(), password=None)
-    now = datetime.datetime.now(datetime.UTC)
-    new = (
-        x509.CertificateBuilder()
-        .subject_name(old.subject)
-        .issuer_name(old.issuer)
-        .public_key(old.public_key())
-        .serial_number(old.serial_number)
-        .not_valid_before(now - datetime.timedelta(days=10))
-        .not_valid_after(now - datetime.timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    path.write_bytes(new.public_bytes(serialization.Encoding.PEM))
 
 
 def test_an_expired_certificate(kits: Path) -> None:

@@ -12,9 +12,9 @@ from fedmr_med.deploy.manifest import verify
 from fedmr_med.deploy.provision import provision
 from fedmr_med.errors import ConfigError
 from fedmr_med.files import write_text
-from tests.deploy.conftest import PROJECT, SITE
 from tests.helpers import REPOSITORY
 from tests.helpers.errors import raises
+from tests.helpers.kits import PROJECT, SITE
 
 
 def test_the_checked_in_project_names_server_hospitals_admin_and_lead(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from fedmr_med.deploy.manifest import certificate, verify
 from fedmr_med.deploy.provision import provision
 from fedmr_med.deploy.renewal import expiries, renew
 from fedmr_med.files import write_text
-from tests.deploy.conftest import PROJECT, SITE
 from tests.helpers.errors import raises
+from tests.helpers.kits import PROJECT, SITE
 
 
 @pytest.fixture

@@ -4,9 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.federation import Federation, demo_site, wait_for
-
-OPTED_OUT = "share_prototypes: false, share_metrics: none"
+from tests.helpers.federation import OPTED_OUT, Federation, demo_site, running
 
 
 @pytest.fixture(scope="session")
@@ -17,14 +15,8 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         "rosendahl": demo_site("rosendahl"),
         "vienna-dias": demo_site("vienna-dias"),
     }
-    running = Federation(tmp_path_factory.mktemp("federation"), sites)
-    try:
-        running.start()
-        for name in sites:
-            wait_for(lambda name=name: running.logins(name), f"{name} has registered with the server")
-        yield running
-    finally:
-        running.stop()
+    with running(tmp_path_factory.mktemp("federation"), sites) as federation:
+        yield federation
 
 
 @pytest.fixture(autouse=True)

@@ -13,10 +13,9 @@ from fedmr_med.jobs.catalog import any_job, paper_jobs
 from fedmr_med.jobs.folder import write_job
 from fedmr_med.runner import Federation
 from tests.helpers import REPOSITORY
-from tests.helpers.archives import write_mini, write_mini_shakespeare
+from tests.helpers.archives import write_manifest, write_mini, write_mini_shakespeare
 from tests.helpers.benchmarks import TINY, tiny_job
 from tests.helpers.simulator import Simulation, change_job, simulate
-from tests.lab.datasets.test_benchmark import write_manifest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

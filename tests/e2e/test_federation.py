@@ -5,51 +5,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from fedmr_med.config import JobConfig
 from fedmr_med.flare.audit import AUDIT_FILE
 from fedmr_med.models.model_file import as_arrays, load_model, read_tensors
 from fedmr_med.runner import Federation as InProcess
 from fedmr_med.sites import load_site
 from tests.helpers import REPOSITORY
+from tests.helpers.chains import assert_same_model, finish, in_process, tiny_job
 from tests.helpers.federation import LEAD, Federation, wait_for
-from tests.helpers.small import small_job
 
 pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
-
-TWO = ("msk", "vienna-dias")
-
-
-def tiny_job(method: str = "fedmr", *, rounds: int = 2, sites: int = 2) -> JobConfig:
-    """Return a job whose rounds take a moment."""
-    return small_job(
-        method,
-        name=f"tiny_{method}",
-        task={"transform": "plain", "image_size": 24},
-        federation={"rounds": rounds, "min_sites": sites, "grace_seconds": 3, "timeout_seconds": 600},
-    )
-
-
-def in_process(federation: Federation, job: JobConfig, folder: Path, sites: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Return the model that leaves the same job, run without a break in this process."""
-    configs = {name: load_site(federation.kit(name) / "local" / "site.yaml") for name in sites}
-    torch.set_num_threads(1)
-    return InProcess(job, configs, folder).run().leaving().model
-
-
-def assert_same_model(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
-    assert a.keys() == b.keys()
-    assert all(np.array_equal(a[name], b[name]) for name in a)
-
-
-def finish(watcher: subprocess.Popen[str]) -> dict[str, object]:
-    """Wait for a watch command; return what it printed."""
-    out, _ = watcher.communicate(timeout=1200)
-    assert watcher.returncode == 0, "see the watch-*.log in the federation's folder"
-    return dict(json.loads(out))
 
 
 def test_from_submission_to_the_model(federation: Federation, tmp_path: Path) -> None:

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from tests.e2e.test_federation import finish, tiny_job
-from tests.e2e.test_federation_failures import history
+from tests.helpers.chains import finish, history, tiny_job
 from tests.helpers.federation import Federation, wait_for
 
 pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]

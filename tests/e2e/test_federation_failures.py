@@ -1,6 +1,5 @@
 """Kill -9 of server, client and job process: the chain still ends with a complete model."""
 
-import json
 from pathlib import Path
 
 import psutil
@@ -8,15 +7,10 @@ import pytest
 
 from fedmr_med.flare.audit import AUDIT_FILE
 from fedmr_med.models.model_file import load_model
-from tests.e2e.test_federation import TWO, assert_same_model, finish, in_process, tiny_job
+from tests.helpers.chains import TWO, assert_same_model, finish, history, in_process, tiny_job
 from tests.helpers.federation import SERVER, Federation, kill_process, wait_for
 
 pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
-
-
-def history(federation: Federation, chain: str) -> list[dict[str, object]]:
-    results = federation.checkpoint(chain).with_name("results.json")
-    return list(json.loads(results.read_text())["runs"][0]["history"]["rounds"])
 
 
 def test_the_server_killed_in_every_phase_loses_nothing(federation: Federation, tmp_path: Path) -> None:

@@ -32,12 +32,10 @@ from fedmr_med.server.checkpoint import load_checkpoint
 from fedmr_med.server.state import initial_state
 from fedmr_med.site.hospital import Hospital, open_data
 from fedmr_med.sites import load_site
-from tests.e2e.test_federation import tiny_job
-from tests.e2e.test_federation_failures import history
+from tests.helpers.chains import history, tiny_job
 from tests.helpers.federation import ADMIN, SERVER, Federation, wait_for
 from tests.helpers.hostile import CANARY, received, replies
-from tests.helpers.small import task_for
-from tests.privacy.test_withheld_counts import without
+from tests.helpers.small import task_for, without
 
 pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
 

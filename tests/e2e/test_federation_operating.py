@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fedmr_med.models.model_file import load_model
-from tests.e2e.test_federation import TWO, assert_same_model, finish, tiny_job
 from tests.helpers import REPOSITORY
+from tests.helpers.chains import TWO, assert_same_model, finish, tiny_job
 from tests.helpers.federation import LEAD, OTHER, SERVER, Federation, wait_for
 
 pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]

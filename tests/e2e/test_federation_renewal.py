@@ -8,7 +8,7 @@ import pytest
 from fedmr_med.deploy.manifest import certificate
 from fedmr_med.files import write_text
 from fedmr_med.flare.audit import AUDIT_FILE
-from tests.e2e.test_federation import TWO, finish, tiny_job
+from tests.helpers.chains import TWO, finish, tiny_job
 from tests.helpers.federation import Federation, demo_site
 
 pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]

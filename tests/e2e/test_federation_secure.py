@@ -12,8 +12,7 @@ from fedmr_med.flare.audit import AUDIT_FILE
 from fedmr_med.models.model_file import load_model
 from fedmr_med.runner import Federation as InProcess
 from fedmr_med.sites import load_site
-from tests.e2e.conftest import OPTED_OUT
-from tests.helpers.federation import Federation, demo_site, wait_for
+from tests.helpers.federation import OPTED_OUT, Federation, demo_site, running, wait_for
 from tests.helpers.small import small_job
 
 pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -32,14 +31,8 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """A server and four hospitals, the fewest of which one can be lost; msk has opted out."""
     names = ("vidir-molemax", VICTIM, "vienna-dias")
     sites = {"msk": demo_site("msk", OPTED_OUT)} | {name: demo_site(name) for name in names}
-    running = Federation(tmp_path_factory.mktemp("secure"), sites)
-    try:
-        running.start()
-        for name in sites:
-            wait_for(lambda name=name: running.logins(name), f"{name} has registered with the server")
-        yield running
-    finally:
-        running.stop()
+    with running(tmp_path_factory.mktemp("secure"), sites) as federation:
+        yield federation
 
 
 def test_a_hospital_killed_between_masking_and_unmasking_is_in_the_total(four: Federation, tmp_path: Path) -> None:

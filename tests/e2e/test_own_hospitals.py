@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.command_line import run
 from tests.helpers.own_hospitals import CLASSES, write_own_hospitals
 from tests.helpers.simulator import simulate
-from tests.lab.cli.test_bench import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

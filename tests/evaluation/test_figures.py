@@ -10,7 +10,7 @@ from fedmr_med.evaluation.metrics import Scores, scored, scores
 from fedmr_med.evaluation.results import Evaluation, History
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.release import released_scores
-from tests.evaluation.test_clinical import outputs
+from tests.helpers.outputs import outputs
 
 NAMES = ("MEL", "NV", "BCC", "AK")
 OPEN = SitePolicy(share_prototypes=True, share_metrics="per_class")

@@ -18,7 +18,7 @@ from fedmr_med.server.state import GlobalState
 from fedmr_med.wire import codec
 from tests.helpers.archives import write_mini
 from tests.helpers.site_at_work import SHARES_ALL, SiteAtWork
-from tests.helpers.small import initial_state, small_hospital, small_job, task_for
+from tests.helpers.small import OPEN, first_replies, initial_state, small_job
 
 SITES = ("bcn", "msk", "vienna-dias")
 
@@ -35,7 +35,7 @@ def worst_error(half: GlobalState, full: GlobalState) -> float:
 def test_the_same_replies_give_the_same_model_to_a_thousandth(tmp_path: Path) -> None:
     job = small_job(model={"name": "narrow_resnet"}, train={"updates": 2})
     state = initial_state(job)
-    replies = [small_hospital(site, job, tmp_path).train(task_for(state, job)) for site in SITES]
+    replies = first_replies(job, state, tmp_path, dict.fromkeys(SITES, OPEN)).values()
     after = []
     for halved in (frozenset(), state.parameters):
         collector = TrainExchange(job, state, num_sites=len(SITES))

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from fedmr_med.config import TaskConfig
+from fedmr_med.data.base import SiteData
 from fedmr_med.data.datasets import DATASETS
 from fedmr_med.lab.datasets import cifar10, cifar100
 from fedmr_med.lab.datasets.archives import CifarLayout
@@ -122,3 +124,32 @@ def _write_svhn(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
 
     digits = np.where(labels == 0, 10, labels).astype(np.uint8)[:, None]
     savemat(path, {"X": images.transpose(1, 2, 3, 0), "y": digits}, do_compression=True)
+
+
+def task_of(name: str, split: str | None = "P5C2") -> TaskConfig:
+    """Return the task of a dataset, without transform."""
+    info = DATASETS.get(name)
+    return TaskConfig(
+        dataset=name, class_names=info.class_names, image_size=info.image_size, transform="none", split=split
+    )
+
+
+def read_dataset(name: str, root: Path) -> SiteData:
+    """Read a whole dataset."""
+    dataset = DATASETS.get(name)
+    assert dataset.read is not None
+    return dataset.read(dataset, root, task_of(name))
+
+
+def write_manifest(folder: Path, name: str, per_class: int = 3) -> None:
+    """Write grey pictures of every class with their manifest."""
+    from PIL import Image
+
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ["image,label,fold"]
+    for number, label in enumerate(DATASETS.get(name).class_names):
+        for copy in range(per_class + 1):
+            grey = np.full((12, 16, 3), 10 * number + copy, np.uint8)
+            Image.fromarray(grey).save(folder / f"{label}_{copy}.png")
+            lines.append(f"{label}_{copy}.png,{label},{'train' if copy else 'test'}")
+    (folder / "manifest.csv").write_text("\n".join(lines))

@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,17 @@ import yaml
 
 from fedmr_med.config import JobConfig
 from fedmr_med.data.flamby_isic import HOSPITALS
-from fedmr_med.deploy.manifest import write_seal
 from fedmr_med.deploy.provision import provision
 from fedmr_med.deploy.session import ServerLostError, Session
 from fedmr_med.faults import FAULTS_VARIABLE
 from fedmr_med.files import write_text
 from fedmr_med.jobs.folder import write_job
 from tests.helpers import REPOSITORY
+from tests.helpers.kits import settle
 
 SERVER, LEAD, ADMIN = "server", "lead@coordinator.org", "admin@coordinator.org"
 OTHER = "lead@other.org"
+OPTED_OUT = "share_prototypes: false, share_metrics: none"
 PATIENCE = 400
 FEDMR_MED = (sys.executable, "-c", "from fedmr_med.cli import main; main()")
 
@@ -202,6 +204,19 @@ class Federation:
         return path
 
 
+@contextmanager
+def running(folder: Path, sites: dict[str, str]) -> Iterator[Federation]:
+    """Start a federation whose hospitals have all registered; end every process of it."""
+    federation = Federation(folder, sites)
+    try:
+        federation.start()
+        for name in sites:
+            wait_for(lambda name=name: federation.logins(name), f"{name} has registered with the server")
+        yield federation
+    finally:
+        federation.stop()
+
+
 def until_ended(session: Session, job: str) -> dict[str, Any]:
     """Wait for the end of a job, also while a busy server is slow to answer."""
     while True:
@@ -228,12 +243,6 @@ def shell(session: Session, site: str) -> dict[str, Any]:
             return {"answer": connection.ls_target(site, path="local")}
         except Exception as e:
             return {"answer": repr(e)}
-
-
-def settle(kit: Path, site_file: str) -> None:
-    """Do what a hospital does on its first day: write its own ``site.yaml``, and seal it."""
-    write_text(kit / "local" / "site.yaml", site_file)
-    write_seal(kit)
 
 
 # Lower than the defaults, so that a round of few steps and a job of one site are taken.

@@ -5,6 +5,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 CLASSES, FEATURES = 4, 6
+# Real images of Fed-ISIC2019: the centres, and how many of each fold.
+CENTERS = (1, 2, 3, 4, 5)
+PER_CENTER = 60
 
 
 class Classifier(nn.Module):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedmr_med import methods, models
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import ArrayFold, SiteData
+from fedmr_med.methods.local import LocalRound
 from fedmr_med.models import Network
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import Prototypes
@@ -21,6 +22,7 @@ from fedmr_med.sites import BenchmarkSource, SiteConfig
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from tests.helpers import reference
 
+NAMES = ("fedavg", "fedprox", "fedproc", "fednova", "moon", "feddyn", "feddc", "fedmr")
 CLASSES, EDGE, FEATURES = 5, 3, 4
 # Classes and sizes: with batches of 5 they train 1, 2 and 4 steps an epoch; nobody holds class 4.
 HOLDINGS = {"a": ((0, 1), 6), "b": ((1, 2), 11), "c": ((2, 3, 0), 18)}
@@ -197,3 +199,23 @@ def compare(
 def same_model(a: GlobalState, b: GlobalState) -> bool:
     """Whether two global models are equal bit for bit."""
     return all(np.array_equal(a.model[name], b.model[name]) for name in a.model | b.model)
+
+
+def local_round(steps: int, momentum: float) -> LocalRound:
+    """Return a round of a client with ten samples, before its first step."""
+    network = Tiny()
+    return LocalRound(
+        network=network,
+        received={name: p.detach().clone() for name, p in network.named_parameters()},
+        prototypes=Prototypes.none(CLASSES, FEATURES),
+        counts=torch.full((CLASSES,), 2),
+        server_state={},
+        client_state={},
+        samples=10,
+        steps=steps,
+        lr=0.1,
+        momentum=momentum,
+        round=0,
+        rounds=1,
+        generator=torch.Generator(),
+    )

@@ -1,16 +1,18 @@
 """A small federation on the demo, for tests: real parts, little arithmetic."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fedmr_med.config import JobConfig
+from fedmr_med.data.base import ArrayFold
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.jobs.isic import isic_job
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.server.state import GlobalState, initial_state, train_task
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.sites import DemoSource, SiteConfig
-from fedmr_med.wire.messages import TrainTask
+from fedmr_med.wire.messages import SiteReply, TrainTask
 
 
 def lenient(**sharing: Any) -> SitePolicy:
@@ -44,4 +46,29 @@ def task_for(state: GlobalState, job: JobConfig) -> TrainTask:
     return train_task(state, job, "chain")
 
 
-__all__ = ["CLOSED", "OPEN", "SMALL", "initial_state", "lenient", "small_hospital", "small_job", "task_for"]
+def without(fold: ArrayFold, label: int) -> ArrayFold:
+    """Return the fold without the images of a class."""
+    keep = fold.labels != label
+    return ArrayFold(fold.items[keep], fold.labels[keep])
+
+
+def first_replies(
+    job: JobConfig, state: GlobalState, folder: Path, policies: Mapping[str, SitePolicy]
+) -> dict[str, SiteReply]:
+    """Return the replies of real hospitals to the first task, by site."""
+    task = task_for(state, job)
+    return {site: small_hospital(site, job, folder, policy).train(task) for site, policy in policies.items()}
+
+
+__all__ = [
+    "CLOSED",
+    "OPEN",
+    "SMALL",
+    "first_replies",
+    "initial_state",
+    "lenient",
+    "small_hospital",
+    "small_job",
+    "task_for",
+    "without",
+]

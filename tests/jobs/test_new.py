@@ -12,8 +12,8 @@ from fedmr_med.jobs.new import new_job
 from fedmr_med.privacy.refusals import ClassNamesError, FloorError
 from fedmr_med.sites import ManifestSource, load_site
 from tests.helpers import REPOSITORY
+from tests.helpers.command_line import run
 from tests.helpers.pictures import write_manifest_folder
-from tests.lab.cli.test_bench import run
 
 CLASSES = ("red", "green", "blue")
 SITE = "data: {source: manifest, root: .}\npolicy: {share_metrics: per_class, training: {min_sites: 1}}\n"

@@ -17,18 +17,24 @@ from fedmr_med import methods
 from fedmr_med.config import MethodConfig
 from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.flare import messages as wire
-from fedmr_med.methods.local import LocalRound
 from fedmr_med.models.job_network import build_network
-from fedmr_med.prototypes import Prototypes
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.benchmarks import tiny_job
 from tests.helpers.errors import raises
-from tests.helpers.methods import CLASSES, FEATURES, Federation, Tiny, WithBatchNorm, epochs, job, same_model
+from tests.helpers.methods import (
+    CLASSES,
+    NAMES,
+    Federation,
+    Tiny,
+    WithBatchNorm,
+    epochs,
+    job,
+    local_round,
+    same_model,
+)
 from tests.helpers.reference import momentum_steps
-
-NAMES = ("fedavg", "fedprox", "fedproc", "fednova", "moon", "feddyn", "feddc", "fedmr")
 
 
 def test_the_eight_methods_in_the_order_of_the_paper() -> None:
@@ -49,25 +55,6 @@ def test_the_eight_methods_in_the_order_of_the_paper() -> None:
 def test_unknown_names_and_options_are_refused(name: str, options: dict, fault: tuple[str, ...]) -> None:
     with raises(*fault):
         methods.build(MethodConfig(name=name, options=options))
-
-
-def local_round(steps: int, momentum: float) -> LocalRound:
-    network = Tiny()
-    return LocalRound(
-        network=network,
-        received={name: p.detach().clone() for name, p in network.named_parameters()},
-        prototypes=Prototypes.none(CLASSES, FEATURES),
-        counts=torch.full((CLASSES,), 2),
-        server_state={},
-        client_state={},
-        samples=10,
-        steps=steps,
-        lr=0.1,
-        momentum=momentum,
-        round=0,
-        rounds=1,
-        generator=torch.Generator(),
-    )
 
 
 @given(st.integers(1, 60), st.floats(0, 0.99))

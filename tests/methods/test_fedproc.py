@@ -11,8 +11,7 @@ from fedmr_med.methods.fedproc import FedProc, FedProcClient, FedProcOptions
 from fedmr_med.methods.reshaping import ReshapingOptions
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.site.training import class_sums
-from tests.helpers.methods import CLASSES, FEATURES, Federation, WithBatchNorm, job, same_model
-from tests.methods.test_base import local_round
+from tests.helpers.methods import CLASSES, FEATURES, Federation, WithBatchNorm, job, local_round, same_model
 
 
 def client(available: list[bool], **options: object) -> FedProcClient:

@@ -18,8 +18,7 @@ from fedmr_med.server.state import GlobalState
 from fedmr_med.site import criterion
 from tests.helpers.benchmarks import tiny_job
 from tests.helpers.errors import raises
-from tests.helpers.methods import CLASSES, Federation, Tiny, WithBatchNorm, job, same_model
-from tests.methods.test_base import NAMES, local_round
+from tests.helpers.methods import CLASSES, NAMES, Federation, Tiny, WithBatchNorm, job, local_round, same_model
 
 COUNTS = torch.tensor([6, 3, 0, 1, 0])
 SHARE = (COUNTS / 10).numpy().astype(np.float64)

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmr_med.data.base import ArrayFold, SiteData
+from fedmr_med.data.base import SiteData
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.evaluation.metrics import scores
 from fedmr_med.evaluation.results import SiteReport
@@ -26,7 +26,7 @@ from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.errors import raises
-from tests.helpers.small import initial_state, lenient, small_job, task_for
+from tests.helpers.small import initial_state, lenient, small_job, task_for, without
 
 NAMES = ("MEL", "NV", "BCC", "AK")
 SKIPPED = 2
@@ -120,11 +120,6 @@ def test_histograms_obey_the_rule_of_the_confusion_matrix(policy: SitePolicy, co
     assert all(np.array_equal(array, getattr(again.histograms, name)) for name, array in vars(histograms).items())
     stricter = policy.model_copy(update={"min_class_count": 26})
     assert permitted_scores(told, stricter, NAMES) is None, "no row leaves, so no histogram does"
-
-
-def without(fold: ArrayFold, label: int) -> ArrayFold:
-    keep = fold.labels != label
-    return ArrayFold(fold.items[keep], fold.labels[keep])
 
 
 def test_a_real_site_tells_nothing_of_its_three_rarest_images(tmp_path: Path) -> None:

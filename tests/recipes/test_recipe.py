@@ -12,8 +12,8 @@ from fedmr_med import FedMRRecipe, MethodRecipe, models
 from fedmr_med.config import JobConfig, StopConfig, load_job
 from fedmr_med.models.job_network import build_network
 from fedmr_med.server.state import initial_state
-from tests.cli.test_jobs import run
 from tests.helpers import REPOSITORY
+from tests.helpers.command_line import run
 from tests.helpers.errors import raises
 
 OWN = {"class_names": ["upright", "flat"], "image_size": 16, "channels": 1}

@@ -15,9 +15,9 @@ from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.document import DEMO, render, write_report
 from fedmr_med.report.sources import AuditLog, ChainRun, Comparison, Tables, find_sources
 from tests.helpers.browser import CHROMIUM, Page, browser
+from tests.helpers.command_line import run
 from tests.helpers.errors import printed_fault, raises
 from tests.helpers.reports import SITES, made_up_history, scores, write_chain
-from tests.lab.cli.test_bench import run
 
 
 def text_of(html: str) -> str:

@@ -15,8 +15,7 @@ from fedmr_med.wire.codec import Message
 from fedmr_med.wire.kinds import HEAD
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from tests.helpers.archives import write_mini
-from tests.helpers.benchmarks import tiny_federation, tiny_job
-from tests.runner.test_federation import equal_states
+from tests.helpers.benchmarks import equal_states, tiny_federation, tiny_job
 
 
 @pytest.fixture(scope="module")

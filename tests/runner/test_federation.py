@@ -23,7 +23,7 @@ from fedmr_med.server.state import GlobalState, initial_state
 from fedmr_med.sites import DemoSource, FlambyIsicSource, SiteConfig
 from tests.helpers import REPOSITORY
 from tests.helpers.archives import write_mini
-from tests.helpers.benchmarks import tiny_federation, tiny_job
+from tests.helpers.benchmarks import equal_states, tiny_federation, tiny_job
 from tests.helpers.errors import raises
 from tests.helpers.small import OPEN, SMALL
 
@@ -33,18 +33,6 @@ def fmnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fmnist")
     write_mini("fmnist", folder, per_class=20, test_per_class=4)
     return folder
-
-
-def equal_states(a: GlobalState, b: GlobalState) -> bool:
-    """Compare all that the rounds made; times are none of it."""
-    first, second = ((*s.model.items(), *s.method.items(), *s.averaged.items()) for s in (a, b))
-    arrays = zip(first, second, strict=True)
-    return (
-        all(n == m and np.array_equal(x, y) for (n, x), (m, y) in arrays)
-        and np.array_equal(a.prototypes.means, b.prototypes.means)
-        and a.accepted == b.accepted
-        and a.history.evaluations == b.history.evaluations
-    )
 
 
 def test_every_round_is_scored_on_the_whole_test_set(fmnist: Path, tmp_path: Path) -> None:
@@ -153,11 +141,7 @@ def test_the_engine_knows_its_own_cost(fmnist: Path, tmp_path: Path) -> None:
 
 SCRIPT = """
 import json, sys, torch
-from pathlib import Path
-from typing import Any
 torch.set_num_threads(1)
-from tests.helpers.benchmarks import tiny_federation, tiny_job
-from tests.helpers.small import SMALL
 clients, method = int(sys.argv[1]), sys.argv[2]
 job = tiny_job(method, split=f"P{clients}C2", changes={
     "federation.sites_per_round": 5, "federation.min_sites": 5, "federation.rounds": int(sys.argv[5]),

@@ -1,7 +1,6 @@
 """The server's side of a round, on real replies of three hospitals."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +11,9 @@ from fedmr_med.server.aggregation import PrototypeAggregator
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.errors import raises
-from tests.helpers.small import CLOSED, initial_state, small_hospital, small_job, task_for
+from tests.helpers.small import CLOSED, OPEN, first_replies, initial_state, small_job
 
-SITES = ("bcn", "msk", "vienna-dias")
+SITES = {"bcn": OPEN, "msk": CLOSED, "vienna-dias": OPEN}
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +28,7 @@ def state(job: JobConfig) -> GlobalState:
 
 @pytest.fixture(scope="module")
 def replies(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPathFactory) -> list[SiteReply]:
-    folder: Path = tmp_path_factory.mktemp("sites")
-    task = task_for(state, job)
-    opted_out = {"msk": {"policy": CLOSED}}
-    return [small_hospital(site, job, folder, **opted_out.get(site, {})).train(task) for site in SITES]
+    return list(first_replies(job, state, tmp_path_factory.mktemp("sites"), SITES).values())
 
 
 def combined(job: JobConfig, state: GlobalState, replies: list[SiteReply]) -> GlobalState:

@@ -2,7 +2,6 @@
 
 import itertools
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.agreement import agreement
 from fedmr_med.wire.codec import Message, encode_reply
 from tests.helpers.errors import raises
-from tests.helpers.small import CLOSED, OPEN, initial_state, small_hospital, small_job, task_for
+from tests.helpers.small import CLOSED, OPEN, first_replies, initial_state, small_job
 
 SITES = {"bcn": OPEN, "msk": CLOSED, "vienna-dias": OPEN}
 
@@ -32,9 +31,8 @@ def state(job: JobConfig) -> GlobalState:
 
 @pytest.fixture(scope="module")
 def replies(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Message]:
-    folder: Path = tmp_path_factory.mktemp("sites")
-    task = task_for(state, job)
-    return {site: encode_reply(small_hospital(site, job, folder, policy).train(task)) for site, policy in SITES.items()}
+    replies = first_replies(job, state, tmp_path_factory.mktemp("sites"), SITES)
+    return {site: encode_reply(reply) for site, reply in replies.items()}
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from fedmr_med.flare import messages as wire
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire import codec
 from fedmr_med.wire.messages import SiteReply
-from tests.helpers.small import initial_state, small_hospital, small_job, task_for
+from tests.helpers.small import OPEN, first_replies, initial_state, small_job
 
 BAD, OTHERS = "msk", ("bcn", "vienna-dias")
 METHODS = ("fedmr", "feddyn", "fednova")
@@ -124,8 +124,7 @@ class Round:
     def __init__(self, method: str, folder: Path):
         self.job = small_job(method, federation={"min_sites": 2})
         self.state = initial_state(self.job)
-        task = task_for(self.state, self.job)
-        self.replies = {site: small_hospital(site, self.job, folder).train(task) for site in (BAD, *OTHERS)}
+        self.replies = first_replies(self.job, self.state, folder, dict.fromkeys((BAD, *OTHERS), OPEN))
 
     def close(self, bad: list[Shareable]) -> tuple[GlobalState, list[WireError | None]]:
         """Offer the bad replies between the good ones; return the new state and why the bad ones were refused."""

@@ -22,7 +22,7 @@ from fedmr_med.wire.messages import SiteReply
 from tests.helpers.errors import raises
 from tests.helpers.methods import Federation, same_model
 from tests.helpers.methods import job as tiny_job
-from tests.helpers.small import initial_state, small_hospital, small_job, task_for
+from tests.helpers.small import OPEN, first_replies, initial_state, small_hospital, small_job, task_for
 
 SITES = ("bcn", "msk", "rosendahl", "vienna-dias")
 BAD = "rosendahl"
@@ -40,8 +40,7 @@ def state(job: JobConfig) -> GlobalState:
 
 @pytest.fixture(scope="module")
 def replies(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPathFactory) -> dict[str, SiteReply]:
-    folder: Path = tmp_path_factory.mktemp("sites")
-    return {site: small_hospital(site, job, folder).train(task_for(state, job)) for site in SITES}
+    return first_replies(job, state, tmp_path_factory.mktemp("sites"), dict.fromkeys(SITES, OPEN))
 
 
 def closed(job: JobConfig, state: GlobalState, replies: dict[str, SiteReply], **federation: object) -> GlobalState:

@@ -10,8 +10,8 @@ from fedmr_med.errors import WireError
 from fedmr_med.evaluation.metrics import scored
 from fedmr_med.wire.codec import decode_scores, encode_scores
 from fedmr_med.wire.histograms import decode_histograms, encode_histograms
-from tests.evaluation.test_clinical import outputs
 from tests.helpers.errors import raises
+from tests.helpers.outputs import outputs
 
 SCORES = scored(*outputs(0, 200))
 

@@ -118,7 +118,7 @@ def test_a_frozen_backbone_is_inverted_too(place: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_audited_is_said_before_the_work(
     place: Path, words: list[str], code: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    from tests.lab.cli.test_bench import run
+    from tests.helpers.command_line import run
 
     site = str(place / "msk" / "site.yaml")
     chosen = ["--with", site] if words[0] == "--with" else words

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 import torch
 
 from fedmr_med.errors import ConfigError, DataError
-from fedmr_med.evaluation.results import History, RunResult, RunResults, read_result
+from fedmr_med.evaluation.results import History, RunResults, read_result
 from fedmr_med.files import locked
 from fedmr_med.lab.bench.compare import compare, title
 from fedmr_med.lab.bench.outputs import cells, write_outputs
@@ -24,7 +23,7 @@ from fedmr_med.lab.comparison.launchers import Resources
 from fedmr_med.lab.comparison.spread import Spread
 from tests.helpers import REPOSITORY
 from tests.helpers.archives import write_mini
-from tests.helpers.benchmarks import TINY
+from tests.helpers.benchmarks import request_for, without_times
 from tests.helpers.errors import raises
 from tests.helpers.results import run_of
 
@@ -37,22 +36,6 @@ def fmnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fmnist")
     write_mini("fmnist", folder, per_class=20, test_per_class=4)
     return folder
-
-
-def request_for(data: Path, methods: tuple[str, ...] = ("fedavg", "fedmr"), **changes: Any) -> BenchRequest:
-    settings = TINY | changes.pop("settings", {})
-    content = {"dataset": "fmnist", "data": data, "methods": methods, "model": "small_cnn", "settings": settings}
-    return BenchRequest.model_validate(content | changes)
-
-
-def without_times(results: Iterable[RunResult]) -> list[dict[str, Any]]:
-    """Drop what no two runs have in common: how long they took."""
-    timed = {"seconds", "local_seconds", "head_seconds", "engine_ms_per_task"}
-    return [
-        {key: value for key, value in run.items() if key not in timed | {"rounds"}}
-        | {"rounds": [{k: v for k, v in record.items() if k not in timed} for record in run["rounds"]]}
-        for run in (result.model_dump() for result in results)
-    ]
 
 
 def test_a_comparison_writes_results_curves_and_report(fmnist: Path, tmp_path: Path, capsys: Any) -> None:
@@ -239,7 +222,7 @@ def test_mean_and_spread_over_the_seeds(fmnist: Path, tmp_path: Path) -> None:
 SCRIPT = """
 import sys
 from pathlib import Path
-from tests.lab.bench.test_bench import request_for
+from tests.helpers.benchmarks import request_for
 from fedmr_med.lab.bench.compare import compare
 from fedmr_med.lab.comparison.launchers import Resources
 if __name__ == "__main__":

@@ -6,31 +6,15 @@ from typing import Any
 
 import pytest
 
-from fedmr_med import cli
 from tests.helpers.archives import write_mini
-from tests.helpers.benchmarks import TINY
+from tests.helpers.command_line import bench, run
 from tests.helpers.errors import printed_fault
-
-SETTINGS = [text for key, value in TINY.items() for text in ("--set", f"{key}={json.dumps(value)}")]
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Call the command as a shell would; return its exit code."""
-    monkeypatch.setattr("sys.argv", ["fedmr-med", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return int(ended.value.code or 0)
 
 
 @pytest.fixture
 def fmnist(tmp_path: Path) -> Path:
     write_mini("fmnist", tmp_path / "fmnist")
     return tmp_path / "fmnist"
-
-
-def bench(data: Path, out: Path, *more: str) -> list[str]:
-    return ["bench", "--dataset", "fmnist", "--data", str(data), "--out", str(out), "--split", "P5C2",
-            "--model", "small_cnn", *SETTINGS, "--workers", "0", *more]  # fmt: skip
 
 
 def test_json_is_all_that_goes_to_standard_output(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.command_line import run
 from tests.helpers.errors import printed_fault
-from tests.lab.cli.test_bench import run
 
 
 def test_the_papers_figure_stands_beside_the_measured_one(

@@ -22,9 +22,8 @@ from fedmr_med.lab.comparison.on_ray import OnRay
 from fedmr_med.lab.comparison.on_slurm import Slurm
 from tests.helpers import REPOSITORY
 from tests.helpers.archives import write_mini
-from tests.helpers.benchmarks import TINY
+from tests.helpers.benchmarks import TINY, without_times
 from tests.helpers.errors import raises
-from tests.lab.bench.test_bench import without_times
 
 OPTIONS = {
     "here": ["--workers", "0"],

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from fedmr_med.config import TaskConfig
-from fedmr_med.data.base import SiteData
 from fedmr_med.data.datasets import DATASETS
 from fedmr_med.data.datasets.base import DATA_VARIABLE
 from fedmr_med.data.partition import partition
@@ -15,25 +14,21 @@ from fedmr_med.lab.datasets.benchmark import load_benchmark, load_test
 from fedmr_med.lab.datasets.cifar10 import LAYOUT as CIFAR10
 from fedmr_med.lab.datasets.shakespeare import CHARACTERS
 from fedmr_med.sites import BenchmarkSource
-from tests.helpers.archives import ARRAYS, cifar_batch, write_mini, write_mini_shakespeare, write_tar
+from tests.helpers.archives import (
+    ARRAYS,
+    cifar_batch,
+    read_dataset,
+    task_of,
+    write_manifest,
+    write_mini,
+    write_mini_shakespeare,
+    write_tar,
+)
 from tests.helpers.errors import raises
-
-
-def task_of(name: str, split: str | None = "P5C2") -> TaskConfig:
-    info = DATASETS.get(name)
-    return TaskConfig(
-        dataset=name, class_names=info.class_names, image_size=info.image_size, transform="none", split=split
-    )
 
 
 def source_of(root: Path | None, client: int = 0, clients: int = 5, **settings) -> BenchmarkSource:
     return BenchmarkSource(source="benchmark", client=client, clients=clients, root=root, **settings)
-
-
-def read_dataset(name: str, root: Path) -> SiteData:
-    dataset = DATASETS.get(name)
-    assert dataset.read is not None
-    return dataset.read(dataset, root, task_of(name))
 
 
 @pytest.mark.parametrize("name", ARRAYS)
@@ -151,19 +146,6 @@ def test_a_split_may_ask_for_a_subset_of_the_classes(tmp_path: Path):
     # Nobody learns the other classes, so the test set leaves them out.
     test = load_test(source_of(tmp_path, clients=3), task, seed=0)
     assert np.array_equal(np.bincount(test.labels), np.full(6, 3))
-
-
-def write_manifest(folder: Path, name: str, per_class: int = 3) -> None:
-    from PIL import Image
-
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = ["image,label,fold"]
-    for number, label in enumerate(DATASETS.get(name).class_names):
-        for copy in range(per_class + 1):
-            grey = np.full((12, 16, 3), 10 * number + copy, np.uint8)
-            Image.fromarray(grey).save(folder / f"{label}_{copy}.png")
-            lines.append(f"{label}_{copy}.png,{label},{'train' if copy else 'test'}")
-    (folder / "manifest.csv").write_text("\n".join(lines))
 
 
 def test_folders_with_a_manifest_are_dealt_like_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

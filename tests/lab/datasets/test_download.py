@@ -17,9 +17,8 @@ from typer.testing import CliRunner
 from fedmr_med.data.datasets import DATASETS, RemoteFile
 from fedmr_med.errors import ConfigError
 from fedmr_med.lab.datasets.download import download_dataset, download_files
-from tests.helpers.archives import ARRAYS, write_mini
+from tests.helpers.archives import ARRAYS, read_dataset, write_mini
 from tests.helpers.errors import raises
-from tests.lab.datasets.test_benchmark import read_dataset
 
 
 class Server(ThreadingHTTPServer):

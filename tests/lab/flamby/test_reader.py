@@ -1,35 +1,16 @@
 """FLamby's reader and ours give the same labels, order and pixels on real images."""
 
 import os
-import shutil
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
-from fedmr_med.data.flamby_isic import PREPARED_FOLDER, RAW_FOLDER, SPLIT_FILE, load_flamby_isic, read_split
-from fedmr_med.data.prepare import prepare_isic
+from fedmr_med.data.flamby_isic import PREPARED_FOLDER, SPLIT_FILE, load_flamby_isic, read_split
 from fedmr_med.data.transforms import IsicTest
+from tests.helpers.flamby_clients import CENTERS, PER_CENTER
 from tests.helpers.pictures import flamby_site, isic_task
-
-CENTERS = (1, 2, 3, 4, 5)
-PER_CENTER = 60
-
-
-@pytest.fixture(scope="module")
-def prepared(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A few real images of each centre and fold, prepared by this package; FLamby's table beside them."""
-    source, folder = shared_data / "fed_isic2019", tmp_path_factory.mktemp("isic")
-    (folder / "raw" / RAW_FOLDER).mkdir(parents=True)
-    centers = read_split(source / SPLIT_FILE)
-    for center in CENTERS:
-        for fold in ("train", "test"):
-            for row in [row for row in centers[center] if row.fold == fold][:PER_CENTER]:
-                shutil.copy(source / RAW_FOLDER / row.image, folder / "raw" / RAW_FOLDER)
-    prepare_isic(folder / "raw", folder / "prepared", workers=1)
-    shutil.copy(source / SPLIT_FILE, folder / "prepared")
-    return folder / "prepared"
 
 
 @pytest.mark.parametrize("center", CENTERS)

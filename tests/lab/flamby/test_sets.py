@@ -19,10 +19,9 @@ from fedmr_med.lab.flamby.strategy import FedMR, class_numbers
 from fedmr_med.runner import Federation
 from fedmr_med.sites import FlambySource, SiteConfig
 from tests.helpers.errors import raises
+from tests.helpers.flamby_clients import CENTERS, PER_CENTER
 from tests.helpers.pictures import flamby_site, isic_task
-from tests.lab.flamby.test_reader import CENTERS, PER_CENTER, prepared
 
-__all__ = ["prepared"]
 SMALL = {"federation.rounds": 2, "train.updates": 5, "model.options.hidden": 8}
 
 

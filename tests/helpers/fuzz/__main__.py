@@ -1,11 +1,11 @@
-"""``python -m tests.fuzz``: fuzz replies and files at length."""
+"""``python -m tests.helpers.fuzz``: fuzz replies and files at length."""
 
 import argparse
 import tempfile
 import time
 from pathlib import Path
 
-from tests.fuzz import files, replies
+from tests.helpers.fuzz import files, replies
 
 
 def main() -> None:
@@ -14,7 +14,7 @@ def main() -> None:
     The first one that raises what no rule names, leaves a checkpoint that cannot be read or is taken against a rule
     ends the run with its traceback, so the last line is printed only if there was none.
     """
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
+    parser = argparse.ArgumentParser(prog="python -m tests.helpers.fuzz")
     parser.add_argument("--replies", type=int, default=20_000)
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)

@@ -20,7 +20,7 @@ from fedmr_med.server.checkpoint import load_checkpoint
 from fedmr_med.server.state import GlobalState, initial_state
 from fedmr_med.wire.agreement import WIRE_VERSION
 from fedmr_med.wire.codec import Message, encode_reply
-from tests.fuzz.mutate import Random, mutated, mutated_array, odd
+from tests.helpers.fuzz.mutate import Random, mutated, mutated_array, odd
 from tests.helpers.small import small_hospital, small_job, task_for
 
 METHODS = ("fedmr", "feddyn", "feddc", "fednova")

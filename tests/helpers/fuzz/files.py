@@ -20,8 +20,8 @@ from fedmr_med.server.chain import Chain
 from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint
 from fedmr_med.server.state import initial_state
 from fedmr_med.sites import DemoSource, SiteConfig, load_site
-from tests.fuzz.mutate import Random, mutated, mutated_array, mutated_bytes
-from tests.fuzz.replies import Setup
+from tests.helpers.fuzz.mutate import Random, mutated, mutated_array, mutated_bytes
+from tests.helpers.fuzz.replies import Setup
 from tests.helpers.small import OPEN
 
 LABELS = {"MEL": 0, "NV": 1, "BCC": 2}

@@ -1,8 +1,8 @@
-"""A little fuzzing with every test run; ``python -m tests.fuzz`` does more."""
+"""A little fuzzing with every test run; ``python -m tests.helpers.fuzz`` does more."""
 
 from pathlib import Path
 
-from tests.fuzz import files, replies
+from tests.helpers.fuzz import files, replies
 
 
 def test_no_mutated_reply_stops_the_server_or_spoils_its_state(tmp_path: Path) -> None:
