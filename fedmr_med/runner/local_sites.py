@@ -53,7 +53,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Answered:
+class SiteAnswer:
     """What came of asking a site.
 
     Attributes:
@@ -65,7 +65,7 @@ class Answered:
     spent: dict[str, float] = field(default_factory=dict)
 
 
-class Desk:
+class LocalSites:
     """Answers for all sites, one after the other, with one network.
 
     Args:
@@ -80,7 +80,7 @@ class Desk:
         self._test_batches: dict[str, Batches] = {}
         self._features: dict[str, SiteFeatures] = {}
 
-    def answer(self, kind: str, site: str, message: Message, task: TrainTask | None) -> Answered:
+    def answer(self, kind: str, site: str, message: Message, task: TrainTask | None) -> SiteAnswer:
         """Let a site answer; a refusal is an answer too, as it is in a federation.
 
         Args:
@@ -95,14 +95,14 @@ class Desk:
             opened.append(self._hospital(site))
             return opened[-1]
 
-        at_work = Site(hospital, partial(self._secure, site), train=lambda opened, task, _: self.reply(opened, task))
+        open_site = Site(hospital, partial(self._secure, site), train=lambda opened, task, _: self.reply(opened, task))
         try:
             with kept_memory():
-                answer = at_work.answer(kind, message) if task is None else at_work.exchange(kind, task)
+                answer = open_site.answer(kind, message) if task is None else open_site.exchange(kind, task)
         except FedMRError as e:
             _log.warning("%s: %s", site, e)
-            return Answered(WireError(in_words(code_of(e)), code="wire.refused"))
-        return Answered(answer, opened[-1].spent if opened else {})
+            return SiteAnswer(WireError(in_words(code_of(e)), code="wire.refused"))
+        return SiteAnswer(answer, opened[-1].spent if opened else {})
 
     def reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
         """Return a site's reply to a train task; a study of what bad replies do overrides it."""
