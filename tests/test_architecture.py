@@ -15,11 +15,11 @@ FLARE_EXCEPTIONS = {"fedmr_med.lab.perf.stock"}  # what FLARE's own aggregation 
 # Where the command line finds the lab's commands, and where hospitals' processes are kept from importing it.
 WHO_NAMES_THE_LAB = {"fedmr_med.cli.lab", "fedmr_med.deploy.start", "fedmr_med.deploy.without_lab"}
 QUIET_ROOMS = {"data", "server", "site", "wire", "methods", "models"}
-PRESENTATION = {"rich", "matplotlib", "typer", "jinja2", "tqdm"}
+PRESENTATION = {"rich", "typer", "jinja2", "tqdm"}
 # From a tenth of a second to several: only what needs one of them imports it, when it needs it.
 SLOW_TO_IMPORT = {
     *("torch._dynamo", "torch._inductor", "sympy", "torchvision", "monai", "opacus", "onnx", "onnxruntime"),
-    *("scipy", "sklearn", "pandas", "albumentations", "cv2", "PIL", "pydicom", "matplotlib"),
+    *("scipy", "sklearn", "pandas", "albumentations", "cv2", "PIL", "pydicom"),
 }
 
 

@@ -8,6 +8,7 @@ from markupsafe import Markup, escape
 from fedmr_med.evaluation.figures import Estimate
 
 NONE = "-"
+DEMO_NOTE = "DEMO on generated pictures. No figure here is a medical result."
 
 
 @dataclass(frozen=True)
