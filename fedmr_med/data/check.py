@@ -8,6 +8,7 @@ from typing import Literal
 
 from fedmr_med.data.duplicates import in_sentences
 from fedmr_med.data.folds import Row, open_rows, shared_groups, too_many_bad
+from fedmr_med.data.images import image_files
 from fedmr_med.data.labels import labels_of
 from fedmr_med.data.manifest import COLUMNS, parse_manifest
 from fedmr_med.data.tables import open_table
@@ -16,7 +17,6 @@ from fedmr_med.privacy.refusals import ClassNamesError
 from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig, load_site
 
 MANIFEST = "manifest.csv"
-IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".dcm"))
 
 IMAGE_SIZE = 200
 """The size of the jobs that the toolkit brings: what a check decodes, their sites find in the cache."""
@@ -155,7 +155,4 @@ def _counts(rows: Sequence[Row], names: Sequence[str]) -> str:
 
 def _unlisted(root: Path, listed: set[str]) -> list[str]:
     """Return the image files below a folder that no row names."""
-    found = (
-        path.relative_to(root).as_posix() for path in sorted(root.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES
-    )
-    return [path for path in found if path not in listed]
+    return [name for name in image_files(root) if name not in listed]

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fedmr_med.data.check import IMAGE_SUFFIXES, MANIFEST
+from fedmr_med.data.check import MANIFEST
 from fedmr_med.data.folds import FoldName
+from fedmr_med.data.images import SUFFIXES, image_files
 from fedmr_med.data.manifest import COLUMNS, image_path
 from fedmr_med.data.tables import open_table
 from fedmr_med.errors import DataError
@@ -97,9 +98,9 @@ def make_manifest(
     path = folder / MANIFEST
     if path.exists() and not replace:
         raise DataError(f"{path} is there already; --force replaces it.", code="file.exists", key="--force")
-    files = [p.relative_to(folder) for p in sorted(folder.rglob("*")) if p.suffix.lower() in IMAGE_SUFFIXES]
+    files = [Path(name) for name in image_files(folder)]
     if not files:
-        raise DataError(f"{folder} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).", code="data.empty")
+        raise DataError(f"{folder} holds no images ({', '.join(SUFFIXES)}).", code="data.empty")
     table = table or _only_table(folder)
     items, how = _from_table(table, files, group_by) if table else _from_folders(folder, files, group_by)
     folds = assign_folds(items, split, seed)
