@@ -21,7 +21,7 @@ from fedmr_med.data.base import Fold
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import ConfigError, FedMRError
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation
