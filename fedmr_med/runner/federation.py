@@ -153,8 +153,9 @@ class InProcess:
     ) -> Iterator[tuple[str, Answer]]:
         """Let sites answer, one after the other or side by side."""
         started, waited = time.perf_counter(), self._pool.waited
-        if sites == [SERVER]:
-            parts = self._pool.score(parts_of_test(self._work, self._pool.workers), message)
+        if sites == [SERVER] and self._work.test is not None:
+            rows = parts_of_test(self._work.test, self._work.job.train.batch_size, self._pool.workers)
+            parts = self._pool.score(rows, message)
             yield SERVER, encode_validation(pooled(dict(parts))[0])
         else:
             for name, answered in self._pool.ask(kind, sites, message):

@@ -13,7 +13,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
 from fedmr_med.data.base import Fold, SiteData, SubsetFold
 from fedmr_med.data.loading import Batches
-from fedmr_med.errors import FedMRError, WireError
+from fedmr_med.errors import ConfigError, FedMRError, WireError
 from fedmr_med.evaluation.metrics import Scores, scored
 from fedmr_med.exchange.transport import Answer
 from fedmr_med.models.job_network import build_network
@@ -109,10 +109,16 @@ class LocalSites:
         return hospital.train(task)
 
     def score(self, rows: str, task: TrainTask) -> Scores:
-        """Score the received model on rows ``start:end`` of the server's test set."""
+        """Score the received model on rows ``start:end`` of the server's test set.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if self.work.test is None:
+            raise ConfigError("The server of this federation has no test set.", code="data.missing")
         with kept_memory():
             models.load_arrays(self._network, task.model)
-            return scored(*outputs(self._network, self._test(rows, task.backbone)))
+            return scored(*outputs(self._network, self._test(self.work.test, rows, task.backbone)))
 
     def _secure(self, site: str) -> SecureSite:
         job, policy = self.work.job, self.work.sites[site].policy
@@ -121,9 +127,8 @@ class LocalSites:
     def _folder(self, site: str) -> Path:
         return self.work.folder / CLIENT_STATE / site
 
-    def _test(self, rows: str, backbone: Backbone | None) -> Batches:
-        job, test = self.work.job, self.work.test
-        assert test is not None
+    def _test(self, test: Fold, rows: str, backbone: Backbone | None) -> Batches:
+        job = self.work.job
         if rows not in self._test_batches:
             part: Fold = SubsetFold(test, np.arange(*map(int, rows.split(":"))))
             plain = transforms.build(job.task.transform, train=False, image_size=job.task.image_size)
@@ -150,9 +155,7 @@ class LocalSites:
         )
 
 
-def parts_of_test(work: Work, count: int) -> list[str]:
+def parts_of_test(test: Fold, batch_size: int, count: int) -> list[str]:
     """Cut the server's test set into at most ``count`` parts of whole batches, so that no batch changes."""
-    assert work.test is not None
-    size = work.job.train.batch_size
-    step = -(-len(work.test) // (size * count)) * size
-    return [f"{start}:{min(start + step, len(work.test))}" for start in range(0, len(work.test), step)]
+    step = -(-len(test) // (batch_size * count)) * batch_size
+    return [f"{start}:{min(start + step, len(test))}" for start in range(0, len(test), step)]

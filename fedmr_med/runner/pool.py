@@ -8,6 +8,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,7 +25,26 @@ from fedmr_med.wire.messages import TrainTask
 BROADCAST = "broadcast"
 
 T = TypeVar("T")
-Question = Callable[[LocalSites, str, Message, TrainTask | None], T]
+
+
+class Received:
+    """A message as the sites of this process have it: decoded once for all of them."""
+
+    def __init__(self, message: Message):
+        self.message = message
+
+    @cached_property
+    def task(self) -> TrainTask:
+        """The message as a task."""
+        return decode_task(self.message)
+
+    @property
+    def is_task(self) -> bool:
+        """Whether it is one: a step of a secure sum is none."""
+        return MODEL in self.message.parts
+
+
+Question = Callable[[LocalSites, str, Received], T]
 """What is asked of the local sites for one of them, or for a part of the test set."""
 
 
@@ -38,14 +58,13 @@ class AskSite:
 
     kind: str
 
-    def __call__(self, sites: LocalSites, site: str, message: Message, task: TrainTask | None) -> SiteAnswer:
+    def __call__(self, sites: LocalSites, site: str, received: Received) -> SiteAnswer:
         """Return what came of it."""
-        return sites.answer(self.kind, site, message, task)
+        return sites.answer(self.kind, site, received.message, received.task if received.is_task else None)
 
 
-def _score(sites: LocalSites, rows: str, message: Message, task: TrainTask | None) -> Scores:
-    assert task is not None
-    return sites.score(rows, task)
+def _score(sites: LocalSites, rows: str, received: Received) -> Scores:
+    return sites.score(rows, received.task)
 
 
 class Pool(ABC):
@@ -94,9 +113,9 @@ class OneProcess(Pool):
         self._sites = sites
 
     def _each(self, question: Question[T], names: Iterable[str], message: Message) -> Iterator[tuple[str, T]]:
-        task = _decoded(message)
+        received = Received(message)
         for name in names:
-            yield name, question(self._sites, name, message, task)
+            yield name, question(self._sites, name, received)
 
 
 class ProcessPool(Pool):
@@ -162,14 +181,15 @@ def open_pool(
         yield ProcessPool(pool, workers, work.folder / BROADCAST)
 
 
-_sites: LocalSites | None = None
+# What a worker process holds: a process pool hands nothing from its initialiser to its calls.
+_sites: LocalSites
+_received: tuple[Path, Received] | None = None
 _kept_memory = ExitStack()  # open as long as a worker process lives
-_received: tuple[Path, Message, TrainTask | None] | None = None
 
 
 def _begin_work(work: Work, make_sites: Callable[[Work], LocalSites]) -> None:
     """Make what answers in this worker process."""
-    global _sites  # noqa: PLW0603 - a process pool hands nothing from its initialiser to its calls
+    global _sites  # noqa: PLW0603
     _sites = make_sites(work)
     _kept_memory.enter_context(kept_memory())
 
@@ -177,14 +197,7 @@ def _begin_work(work: Work, make_sites: Callable[[Work], LocalSites]) -> None:
 def _answer(question: Question[T], name: str, path: Path) -> T:
     """Answer in a worker process."""
     global _received  # noqa: PLW0603
-    assert _sites is not None
     if _received is None or _received[0] != path:
-        _received = None
-        message = read_message(path)
-        _received = path, message, _decoded(message)
-    return question(_sites, name, *_received[1:])
-
-
-def _decoded(message: Message) -> TrainTask | None:
-    """Decode a task once for all sites; a step of a secure sum is none."""
-    return decode_task(message) if MODEL in message.parts else None
+        _received = None  # first, so that memory holds one message at a time
+        _received = path, Received(read_message(path))
+    return question(_sites, name, _received[1])

@@ -1,11 +1,12 @@
 """A comparison on any of FLamby's classification datasets, read by FLamby's own classes."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import JsonValue
 
 from fedmr_med.errors import FedMRError
-from fedmr_med.evaluation.results import Evaluation, read_result, write_result
+from fedmr_med.evaluation.results import Score, read_result, write_result
 from fedmr_med.lab.flamby.data import POOLED_TEST
 from fedmr_med.lab.flamby.job import flamby_job
 from fedmr_med.lab.flamby.results import Row, SetRequest, SetResults
@@ -70,13 +71,12 @@ def _run(request: SetRequest, method: str, seed: int, out: Path) -> tuple[Row, .
             images=images,
             settings=settings,
         )
-        for test, score, images in _scores(final)
+        for test, score, images in _scores(final.pooled, final.sites)
     )
     write_result(done, _Rows(rows=rows))
     return rows
 
 
-def _scores(final: Evaluation) -> list[tuple[str, float, int]]:
-    assert final.pooled is not None
-    named = [(POOLED_TEST, final.pooled), *final.sites.items()]
+def _scores(pooled: Score, sites: Mapping[str, Score]) -> list[tuple[str, float, int]]:
+    named = [(POOLED_TEST, pooled), *sites.items()]
     return [(test, score.balanced_accuracy, score.samples) for test, score in named]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedmr_med.data import transforms
 from fedmr_med.data.flamby_isic import CLASS_NAMES, HOSPITALS, TRAIN_COUNTS
+from fedmr_med.errors import ConfigError
 from fedmr_med.evaluation.results import RunResult
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.lab.bench.runs import Run, checkpoint_of
@@ -137,8 +138,8 @@ def eigenvalue_variance(features: Tensor) -> float:
 @torch.no_grad()
 def _test_features(run: Run, out: Path) -> Tensor:
     """Return the final model's features of a batch of test images, the same ones for every run of a seed."""
-    test = run.test()
-    assert test is not None
+    if (test := run.test()) is None:
+        raise ConfigError(f"{run.job.task.dataset} has no test set at the server.", code="data.missing")
     network = load_model(checkpoint_of(run, out / "runs")).network()
     drawn = numpy_generator(run.job.seed, "eigenvalues").permutation(len(test))[:BATCH]
     transform = transforms.build(run.job.task.transform, train=False, image_size=run.job.task.image_size)

@@ -166,9 +166,8 @@ def run(attack: str, rule: Mapping[str, Any], *, seed: int) -> tuple[float, int]
                 raise
             return 0.0, 0
     last = history.evaluations[-1].pooled
-    assert last is not None
     stopped = sum(ATTACKER in record.refused for record in history.rounds)
-    return last.balanced_accuracy, stopped
+    return last.balanced_accuracy if last else 0.0, stopped
 
 
 def run_all(attacks: Sequence[str], rules: Sequence[str], seeds: Sequence[int]) -> Iterator[Cell]:
