@@ -47,7 +47,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Made:
+class NewManifest:
     """What was written.
 
     Attributes:
@@ -79,7 +79,7 @@ def make_manifest(
     group_by: str | None = None,
     seed: int = 0,
     replace: bool = False,
-) -> Made:
+) -> NewManifest:
     """Write a manifest for a folder of images, and a site file that shares nothing where there is none.
 
     Args:
@@ -116,7 +116,7 @@ def make_manifest(
     except OSError as e:
         raise DataError(f"{path} cannot be written: {e.strerror or e}.", code="file.not-writable") from e
     classes = tuple(sorted({item.label for item in items}))
-    return Made(path, classes, folds.count("train"), folds.count("test"), how, site_file)
+    return NewManifest(path, classes, folds.count("train"), folds.count("test"), how, site_file)
 
 
 def assign_folds(items: Sequence[Item], split: float, seed: int) -> list[FoldName]:

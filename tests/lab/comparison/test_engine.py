@@ -20,8 +20,8 @@ from fedmr_med.lab.comparison.engine import LOCK, RUNS, Launcher, complete, excl
 from fedmr_med.lab.comparison.files import PROGRESS, Progress, ProgressFiles, read_progress
 from fedmr_med.lab.comparison.hours import OutOfHours, limited_to
 from fedmr_med.lab.comparison.local import Local
+from fedmr_med.lab.comparison.one_run import RESULT, OnProgress, perform, result_of
 from fedmr_med.lab.comparison.progress import show_progress
-from fedmr_med.lab.comparison.run import RESULT, OnProgress, perform, result_of
 from fedmr_med.schema import Strict
 from tests.helpers.errors import raises
 
