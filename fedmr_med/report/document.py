@@ -10,6 +10,7 @@ from fedmr_med.files import write_text
 from fedmr_med.report.elements import DEMO_NOTE, Section
 from fedmr_med.report.pages import CHAIN_PAGES, attacks, audit, comparison
 from fedmr_med.report.sources import Attacks, AuditLog, ChainRun, Comparison, Source, find_sources
+from fedmr_med.report.template import rendered
 from fedmr_med.version import __version__
 
 
@@ -55,15 +56,14 @@ def render(sources: Sequence[Source]) -> str:
 
 def page_of(parts: Sequence[Part]) -> str:
     """Return parts as one HTML page that needs no other file; all text in it is escaped."""
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
-    return template.render(
+    here = Path(__file__)
+    return rendered(
+        here.with_name("report.html"),
+        escaped=True,
         title=parts[0].title if len(parts) == 1 else "Report on several runs",
         parts=parts,
         demo=DEMO_NOTE if any(part.demo for part in parts) else "",
-        style=Path(__file__).with_name("style.css").read_text(encoding="utf-8"),
+        style=here.with_name("style.css").read_text(encoding="utf-8"),
         made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         version=__version__,
     )
