@@ -5,7 +5,6 @@ a training run can answer; what people have to answer is left to them, and said 
 """
 
 import json
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -18,8 +17,8 @@ from fedmr_med.privacy.explain import privacy_costs
 from fedmr_med.report.elements import number, with_interval
 from fedmr_med.report.template import rendered
 from fedmr_med.schema import Strict
+from fedmr_med.version import installed
 
-PACKAGES = ("fedmr-med", "torch", "nvflare", "monai", "numpy")
 OPEN = (
     "Ethical approval, consent and the legal basis at each hospital",
     "How the reference labels were made, and by whom",
@@ -99,17 +98,16 @@ def make_card(source: Source) -> Card:
         pooled_sites=evaluation.pooled_sites if evaluation else (),
         privacy=_privacy(source, sites),
         open_points=OPEN,
-        versions={name: found for name in PACKAGES if (found := _version(name))},
+        versions=installed(),
         model_sha256=source.digest,
     )
 
 
 def _sites(history: History, evaluation: Evaluation | None) -> dict[str, SiteCard]:
-    names = {site for record in history.rounds for site in record.sites}
-    names |= {*evaluation.sites, *evaluation.held_back} if evaluation else set()
+    names = history.sites | ({*evaluation.sites, *evaluation.held_back} if evaluation else set())
     cards = {}
     for name in sorted(names):
-        taken = [record.sites[name] for record in history.rounds if name in record.sites]
+        taken = history.parts_of(name)
         told = evaluation.sites.get(name) if evaluation else None
         found = evaluation.figures.get(name) if evaluation else None
         shared = dict.fromkeys(label for part in taken for label in part.shared_classes)
@@ -145,7 +143,7 @@ def _limits(source: Source, pooled: Figures | None, sites: dict[str, SiteCard]) 
             limits.append(f"{name}: no test image that could be counted.")
         elif found.auroc and found.auroc.high - found.auroc.low > 0.1:
             limits.append(f"{name}: {found.positives} test images; the AUROC is uncertain by more than 0.1.")
-    if _any_rough(pooled):
+    if pooled.rough:
         limits.append(
             "Areas called rough come from a few cells that hospitals joined so that no small count leaves. They can be "
             "far too good or too bad; score the model on images of your own."
@@ -171,13 +169,6 @@ def _privacy(source: Source, sites: dict[str, SiteCard]) -> tuple[str, ...]:
     return (*lines, *privacy_costs(history))
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def markdown(card: Card) -> str:
     """Return a card as a page."""
     return rendered(
@@ -185,15 +176,10 @@ def markdown(card: Card) -> str:
         escaped=False,
         card=card,
         classes=list(zip(card.classes, card.pooled.classes, strict=True)) if card.pooled else [],
-        any_rough=_any_rough,
         area=_area,
         interval=with_interval,
         number=lambda value: "held back" if value is None else number(value),
     )
-
-
-def _any_rough(figures: Figures) -> bool:
-    return any(found.rough for found in figures.classes)
 
 
 def _area(estimate: Estimate | None, rough: bool) -> str:
