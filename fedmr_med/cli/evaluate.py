@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fedmr_med.cli.options import Json
 from fedmr_med.errors import ConfigError
 
 
@@ -26,7 +27,7 @@ def evaluate(
     local_baseline: Annotated[
         bool, typer.Option("--local-baseline", help="Also train on the train fold alone, with the same budget.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Score a model without training it: on your own images, or at all sites of a federation."""
     if fold not in ("test", "train", "all"):

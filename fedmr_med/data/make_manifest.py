@@ -1,7 +1,5 @@
 """Making a manifest for a folder of images: from its folders, or from a table that lies in it."""
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +11,7 @@ from fedmr_med.data.check import MANIFEST
 from fedmr_med.data.folds import FoldName
 from fedmr_med.data.images import SUFFIXES, image_files
 from fedmr_med.data.manifest import COLUMNS, image_path
-from fedmr_med.data.tables import open_table
+from fedmr_med.data.tables import open_table, table_text
 from fedmr_med.errors import DataError
 from fedmr_med.files import write_text
 from fedmr_med.sites import SITE_FILE
@@ -104,13 +102,10 @@ def make_manifest(
     table = table or _only_table(folder)
     items, how = _from_table(table, files, group_by) if table else _from_folders(folder, files, group_by)
     folds = assign_folds(items, split, seed)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows((item.image, item.label, fold, item.group) for item, fold in zip(items, folds, strict=True))
+    rows = ((item.image, item.label, fold, item.group) for item, fold in zip(items, folds, strict=True))
     site_file = None if (folder / SITE_FILE).exists() else folder / SITE_FILE
     try:
-        write_text(path, text.getvalue())
+        write_text(path, table_text(COLUMNS, rows))
         if site_file:
             write_text(site_file, _SITE_FILE)
     except OSError as e:

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from fedmr_med.errors import ConfigError
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+from fedmr_med.lab.cli.common import Json
 
 
 def audit(

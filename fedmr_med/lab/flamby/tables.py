@@ -1,7 +1,5 @@
 """What a comparison leaves behind: FLamby's CSV, JSON with notes, and a table with the published numbers beside."""
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +8,7 @@ from statistics import fmean
 import torch
 from rich.table import Table
 
+from fedmr_med.data.tables import table_text
 from fedmr_med.evaluation.results import write_result
 from fedmr_med.evaluation.seeds import Spread
 from fedmr_med.files import write_text
@@ -129,11 +128,8 @@ def _height(scores: Sequence[float] | None) -> tuple[float, float] | None:
 
 def csv_text(rows: Iterable[Row], updates: int) -> str:
     """Return rows as FLamby's table."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_csv_row(row, updates) for row in rows)
-    return text.getvalue()
+    content = (_csv_row(row, updates) for row in rows)
+    return table_text(COLUMNS, ([cells.get(column, "") for column in COLUMNS] for cells in content))
 
 
 def _csv_row(row: Row, updates: int) -> dict[str, object]:

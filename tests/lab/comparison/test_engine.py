@@ -15,7 +15,7 @@ import typer
 from fedmr_med.errors import FedMRError, ResultsError
 from fedmr_med.evaluation.seeds import Spread
 from fedmr_med.files import locked
-from fedmr_med.lab.cli.resumable import resumable
+from fedmr_med.lab.cli.common import resumable
 from fedmr_med.lab.comparison.engine import LOCK, RUNS, Launcher, complete, exclusive
 from fedmr_med.lab.comparison.files import PROGRESS, Progress, ProgressFiles, read_progress
 from fedmr_med.lab.comparison.hours import OutOfHours, limited_to
