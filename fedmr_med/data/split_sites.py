@@ -1,7 +1,5 @@
 """Cutting FLamby's folder into one folder per hospital, as a real hospital would hold its data."""
 
-import csv
-import io
 import os
 import shutil
 import tempfile
@@ -21,6 +19,7 @@ from fedmr_med.data.flamby_isic import (
 )
 from fedmr_med.data.folds import Row, shared_groups
 from fedmr_med.data.manifest import COLUMNS
+from fedmr_med.data.tables import table_text
 from fedmr_med.errors import DataError
 from fedmr_med.sites import SITE_FILE
 
@@ -142,11 +141,8 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 
 def _manifest(rows: Sequence[Row]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows((f"{_IMAGES}/{row.image}", CLASS_NAMES[row.label], row.fold, row.group) for row in rows)
-    return text.getvalue()
+    listed = ((f"{_IMAGES}/{row.image}", CLASS_NAMES[row.label], row.fold, row.group) for row in rows)
+    return table_text(COLUMNS, listed)
 
 
 def _site_file(hospital: str, rows: Sequence[Row], center: int) -> str:

@@ -103,6 +103,11 @@ class Figures(Strict):
     calibrated_nll: float | None = None
 
     @property
+    def rough(self) -> bool:
+        """Whether the curves of any class come from a few cells."""
+        return any(found.rough for found in self.classes)
+
+    @property
     def thresholds(self) -> tuple[float | None, ...]:
         """The threshold of each class."""
         return tuple(c.threshold for c in self.classes)

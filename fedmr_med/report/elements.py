@@ -8,6 +8,8 @@ from markupsafe import Markup, escape
 from fedmr_med.evaluation.figures import Estimate
 
 NONE = "-"
+_SHADES = 5
+DEMO_NOTE = "DEMO on generated pictures. No figure here is a medical result."
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,16 @@ def table(
         '<div class="scroll" tabindex="0" role="region" aria-label="{}"><table><caption>{}</caption>'
         "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>"
     ).format(caption, caption, head, Markup("\n").join(body))
+
+
+def shade(kind: str, share: float) -> str:
+    """Return the class of a cell whose colour is stronger the larger its share, from 0 to 1, is.
+
+    Args:
+        kind: ``hit``, what is right, or ``miss``.
+        share: of its row, or of the largest value.
+    """
+    return f"{kind}{max(1, round(_SHADES * share))}"
 
 
 def figure(svg: Markup, caption: str, values: Markup | None = None) -> Markup:

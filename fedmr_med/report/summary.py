@@ -11,13 +11,13 @@ from fedmr_med.config import JobConfig
 from fedmr_med.evaluation.results import History, SiteRound
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.console import wide_console
+from fedmr_med.report.elements import DEMO_NOTE
 from fedmr_med.report.lines import megabytes
 from fedmr_med.server.robust import offences
 from fedmr_med.server.state import GlobalState
 from fedmr_med.server.stopping import stop_reason
 
 HELD_BACK = "held back"
-DEMO_NOTE = "This was the DEMO on generated pictures. No figure here is a medical result."
 
 
 def print_summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool) -> None:
@@ -71,7 +71,7 @@ def scores_table(history: History, class_names: Sequence[str]) -> Table:
     table = Table(title="Balanced accuracy of the global model on each hospital's test images")
     table.add_column("after round")
     scored = {site for evaluation in history.evaluations for site in evaluation.sites}
-    sites = sorted(scored | {site for record in history.rounds for site in record.sites})
+    sites = sorted(scored | history.sites)
     for site in [*sites, "pooled"]:
         table.add_column(site, justify="right")
     for evaluation in history.evaluations:
@@ -102,8 +102,8 @@ def sites_table(history: History) -> Table:
         ("down", "right"),
     ):
         table.add_column(column, justify=justify)  # type: ignore[arg-type]
-    for site in sorted({site for record in history.rounds for site in record.sites}):
-        taken = [record.sites[site] for record in history.rounds if site in record.sites]
+    for site in sorted(history.sites):
+        taken = history.parts_of(site)
         table.add_row(
             site,
             f"{len(taken)}/{len(history.rounds)}",

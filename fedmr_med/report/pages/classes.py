@@ -40,7 +40,8 @@ def page(run: ChainRun) -> Section | None:
     classes = dict(zip(names(run), found.classes, strict=False))
     ranking = [_ranking(name, figures) for name, figures in classes.items()]
     decisions = [_decisions(name, figures) for name, figures in classes.items()]
-    if all(map(is_rough, found.classes)):
+    all_rough = all(figures.rough for figures in found.classes)
+    if all_rough:
         decisions = [row[:3] for row in decisions]
     parts: list[Markup | None] = [
         table("Each class against all others, all hospitals together: how well it is ranked", _RANKING, ranking),
@@ -49,12 +50,12 @@ def page(run: ChainRun) -> Section | None:
             _DECISIONS[: len(decisions[0])],
             decisions,
         ),
-        paragraph(_ROUGH, "note") if any(map(is_rough, found.classes)) else None,
+        paragraph(_ROUGH, "note") if found.rough else None,
         _curves(classes),
     ]
     own = "Sensitivity and specificity are of the model's own answer, the likeliest class."
     where = " The threshold has the largest sum of both on these images, so the figures there are optimistic."
-    parts.append(paragraph(own if all(map(is_rough, found.classes)) else own + where))
+    parts.append(paragraph(own if all_rough else own + where))
     if found.temperature is not None:
         scaled = f"Divided by a temperature of {found.temperature:.2f}, the logits fit best"
         loss = f" (log loss {number(found.nll)}, then {number(found.calibrated_nll)})"
@@ -62,15 +63,10 @@ def page(run: ChainRun) -> Section | None:
     return Section("classes", "Class by class", join(parts))
 
 
-def is_rough(found: ClassFigures) -> bool:
-    """Whether a class's curves come from a few joined cells of its histograms."""
-    return found.rough
-
-
 def _ranking(name: str, found: ClassFigures) -> tuple[str, ...]:
     if found.status != "scored":
         return name, _STATUS[found.status], NONE, NONE, NONE
-    if is_rough(found):
+    if found.rough:
         areas = [NONE if area is None else f"rough, {area.value:.2f}" for area in (found.auroc, found.auprc)]
         return name, str(found.positives), *areas, NONE
     areas = [with_interval(area) for area in (found.auroc, found.auprc)]
@@ -80,13 +76,13 @@ def _ranking(name: str, found: ClassFigures) -> tuple[str, ...]:
 def _decisions(name: str, found: ClassFigures) -> tuple[str, ...]:
     there = (found.threshold_sensitivity, found.threshold_specificity)
     own = (with_interval(e, 2) for e in (found.sensitivity, found.specificity))
-    if is_rough(found):
+    if found.rough:
         return name, *own, NONE, NONE, NONE
     return name, *own, number(found.threshold), *(with_interval(e, 2) for e in there)
 
 
 def _curves(classes: dict[str, ClassFigures]) -> Markup | None:
-    roc = {name: found.roc for name, found in classes.items() if found.roc and not is_rough(found)}
+    roc = {name: found.roc for name, found in classes.items() if found.roc and not found.rough}
     pictures = []
     if roc:
         chart = square("ROC curves", roc, xlabel="1 - specificity", ylabel="sensitivity")

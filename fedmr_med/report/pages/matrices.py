@@ -1,16 +1,14 @@
-"""What is taken for what."""
+"""Class against class: what is taken for what, and how far apart the prototypes are."""
 
 from markupsafe import Markup
 
 from fedmr_med.evaluation.figures import Figures
-from fedmr_med.report.elements import Section, join, table
+from fedmr_med.report.elements import NONE, Section, join, paragraph, shade, table
 from fedmr_med.report.pages._run import final, names
 from fedmr_med.report.sources import ChainRun
 
-_SHADES = 5
 
-
-def page(run: ChainRun) -> Section | None:
+def confusion(run: ChainRun) -> Section | None:
     """Return the confusion matrices: of all hospitals together, and folded those of each."""
     chosen = final(run)
     if chosen is None or chosen.pooled_figures is None:
@@ -34,5 +32,24 @@ def _matrix(title: str, found: Figures, classes: tuple[str, ...]) -> Markup:
         for column, count in enumerate(counts, start=1):
             kind = "hit" if column - 1 == row else "miss"
             if count:
-                shades[row, column] = f"{kind}{max(1, round(_SHADES * count / total))}"
+                shades[row, column] = shade(kind, count / total)
     return table(f"{title}: rows are the truth, columns the answer", ("truth", *classes, "found"), rows, classes=shades)
+
+
+def prototypes(run: ChainRun) -> Section | None:
+    """Return distances and ages of the prototypes of the last checkpoint."""
+    classes = names(run)
+    if not run.distances or len(run.distances) != len(classes):
+        return None
+    largest = max((d for row in run.distances for d in row if d is not None), default=0.0)
+    rows, shades = [], {}
+    for number, (name, row, age) in enumerate(zip(classes, run.distances, run.ages, strict=True)):
+        old = NONE if age is None else "this round" if age == 0 else f"{age} rounds"
+        rows.append((name, *(NONE if d is None else f"{d:.2f}" for d in row), old))
+        for column, distance in enumerate(row, start=1):
+            if distance and largest:
+                shades[number, column] = shade("hit", distance / largest)
+    caption = "Distance between the prototypes of two classes, and how long ago a hospital shared one"
+    note = paragraph("Classes whose prototypes are close are those the features tell apart least.")
+    body = join([table(caption, ("class", *classes, "last shared"), rows, classes=shades), note])
+    return Section("prototypes", "Prototypes", body)

@@ -1,4 +1,4 @@
-"""What commands that take hours have in common: they stop when asked, and the same command resumes."""
+"""What the commands of the lab have in common: lists as options, and that those which take hours can be resumed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,6 +6,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from fedmr_med.errors import ConfigError
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 MaxHours = Annotated[
     float | None,
     typer.Option(min=0, help="Stop after so many hours, with exit code 75; the same command resumes."),
@@ -32,3 +35,22 @@ def end_with_failures(sentence: str) -> NoReturn:
     """End a command some of whose runs failed. Its results are printed already, and have the error of each run."""
     typer.echo(f"fedmr-med: {sentence}", err=True)
     raise typer.Exit(2)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Return the names of a comma-separated list, each once."""
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def numbers(text: str, option: str = "--seeds") -> tuple[int, ...]:
+    """Read comma-separated whole numbers, as given for an option.
+
+    Raises:
+        ConfigError: the text is something else.
+    """
+    try:
+        return tuple(dict.fromkeys(int(number) for number in text.split(",")))
+    except ValueError as e:
+        raise ConfigError(
+            f"{option} {text}: give whole numbers, comma-separated, such as 0,1,2.", code="config.value", key=option
+        ) from e
