@@ -11,7 +11,8 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from fedmr_med.evaluation.figures import Estimate, Figures
+from fedmr_med.evaluation.base import described
+from fedmr_med.evaluation.figures import Figures
 from fedmr_med.evaluation.results import Evaluation, History
 from fedmr_med.export.source import Source
 from fedmr_med.files import write_text
@@ -142,9 +143,9 @@ def _limits(source: Source, pooled: Figures | None, sites: dict[str, SiteCard]) 
     for name, found in zip(names, pooled.classes, strict=True):
         if found.status != "scored":
             limits.append(f"{name}: no test image that could be counted.")
-        elif found.auroc and found.auroc.high - found.auroc.low > 0.1:
+        elif (auroc := found.metrics.get("auroc")) and (auroc.high or 0) - (auroc.low or 0) > 0.1:
             limits.append(f"{name}: {found.positives} test images; the AUROC is uncertain by more than 0.1.")
-    if _any_rough(pooled):
+    if pooled.rough:
         limits.append(
             "Areas called rough come from a few cells that hospitals joined so that no small count leaves. They can be "
             "far too good or too bad; score the model on images of your own."
@@ -196,29 +197,23 @@ def _pooled(card: Card) -> list[str]:
     if card.pooled is None:
         return ["No results are at hand.", ""]
     found = card.pooled
-    error = found.calibration_error
-    rows = {
-        "AUROC, mean over classes": _area(found.auroc, rough=_any_rough(found)),
-        "Average precision, mean over classes": _area(found.auprc, rough=_any_rough(found)),
-        "Balanced accuracy": _text(found.balanced_accuracy),
-        "Accuracy": _text(found.accuracy),
-        "Brier score (0 to 2)": _text(found.brier),
-        "Expected calibration error": "held back" if error is None else f"{error:.3f}",
-    }
+    rows = [
+        f"| {described(name).heading} | {found.text(name)} | {described(name).direction} |" for name in found.metrics
+    ]
     intro = f"{found.samples} test images of {', '.join(card.pooled_sites)}; intervals are of 95 %."
-    return [intro, "", "| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items()), ""]
+    return [intro, "", "| metric | value | |", "|---|---|---|", *rows, ""]
 
 
 def _classes(card: Card) -> list[str]:
     if card.pooled is None:
         return []
-    lines = ["| class | images | AUROC | sensitivity | specificity |", "|---|---|---|---|---|"]
+    metrics = tuple(dict.fromkeys(name for found in card.pooled.classes for name in found.metrics))
+    lines = [_row("class", "images", *(described(name).title for name in metrics)), "|---" * (len(metrics) + 2) + "|"]
     for name, c in zip(card.classes, card.pooled.classes, strict=True):
         if c.status != "scored":
-            lines.append(f"| {name} | {'held back' if c.status == 'held_back' else 'none'} | | | |")
+            lines.append(_row(name, "held back" if c.status == "held_back" else "none", *["" for _ in metrics]))
         else:
-            rates = " | ".join(_text(estimate) for estimate in (c.sensitivity, c.specificity))
-            lines.append(f"| {name} | {c.positives} | {_area(c.auroc, rough=c.rough)} | {rates} |")
+            lines.append(_row(name, str(c.positives), *map(c.text, metrics)))
     return [*lines, ""]
 
 
@@ -228,27 +223,17 @@ def _site_table(card: Card) -> list[str]:
     lines = ["| site | training images | rounds | prototypes shared | AUROC | balanced accuracy |"]
     lines.append("|---|---|---|---|---|---|")
     for name, site in card.sites.items():
-        figures = site.figures
         scores = (site.scores, "")
-        if figures:
-            scores = (_area(figures.auroc, rough=_any_rough(figures)), _text(figures.balanced_accuracy))
+        if site.figures:
+            scores = (site.figures.text("auroc"), site.figures.text("balanced_accuracy"))
         shared = " ".join(site.shared_prototypes) or "none"
         images = "not told" if site.training_images is None else str(site.training_images)
-        lines.append(f"| {name} | {images} | {site.rounds} | {shared} | {' | '.join(scores)} |")
+        lines.append(_row(name, images, str(site.rounds), shared, *scores))
     return [*lines, ""]
 
 
-def _any_rough(figures: Figures) -> bool:
-    return any(found.rough for found in figures.classes)
-
-
-def _area(estimate: Estimate | None, *, rough: bool) -> str:
-    """Return an area under a curve; one from a few joined cells gets no interval, which would promise too much."""
-    return f"rough, {estimate.value:.2f}" if estimate and rough else _text(estimate)
-
-
-def _text(estimate: Estimate | None) -> str:
-    return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})" if estimate else "-"
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _bullets(lines: Iterable[str]) -> list[str]:

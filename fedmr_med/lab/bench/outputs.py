@@ -13,6 +13,7 @@ from fedmr_med.lab.bench.summary import Row, rows
 from fedmr_med.report.console import text_table
 from fedmr_med.report.curves import accuracy_series, as_svg, draw_curves, save_png
 from fedmr_med.report.html import Page, PageTable, Picture, render
+from fedmr_med.report.metrics import BY_METHOD, by_method
 from fedmr_med.report.summary import DEMO_NOTE
 
 RESULTS, CURVES, REPORT = "results.json", "curves.png", "report.html"
@@ -44,7 +45,7 @@ def write_outputs(folder: Path, results: Sequence[RunResult], title: str) -> Non
         notes=[*([DEMO_NOTE] if results[0].demo else []), _setup(results[0]), *runaways(results)],
         tables=[
             PageTable("Accuracy", COLUMNS, [cells(row) for row in summary], caption(results[0])),
-            *_difference_tables(results),
+            *_more_tables(results),
             PageTable("Every run", ("method", "seed", "best", "in round", "last"), [_run_cells(r) for r in results]),
         ],
         pictures=[Picture("Accuracy by round", as_svg(figure))],
@@ -85,17 +86,20 @@ def cells(row: Row) -> list[str]:
     return [row.label, str(row.seeds), best, last, last5, head, balanced, head_balanced, *costs]
 
 
-def screen_differences(results: Sequence[RunResult]) -> Table | None:
-    """Return the table of what the other methods have over the first, for the terminal; None with one method."""
-    tables = _difference_tables(results)
-    return text_table(tables[0].title, tables[0].columns, tables[0].rows, caption=tables[0].caption) if tables else None
+def screen_more_tables(results: Sequence[RunResult]) -> list[Table]:
+    """Return the tables below the first for the terminal."""
+    return [text_table(t.title, t.columns, t.rows, caption=t.caption) for t in _more_tables(results)]
 
 
-def _difference_tables(results: Sequence[RunResult]) -> list[PageTable]:
-    """Return one table, or none if there is nothing to compare."""
+def _more_tables(results: Sequence[RunResult]) -> list[PageTable]:
+    """Return every metric by method, and what the other methods have over the first; none that would be empty."""
     first = results[0].label
-    found = [_difference_cells(difference) for difference in differences(results, first)]
-    return [PageTable(f"Compared with {first}", DIFFERENCE_COLUMNS, found, DIFFERENCE_CAPTION)] if found else []
+    compared = [_difference_cells(difference) for difference in differences(results, first)]
+    tables = [
+        PageTable(BY_METHOD, *by_method(results)),
+        PageTable(f"Compared with {first}", DIFFERENCE_COLUMNS, compared, DIFFERENCE_CAPTION),
+    ]
+    return [table for table in tables if table.rows]
 
 
 def _difference_cells(difference: Difference) -> list[str]:

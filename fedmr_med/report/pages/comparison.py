@@ -17,8 +17,8 @@ from fedmr_med.report.elements import (
     number,
     paragraph,
     table,
-    with_interval,
 )
+from fedmr_med.report.metrics import BY_METHOD, by_method, headings, names_in
 from fedmr_med.report.pages._run import final, history
 from fedmr_med.report.sources import ChainRun, Comparison, Tables
 from fedmr_med.report.svg import lines
@@ -37,9 +37,11 @@ def methods(source: Comparison) -> Section:
     series = {label: points for label, points in series.items() if points}
     title = "Accuracy by round, mean over the seeds"
     chart = figure(lines(title, series, xlabel="round", ylabel="accuracy"), title) if series else None
+    metric_columns, metric_rows = by_method(source.runs)
     parts = [
         paragraph(f"{first.dataset}, {first.split or 'as the sites hold it'}; {first.model}."),
         table("Accuracy in percent, mean ± standard deviation over the seeds", columns, rows),
+        table(BY_METHOD, metric_columns, metric_rows) if metric_rows else None,
         legend(list(series)) if series else None,
         chart,
         paragraph("Some runs failed.", "loud") if failed else None,
@@ -59,16 +61,15 @@ def tables(source: Tables) -> list[Section]:
 
 def side_by_side(runs: Sequence[ChainRun]) -> Section:
     """Return several runs in one table and one chart."""
+    chosen = [final(run) for run in runs]
+    figures = [evaluation.pooled_figures if evaluation else None for evaluation in chosen]
+    names = names_in(found.metrics for found in figures if found)
     rows = []
-    for run in runs:
-        chosen = final(run)
-        found = chosen.pooled_figures if chosen else None
-        score = chosen.pooled.balanced_accuracy if chosen and chosen.pooled else None
-        shown = with_interval(found.balanced_accuracy) if found else number(score)
+    for run, found in zip(runs, figures, strict=True):
         result = run.result
         settled = (result.method, result.model or NONE, str(len(history(run).rounds)), str(result.seed))
-        rows.append((_name(run), *settled, shown, with_interval(found.auroc) if found else NONE))
-    columns = ("run", "method", "network", "rounds", "seed", "balanced accuracy (95 %)", "AUROC (95 %)")
+        rows.append((_name(run), *settled, *(found.text(name) if found else NONE for name in names)))
+    columns = ("run", "method", "network", "rounds", "seed", *headings(names))
     series = {
         _name(run): [(float(e.round), e.pooled.balanced_accuracy) for e in history(run).evaluations if e.pooled]
         for run in runs
