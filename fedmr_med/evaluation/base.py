@@ -17,7 +17,7 @@ Metrics run where scores are pooled, as at the server; a site that answers a tas
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
@@ -183,6 +183,11 @@ def measure(counts: Counts) -> tuple[Values, list[Values]]:
             if value is not None:
                 known[metric.name] = value
     return overall, classes
+
+
+def names_in(mappings: Iterable[Mapping[str, object]]) -> tuple[str, ...]:
+    """Return the names of the metrics in some mappings, each once, in the order in which they come."""
+    return tuple(dict.fromkeys(name for mapping in mappings for name in mapping))
 
 
 def short(value: float) -> float:

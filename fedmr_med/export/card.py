@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from fedmr_med.evaluation.base import described
+from fedmr_med.evaluation.base import described, names_in
 from fedmr_med.evaluation.figures import Figures
 from fedmr_med.evaluation.results import Evaluation, History
 from fedmr_med.export.source import Source
@@ -207,7 +207,7 @@ def _pooled(card: Card) -> list[str]:
 def _classes(card: Card) -> list[str]:
     if card.pooled is None:
         return []
-    metrics = tuple(dict.fromkeys(name for found in card.pooled.classes for name in found.metrics))
+    metrics = names_in(found.metrics for found in card.pooled.classes)
     lines = [_row("class", "images", *(described(name).title for name in metrics)), "|---" * (len(metrics) + 2) + "|"]
     for name, c in zip(card.classes, card.pooled.classes, strict=True):
         if c.status != "scored":

@@ -3,15 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 
-from fedmr_med.evaluation.base import described
+from fedmr_med.evaluation.base import described, names_in
 from fedmr_med.evaluation.results import RunResult
 
 BY_METHOD = "Every metric of the last model, mean ± standard deviation over the seeds"
-
-
-def names_in(mappings: Iterable[Mapping[str, object]]) -> tuple[str, ...]:
-    """Return the names of the metrics in some mappings, each once, in the order in which they come."""
-    return tuple(dict.fromkeys(name for mapping in mappings for name in mapping))
 
 
 def headings(names: Iterable[str], *, of_a_class: bool = False) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from fedmr_med.evaluation.base import described
+from fedmr_med.evaluation.base import described, names_in
 from fedmr_med.evaluation.figures import ClassFigures, ReliabilityPoint
 from fedmr_med.report.elements import (
     NONE,
@@ -17,7 +17,7 @@ from fedmr_med.report.elements import (
     paragraph,
     table,
 )
-from fedmr_med.report.metrics import headings, names_in
+from fedmr_med.report.metrics import headings
 from fedmr_med.report.pages._run import final, names
 from fedmr_med.report.sources import ChainRun
 from fedmr_med.report.svg import square

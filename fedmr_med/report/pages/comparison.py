@@ -6,6 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from fedmr_med.evaluation.base import names_in
 from fedmr_med.evaluation.results import RunResult
 from fedmr_med.report.elements import (
     NONE,
@@ -18,7 +19,7 @@ from fedmr_med.report.elements import (
     paragraph,
     table,
 )
-from fedmr_med.report.metrics import BY_METHOD, by_method, headings, names_in
+from fedmr_med.report.metrics import BY_METHOD, by_method, headings
 from fedmr_med.report.pages._run import final, history
 from fedmr_med.report.sources import ChainRun, Comparison, Tables
 from fedmr_med.report.svg import lines
