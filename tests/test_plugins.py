@@ -84,7 +84,7 @@ class FedShrink(Method):
 METRIC = '''
 """How much better than chance the answers are, and the share of each class among them."""
 
-from fedmr_med.evaluation import Metric
+from fedmr_med.evaluation.base import Metric
 
 
 def kappa(counts):
@@ -110,7 +110,7 @@ LISTING = """
 import sys
 from fedmr_med import methods, models
 from fedmr_med.data.datasets import DATASETS
-from fedmr_med.evaluation import METRICS
+from fedmr_med.evaluation.catalog import METRICS
 from fedmr_med.lab.studies.tables import VARIANTS
 print(*methods.available(), *models.available(), *DATASETS, *METRICS, *VARIANTS["acc"], sep=",")
 assert not any(name.startswith("our_") for name in sys.modules), "listing names must run no code of others"

@@ -8,7 +8,7 @@ import pytest
 from fedmr_med import methods, models
 from fedmr_med.config import MethodConfig
 from fedmr_med.errors import ConfigError
-from fedmr_med.evaluation import Counts, Metric
+from fedmr_med.evaluation.base import Counts, Metric
 from fedmr_med.registry import Registry
 from tests.helpers.errors import raises
 from tests.helpers.packages import write_package

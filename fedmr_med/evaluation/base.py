@@ -1,23 +1,11 @@
-"""What a metric is, and the registry that finds metrics by name.
+"""What a metric is: a function of counts that add up over sites, so it needs nothing that sites do not share already.
 
-A metric is a function of counts that add up over sites, so it needs nothing that sites do not share already. Whatever
-is registered appears in results, reports, model cards and the output of commands. A package adds its own by an entry
-point of the group ``fedmr_med.metrics``, a script by :func:`register`::
-
-    def kappa(counts: Counts) -> float:
-        table = counts.confusion / counts.confusion.sum()
-        chance = float(table.sum(0) @ table.sum(1))
-        return (float(table.trace()) - chance) / (1 - chance)
-
-    KAPPA = register(Metric("kappa", "Cohen's kappa", overall=kappa))
-
-Metrics run where scores are pooled, as at the server; a site that answers a task loads none but those of this package.
+:mod:`fedmr_med.evaluation.catalog` finds metrics by name.
 """
 
-import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
@@ -27,10 +15,7 @@ from pydantic import Field
 
 from fedmr_med.errors import ConfigError
 from fedmr_med.evaluation.clinical import EDGES, IntArray, Ranking, ScoreHistograms, best_thresholds, ranking
-from fedmr_med.registry import Registry
 from fedmr_med.schema import Strict
-
-_log = logging.getLogger(__name__)
 
 NAME = r"^[a-z][a-z0-9_]{0,39}$"
 DIGITS = 4
@@ -150,44 +135,6 @@ class Metric:
             raise ValueError(f"metric {self.name} has {len(found)} values for {classes} classes")
         overall = _mean(found) if self.overall == "mean" else self.overall(counts) if self.overall else None
         return _estimate(overall), found or [None] * classes
-
-
-METRICS: Registry[Metric] = Registry(
-    "metric",
-    group="fedmr_med.metrics",
-    fits=lambda name, item: isinstance(item, Metric) and item.name == name,
-)
-
-
-def register(metric: Metric) -> Metric:
-    """Make a metric known by its name. A package of its own may use an entry point instead."""
-    return METRICS.add(metric.name, metric)
-
-
-def described(name: str) -> Metric:
-    """Return a metric for its title and format; one that is not registered here, as in another's results, is plain."""
-    return METRICS.get(name) if name in METRICS else Metric(name, name)
-
-
-def measure(counts: Counts) -> tuple[Values, list[Values]]:
-    """Return every registered metric's value for all classes together, and the values of each class."""
-    overall: Values = {}
-    classes: list[Values] = [{} for _ in counts.confusion]
-    for metric in map(METRICS.get, METRICS):
-        try:
-            found, of_classes = metric.values(counts)
-        except Exception:  # whatever another package's own code raises: no reason to lose a run
-            _log.exception("metric %s cannot be computed and is left out", metric.name)
-            continue
-        for known, value in zip([overall, *classes], [found, *of_classes], strict=True):
-            if value is not None:
-                known[metric.name] = value
-    return overall, classes
-
-
-def names_in(mappings: Iterable[Mapping[str, object]]) -> tuple[str, ...]:
-    """Return the names of the metrics in some mappings, each once, in the order in which they come."""
-    return tuple(dict.fromkeys(name for mapping in mappings for name in mapping))
 
 
 def short(value: float) -> float:

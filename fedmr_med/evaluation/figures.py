@@ -1,6 +1,6 @@
 """What results keep of one model on one test set: every metric, curves, and thresholds.
 
-See :mod:`fedmr_med.evaluation.base` for metrics and :mod:`fedmr_med.evaluation.clinical` for what they are made of.
+See :mod:`fedmr_med.evaluation.catalog` for metrics and :mod:`fedmr_med.evaluation.clinical` for what they are made of.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,8 @@ import numpy as np
 from pydantic import model_validator
 
 from fedmr_med.evaluation import clinical
-from fedmr_med.evaluation.base import DIGITS, Counts, Values, described, measure, short
+from fedmr_med.evaluation.base import DIGITS, Counts, Values, short
+from fedmr_med.evaluation.catalog import described, measure
 from fedmr_med.evaluation.clinical import EDGES, IntArray
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.schema import Strict

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from fedmr_med.evaluation.base import described, names_in
+from fedmr_med.evaluation.catalog import described, names_in
 from fedmr_med.evaluation.figures import Figures
 from fedmr_med.evaluation.results import Evaluation, History
 from fedmr_med.export.source import Source

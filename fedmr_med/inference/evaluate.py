@@ -12,7 +12,7 @@ from fedmr_med.data.folds import Row
 from fedmr_med.data.labels import labels_of
 from fedmr_med.data.manifest import read_manifest
 from fedmr_med.errors import DataError
-from fedmr_med.evaluation.base import described
+from fedmr_med.evaluation.catalog import described
 from fedmr_med.evaluation.metrics import scored
 from fedmr_med.evaluation.results import Evaluation, History, RunResult, RunSetup
 from fedmr_med.inference.predict import Prediction, Predictor

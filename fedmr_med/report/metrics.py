@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 
-from fedmr_med.evaluation.base import described, names_in
+from fedmr_med.evaluation.catalog import described, names_in
 from fedmr_med.evaluation.results import RunResult
 
 BY_METHOD = "Every metric of the last model, mean ± standard deviation over the seeds"

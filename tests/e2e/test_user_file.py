@@ -27,7 +27,8 @@ from torch.utils.data import Dataset
 from fedmr_med import FedMRRecipe
 from fedmr_med.data.datasets import Dataset as Record, Protocol
 from fedmr_med.data.own import OwnData, from_torch
-from fedmr_med.evaluation import Metric, register
+from fedmr_med.evaluation.base import Metric
+from fedmr_med.evaluation.catalog import register
 
 CLASSES = ("upright", "flat")
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from fedmr_med.evaluation.base import described, names_in
+from fedmr_med.evaluation.catalog import described, names_in
 from fedmr_med.evaluation.figures import ClassFigures, ReliabilityPoint
 from fedmr_med.report.elements import (
     NONE,

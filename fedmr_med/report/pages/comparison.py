@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fedmr_med.evaluation.base import names_in
+from fedmr_med.evaluation.catalog import names_in
 from fedmr_med.evaluation.results import RunResult
 from fedmr_med.report.elements import (
     NONE,

@@ -2,7 +2,7 @@
 
 from markupsafe import Markup
 
-from fedmr_med.evaluation.base import described
+from fedmr_med.evaluation.catalog import described
 from fedmr_med.report.elements import NONE, Section, bullets, join, paragraph, table
 from fedmr_med.report.pages._run import final, history, sites
 from fedmr_med.report.sources import ChainRun

@@ -1,6 +1,6 @@
 """All that is measured of the model, whoever added the metric."""
 
-from fedmr_med.evaluation.base import described, names_in
+from fedmr_med.evaluation.catalog import described, names_in
 from fedmr_med.report.elements import Section, table
 from fedmr_med.report.pages._run import final
 from fedmr_med.report.sources import ChainRun

@@ -1,14 +1,77 @@
-"""The metrics of this package."""
+"""The metrics by name: those of this package, and what others register.
 
+Whatever is registered appears in results, reports, model cards and the output of commands. A package adds its own by an
+entry point of the group ``fedmr_med.metrics``, a script by :func:`register`::
+
+    def kappa(counts: Counts) -> float:
+        table = counts.confusion / counts.confusion.sum()
+        chance = float(table.sum(0) @ table.sum(1))
+        return (float(table.trace()) - chance) / (1 - chance)
+
+    register(Metric("kappa", "Cohen's kappa", overall=kappa))
+
+Metrics run where scores are pooled, as at the server; a site that answers a task loads none but those of this package.
+"""
+
+import logging
 import math
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 
 import numpy as np
 
 from fedmr_med.evaluation import clinical
-from fedmr_med.evaluation.base import Counts, Estimate, Metric, Value, register
+from fedmr_med.evaluation.base import Counts, Estimate, Metric, Value, Values
 from fedmr_med.evaluation.clinical import FloatArray, IntArray, ScoreHistograms
+from fedmr_med.registry import Registry
+
+_log = logging.getLogger(__name__)
+
+METRICS: Registry[Metric] = Registry(
+    "metric",
+    group="fedmr_med.metrics",
+    fits=lambda name, item: isinstance(item, Metric) and item.name == name,
+)
+
+
+def register(metric: Metric) -> Metric:
+    """Make a metric known by its name. A package of its own may use an entry point instead."""
+    return METRICS.add(metric.name, metric)
+
+
+def described(name: str) -> Metric:
+    """Return a metric for its title and format; one that is not registered here, as in another's results, is plain."""
+    return METRICS.get(name) if name in METRICS else Metric(name, name)
+
+
+def measure(counts: Counts) -> tuple[Values, list[Values]]:
+    """Return every registered metric's value for all classes together, and the values of each class.
+
+    A metric that does not load or raises an error is left out, which the log says: no reason to lose a run.
+    """
+    overall: Values = {}
+    classes: list[Values] = [{} for _ in counts.confusion]
+    for name in METRICS:
+        try:
+            found, of_classes = METRICS.get(name).values(counts)
+        except Exception as e:  # whatever another package's own code raises
+            _left_out(name, f"{type(e).__name__}: {e}")
+            continue
+        for known, value in zip([overall, *classes], [found, *of_classes], strict=True):
+            if value is not None:
+                known[name] = value
+    return overall, classes
+
+
+@cache
+def _left_out(name: str, reason: str) -> None:
+    """Say it once, and not for every site and round."""
+    _log.error("metric %s cannot be computed and is left out (%s)", name, reason)
+
+
+def names_in(mappings: Iterable[Mapping[str, object]]) -> tuple[str, ...]:
+    """Return the names of the metrics in some mappings, each once, in the order in which they come."""
+    return tuple(dict.fromkeys(name for mapping in mappings for name in mapping))
 
 
 def _accuracy(counts: Counts) -> Estimate:
@@ -40,11 +103,13 @@ def _specificity(counts: Counts) -> list[Estimate | None]:
 def _auroc(counts: Counts) -> list[Estimate | None]:
     if counts.histograms is None or counts.ranking is None:
         return []
-    found: list[Estimate | None] = []
+    found: list[Estimate | None] = [None] * len(counts.confusion)
     sides = zip(counts.histograms.positives.sum(1).tolist(), counts.histograms.negatives.sum(1).tolist(), strict=True)
-    for auroc, error, (own, others) in zip(counts.ranking.auroc, counts.ranking.auroc_error, sides, strict=True):
-        least = clinical.hanley_mcneil(auroc, own, others) if own and others else math.nan
-        found.append(_between(auroc, np.fmax(error, least)) if own and others else None)  # fmax ignores NaN
+    for label, (own, others) in enumerate(sides):
+        if own and others:
+            auroc, error = float(counts.ranking.auroc[label]), float(counts.ranking.auroc_error[label])
+            # fmax ignores NaN, the error where a side has a single image.
+            found[label] = _between(auroc, np.fmax(error, clinical.hanley_mcneil(auroc, own, others)))
     return found
 
 

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss, recall_score, roc_auc_score
 
-from fedmr_med.evaluation import METRICS, Counts, Estimate, Metric, register
-from fedmr_med.evaluation.base import described, measure
+from fedmr_med.evaluation.base import Counts, Estimate, Metric
+from fedmr_med.evaluation.catalog import METRICS, described, measure, register
 from fedmr_med.evaluation.clinical import ScoreHistograms, softmax
 from fedmr_med.evaluation.metrics import confusion_matrix, scored
 from fedmr_med.evaluation.results import Evaluation, RunResults, read_result, write_result
 from fedmr_med.report.document import write_report
 from tests.helpers.errors import raises
 from tests.helpers.outputs import outputs
+from tests.helpers.packages import write_package
 
 VERSION_1 = Path(__file__).with_name("results_version_1.json")
 
@@ -92,6 +93,19 @@ def test_a_metric_without_a_value_is_left_out_and_a_broken_one_is_named(
     added(Metric("broken", "broken", **function))
     assert measure(counts) == before
     assert any("broken" in record.getMessage() for record in caplog.records) == said
+
+
+def test_a_package_whose_metric_does_not_load_costs_that_metric_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    counts = Counts(np.array([[5, 1], [2, 4]]))
+    before = measure(counts)
+    write_package(tmp_path, "lost-metrics", {}, {"fedmr_med.metrics": {"lost": "lost_metrics:LOST"}})
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(METRICS.__dict__, "_installed")  # the entry points are read once
+    assert "lost" in METRICS
+    assert measure(counts) == measure(counts) == before
+    assert [record.getMessage().count("metric lost") for record in caplog.records] == [1], "said once"
 
 
 def test_names_are_keys_and_taken_once(added: Callable[[Metric], Metric]) -> None:
