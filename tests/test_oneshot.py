@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.jobs.benchmark import benchmark_sites, clients_of
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.models.model_file import load_model
 from fedmr_med.runner import Federation
 from fedmr_med.server.chain import BEST_MODEL

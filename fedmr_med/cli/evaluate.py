@@ -29,18 +29,17 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Score a model without training it: on your own images, or at all sites of a federation."""
-    if (place is None) == (job is None):
+    if fold not in ("test", "train", "all"):
+        raise ConfigError(f"--fold: {fold!r} is not one of test, train, all.", code="config.unknown-name", key="--fold")
+    if job is not None and place is None:
+        typer.echo(_write_job(model, job, sites))
+        return
+    if place is None or job is not None:
         raise ConfigError(
             "Give either a manifest to score the model here, or --job to score it at all sites.",
             code="config.conflict",
             key="--job",
         )
-    if fold not in ("test", "train", "all"):
-        raise ConfigError(f"--fold: {fold!r} is not one of test, train, all.", code="config.unknown-name", key="--fold")
-    if job is not None:
-        typer.echo(_write_job(model, job, sites))
-        return
-    assert place is not None
     from fedmr_med.evaluation.results import RunResults, versioned, write_result
     from fedmr_med.inference import evaluate as work
     from fedmr_med.inference.predict import write_predictions

@@ -16,8 +16,8 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Write a probability per class for each image; one that cannot be read is named, and the rest goes on."""
+    from fedmr_med.data.prepared import find_images
     from fedmr_med.inference.predict import Predictor, write_predictions
-    from fedmr_med.inference.reader import find_images
     from fedmr_med.models.model_file import load_model
 
     saved = load_model(model)

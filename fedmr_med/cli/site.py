@@ -307,6 +307,6 @@ def _floors(settings: list[str]) -> dict[str, Any]:
 
 def _job(folder: Path | None) -> Any:
     from fedmr_med.config import JOB_FILE, load_job
-    from fedmr_med.jobs.isic import isic_job
+    from fedmr_med.jobs.catalog import isic_job
 
     return isic_job("fedmr") if folder is None else load_job(folder / "app" / "config" / JOB_FILE)

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fedmr_med.data.check import IMAGE_SUFFIXES, MANIFEST
+from fedmr_med.data.check import MANIFEST
 from fedmr_med.data.folds import FoldName
+from fedmr_med.data.images import SUFFIXES, image_files
 from fedmr_med.data.manifest import COLUMNS, image_path
 from fedmr_med.data.tables import open_table
 from fedmr_med.errors import DataError
@@ -46,7 +47,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Made:
+class NewManifest:
     """What was written.
 
     Attributes:
@@ -78,7 +79,7 @@ def make_manifest(
     group_by: str | None = None,
     seed: int = 0,
     replace: bool = False,
-) -> Made:
+) -> NewManifest:
     """Write a manifest for a folder of images, and a site file that shares nothing where there is none.
 
     Args:
@@ -97,9 +98,9 @@ def make_manifest(
     path = folder / MANIFEST
     if path.exists() and not replace:
         raise DataError(f"{path} is there already; --force replaces it.", code="file.exists", key="--force")
-    files = [p.relative_to(folder) for p in sorted(folder.rglob("*")) if p.suffix.lower() in IMAGE_SUFFIXES]
+    files = [Path(name) for name in image_files(folder)]
     if not files:
-        raise DataError(f"{folder} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).", code="data.empty")
+        raise DataError(f"{folder} holds no images ({', '.join(SUFFIXES)}).", code="data.empty")
     table = table or _only_table(folder)
     items, how = _from_table(table, files, group_by) if table else _from_folders(folder, files, group_by)
     folds = assign_folds(items, split, seed)
@@ -115,7 +116,7 @@ def make_manifest(
     except OSError as e:
         raise DataError(f"{path} cannot be written: {e.strerror or e}.", code="file.not-writable") from e
     classes = tuple(sorted({item.label for item in items}))
-    return Made(path, classes, folds.count("train"), folds.count("test"), how, site_file)
+    return NewManifest(path, classes, folds.count("train"), folds.count("test"), how, site_file)
 
 
 def assign_folds(items: Sequence[Item], split: float, seed: int) -> list[FoldName]:

@@ -5,7 +5,6 @@ a training run can answer; what people have to answer is left to them, and said 
 """
 
 import json
-from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from fedmr_med.evaluation.results import Evaluation, History
 from fedmr_med.export.source import Source
 from fedmr_med.files import write_text
 from fedmr_med.privacy.explain import privacy_costs
+from fedmr_med.report.template import rendered
 from fedmr_med.schema import Strict
 
 PACKAGES = ("fedmr-med", "torch", "nvflare", "monai", "numpy")
@@ -180,61 +180,11 @@ def _version(package: str) -> str | None:
 
 def markdown(card: Card) -> str:
     """Return a card as a page."""
-    lines = [f"# Model card: {card.name}", ""]
-    if card.demo:
-        lines += ["**DEMO: trained on generated pictures. No figure here is a medical result.**", ""]
-    lines += ["## Intended use and limits", "", card.intended_use, "", *_bullets(card.limits)]
-    lines += ["## Results", "", *_pooled(card), *_classes(card), *_site_table(card)]
-    lines += ["## Protocol", "", *_bullets(f"{key}: {value}" for key, value in card.protocol.items())]
-    lines += ["## Privacy", "", *_bullets(card.privacy)]
-    lines += ["## Not answered by the run", "", *_bullets(card.open_points)]
-    facts = [f"{name} {found}" for name, found in card.versions.items()]
-    lines += ["## Versions", "", *_bullets([*facts, f"SHA-256 of the model file: `{card.model_sha256}`"])]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _pooled(card: Card) -> list[str]:
-    if card.pooled is None:
-        return ["No results are at hand.", ""]
-    found = card.pooled
-    rows = [
-        f"| {described(name).heading} | {found.text(name)} | {described(name).direction} |" for name in found.metrics
-    ]
-    intro = f"{found.samples} test images of {', '.join(card.pooled_sites)}; intervals are of 95 %."
-    return [intro, "", "| metric | value | |", "|---|---|---|", *rows, ""]
-
-
-def _classes(card: Card) -> list[str]:
-    if card.pooled is None:
-        return []
-    metrics = names_in(found.metrics for found in card.pooled.classes)
-    lines = [_row("class", "images", *(described(name).title for name in metrics)), "|---" * (len(metrics) + 2) + "|"]
-    for name, c in zip(card.classes, card.pooled.classes, strict=True):
-        if c.status != "scored":
-            lines.append(_row(name, "held back" if c.status == "held_back" else "none", *["" for _ in metrics]))
-        else:
-            lines.append(_row(name, str(c.positives), *map(c.text, metrics)))
-    return [*lines, ""]
-
-
-def _site_table(card: Card) -> list[str]:
-    if not card.sites:
-        return []
-    lines = ["| site | training images | rounds | prototypes shared | AUROC | balanced accuracy |"]
-    lines.append("|---|---|---|---|---|---|")
-    for name, site in card.sites.items():
-        scores = (site.scores, "")
-        if site.figures:
-            scores = (site.figures.text("auroc"), site.figures.text("balanced_accuracy"))
-        shared = " ".join(site.shared_prototypes) or "none"
-        images = "not told" if site.training_images is None else str(site.training_images)
-        lines.append(_row(name, images, str(site.rounds), shared, *scores))
-    return [*lines, ""]
-
-
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _bullets(lines: Iterable[str]) -> list[str]:
-    return [*(f"- {line}" for line in lines), ""]
+    return rendered(
+        Path(__file__).with_name("model_card.md"),
+        escaped=False,
+        card=card,
+        classes=list(zip(card.classes, card.pooled.classes, strict=True)) if card.pooled else [],
+        class_metrics=names_in(found.metrics for found in card.pooled.classes) if card.pooled else (),
+        metric=described,
+    )

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional as F
 
+from fedmr_med.data.prepared import Place, Preparation
 from fedmr_med.evaluation.clinical import softmax
 from fedmr_med.files import write_text
-from fedmr_med.inference.reader import Place, Preparation
 from fedmr_med.models.model_file import SavedModel
 
 

@@ -9,9 +9,9 @@ from fedmr_med.config import JobConfig
 from fedmr_med.data.labels import check_classes, labels_of
 from fedmr_med.data.manifest import read_manifest
 from fedmr_med.errors import ConfigError
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.jobs.changes import change
 from fedmr_med.jobs.folder import find_job
-from fedmr_med.jobs.isic import isic_job
 from fedmr_med.privacy.refusals import FloorError
 from fedmr_med.schema import NAME_PATTERN, dump_yaml
 from fedmr_med.site.floors import SiteFloors

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 NONE = "-"
+DEMO_NOTE = "DEMO on generated pictures. No figure here is a medical result."
 
 
 @dataclass(frozen=True)

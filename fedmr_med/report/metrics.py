@@ -1,10 +1,10 @@
 """Every metric of some results in one table."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean, stdev
 
 from fedmr_med.evaluation.catalog import described, names_in
 from fedmr_med.evaluation.results import RunResult
+from fedmr_med.evaluation.seeds import Spread
 
 BY_METHOD = "Every metric of the last model, mean ± standard deviation over the seeds"
 
@@ -33,5 +33,6 @@ def _spread(name: str, group: Sequence[Mapping[str, float]]) -> str:
     values = [metrics[name] for metrics in group if name in metrics]
     if not values:
         return "-"
-    parts = [fmean(values)] + ([stdev(values)] if len(values) > 1 else [])
+    spread = Spread.of(values)
+    parts = [spread.mean] if spread.deviation is None else [spread.mean, spread.deviation]
     return " ± ".join(format(part, described(name).format) for part in parts)

@@ -11,13 +11,13 @@ from fedmr_med.config import JobConfig
 from fedmr_med.evaluation.results import History, SiteRound
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.console import wide_console
+from fedmr_med.report.elements import DEMO_NOTE
 from fedmr_med.report.lines import megabytes
 from fedmr_med.server.robust import offences
 from fedmr_med.server.state import GlobalState
 from fedmr_med.server.stopping import stop_reason
 
 HELD_BACK = "held back"
-DEMO_NOTE = "This was the DEMO on generated pictures. No figure here is a medical result."
 
 
 def print_summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool) -> None:

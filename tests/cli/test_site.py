@@ -11,7 +11,7 @@ from fedmr_med.cli.site import app
 from fedmr_med.errors import PolicyError
 from fedmr_med.files import journal
 from fedmr_med.flare.audit import AUDIT_FILE
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
 from tests.helpers.errors import raises
 

@@ -12,12 +12,12 @@ import torch
 from typer.testing import CliRunner
 
 from fedmr_med.cli import app
+from fedmr_med.data.prepared import find_images
 from fedmr_med.evaluation.results import RunResults, read_result
 from fedmr_med.export import EXPORTERS, Source
 from fedmr_med.export.card import Card, make_card
 from fedmr_med.export.onnx_file import OPSET
 from fedmr_med.inference.predict import Predictor
-from fedmr_med.inference.reader import find_images
 from fedmr_med.models.model_file import load_model, save_model
 from tests.helpers.errors import raises
 from tests.helpers.pictures import write_csv

@@ -113,7 +113,8 @@ def _on_another(
 ) -> None:
     """Compare our methods on another of FLamby's datasets."""
     from fedmr_med.evaluation.results import versioned
-    from fedmr_med.lab.flamby.sets import SetRequest, compare_on
+    from fedmr_med.lab.flamby.results import SetRequest
+    from fedmr_med.lab.flamby.sets import compare_on
     from fedmr_med.report.console import text_table, wide_console
     from fedmr_med.schema import validated
 

@@ -14,7 +14,7 @@ def perf(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Measure what FedMR, the data path, aggregation and the wire cost, each measured beside what it replaces."""
-    from fedmr_med.lab.perf.run import FULL, QUICK, as_object, measure
+    from fedmr_med.lab.perf.suite import FULL, QUICK, as_object, measure
     from fedmr_med.report.lines import duration
 
     plan = QUICK if quick else FULL

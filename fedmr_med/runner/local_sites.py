@@ -13,7 +13,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
 from fedmr_med.data.base import Fold, SiteData, SubsetFold
 from fedmr_med.data.loading import Batches
-from fedmr_med.errors import FedMRError, WireError
+from fedmr_med.errors import ConfigError, FedMRError, WireError
 from fedmr_med.evaluation.metrics import Scores, scored
 from fedmr_med.exchange.transport import Answer
 from fedmr_med.models.job_network import build_network
@@ -53,7 +53,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Answered:
+class SiteAnswer:
     """What came of asking a site.
 
     Attributes:
@@ -65,7 +65,7 @@ class Answered:
     spent: dict[str, float] = field(default_factory=dict)
 
 
-class Desk:
+class LocalSites:
     """Answers for all sites, one after the other, with one network.
 
     Args:
@@ -80,7 +80,7 @@ class Desk:
         self._test_batches: dict[str, Batches] = {}
         self._features: dict[str, SiteFeatures] = {}
 
-    def answer(self, kind: str, site: str, message: Message, task: TrainTask | None) -> Answered:
+    def answer(self, kind: str, site: str, message: Message, task: TrainTask | None) -> SiteAnswer:
         """Let a site answer; a refusal is an answer too, as it is in a federation.
 
         Args:
@@ -95,24 +95,30 @@ class Desk:
             opened.append(self._hospital(site))
             return opened[-1]
 
-        at_work = Site(hospital, partial(self._secure, site), train=lambda opened, task, _: self.reply(opened, task))
+        open_site = Site(hospital, partial(self._secure, site), train=lambda opened, task, _: self.reply(opened, task))
         try:
             with kept_memory():
-                answer = at_work.answer(kind, message) if task is None else at_work.exchange(kind, task)
+                answer = open_site.answer(kind, message) if task is None else open_site.exchange(kind, task)
         except FedMRError as e:
             _log.warning("%s: %s", site, e)
-            return Answered(WireError(in_words(code_of(e)), code="wire.refused"))
-        return Answered(answer, opened[-1].spent if opened else {})
+            return SiteAnswer(WireError(in_words(code_of(e)), code="wire.refused"))
+        return SiteAnswer(answer, opened[-1].spent if opened else {})
 
     def reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
         """Return a site's reply to a train task; a study of what bad replies do overrides it."""
         return hospital.train(task)
 
     def score(self, rows: str, task: TrainTask) -> Scores:
-        """Score the received model on rows ``start:end`` of the server's test set."""
+        """Score the received model on rows ``start:end`` of the server's test set.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if self.work.test is None:
+            raise ConfigError("The server of this federation has no test set.", code="data.missing")
         with kept_memory():
             models.load_arrays(self._network, task.model)
-            return scored(*outputs(self._network, self._test(rows, task.backbone)))
+            return scored(*outputs(self._network, self._test(self.work.test, rows, task.backbone)))
 
     def _secure(self, site: str) -> SecureSite:
         job, policy = self.work.job, self.work.sites[site].policy
@@ -121,9 +127,8 @@ class Desk:
     def _folder(self, site: str) -> Path:
         return self.work.folder / CLIENT_STATE / site
 
-    def _test(self, rows: str, backbone: Backbone | None) -> Batches:
-        job, test = self.work.job, self.work.test
-        assert test is not None
+    def _test(self, test: Fold, rows: str, backbone: Backbone | None) -> Batches:
+        job = self.work.job
         if rows not in self._test_batches:
             part: Fold = SubsetFold(test, np.arange(*map(int, rows.split(":"))))
             plain = transforms.build(job.task.transform, train=False, image_size=job.task.image_size)
@@ -150,9 +155,7 @@ class Desk:
         )
 
 
-def parts_of_test(work: Work, count: int) -> list[str]:
+def parts_of_test(test: Fold, batch_size: int, count: int) -> list[str]:
     """Cut the server's test set into at most ``count`` parts of whole batches, so that no batch changes."""
-    assert work.test is not None
-    size = work.job.train.batch_size
-    step = -(-len(work.test) // (size * count)) * size
-    return [f"{start}:{min(start + step, len(work.test))}" for start in range(0, len(work.test), step)]
+    step = -(-len(test) // (batch_size * count)) * batch_size
+    return [f"{start}:{min(start + step, len(test))}" for start in range(0, len(test), step)]

@@ -5,11 +5,13 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from fedmr_med.data.base import ArrayFold
 from fedmr_med.errors import FedMRError
-from fedmr_med.runner.crew import BROADCAST, SideBySide
-from fedmr_med.runner.desk import Desk, parts_of_test
+from fedmr_med.runner.local_sites import LocalSites, parts_of_test
+from fedmr_med.runner.pool import BROADCAST, ProcessPool
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.kinds import HEAD
@@ -42,7 +44,7 @@ def test_two_workers_give_the_model_of_one_bit_for_bit(
     assert not list((tmp_path / "two" / BROADCAST).iterdir())
 
 
-class Killed(Desk):
+class Killed(LocalSites):
     """The worker of client-3 is killed in the second round."""
 
     def reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
@@ -57,7 +59,7 @@ def test_a_worker_that_is_killed_ends_the_run_with_a_way_on_and_nothing_is_lost(
     whole = tiny_federation(job, fmnist, tmp_path / "whole").run()
     rounds: list[int] = []
     with pytest.raises(FedMRError, match=r"A worker process ended.*The same command resumes"):
-        tiny_federation(job, fmnist, tmp_path / "stopped", workers=2, make_desk=Killed).run(
+        tiny_federation(job, fmnist, tmp_path / "stopped", workers=2, make_sites=Killed).run(
             lambda state: rounds.append(state.round)
         )
     assert rounds == [1]
@@ -85,13 +87,13 @@ class _Eager:
 def test_answers_held_grow_with_the_workers_and_not_with_the_sites(tmp_path: Path) -> None:
     pool: Any = _Eager()
     names = [f"client-{number}" for number in range(100)]
-    answers = SideBySide(pool, 3, tmp_path).ask(HEAD, names, Message({}))
+    answers = ProcessPool(pool, 3, tmp_path).ask(HEAD, names, Message({}))
     assert [name for name, _ in answers] == names
     assert pool.most == 6
 
 
-def test_the_parts_of_the_test_set_are_whole_batches(fmnist: Path, tmp_path: Path) -> None:
-    work = tiny_federation(tiny_job(), fmnist, tmp_path)._work
-    assert parts_of_test(work, 1) == ["0:40"]
-    assert parts_of_test(work, 2) == ["0:24", "24:40"]
-    assert parts_of_test(work, 9) == ["0:8", "8:16", "16:24", "24:32", "32:40"]
+def test_the_parts_of_the_test_set_are_whole_batches() -> None:
+    test = ArrayFold(np.zeros((40, 1)), np.zeros(40, dtype=np.int64))
+    assert parts_of_test(test, 8, 1) == ["0:40"]
+    assert parts_of_test(test, 8, 2) == ["0:24", "24:40"]
+    assert parts_of_test(test, 8, 9) == ["0:8", "8:16", "16:24", "24:32", "32:40"]

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ from fedmr_med.errors import FedMRError
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.process import kept_memory
 from fedmr_med.runner.broadcast import read_message, write_message
-from fedmr_med.runner.desk import Answered, Desk, Work
+from fedmr_med.runner.local_sites import LocalSites, SiteAnswer, Work
 from fedmr_med.runner.workers import worker_pool
 from fedmr_med.wire.codec import MODEL, Message, decode_task
 from fedmr_med.wire.messages import TrainTask
@@ -24,12 +25,31 @@ from fedmr_med.wire.messages import TrainTask
 BROADCAST = "broadcast"
 
 T = TypeVar("T")
-Question = Callable[[Desk, str, Message, TrainTask | None], T]
-"""What is asked of a desk for a site, or for a part of the test set."""
+
+
+class Received:
+    """A message as the sites of this process have it: decoded once for all of them."""
+
+    def __init__(self, message: Message):
+        self.message = message
+
+    @cached_property
+    def task(self) -> TrainTask:
+        """The message as a task."""
+        return decode_task(self.message)
+
+    @property
+    def is_task(self) -> bool:
+        """Whether it is one: a step of a secure sum is none."""
+        return MODEL in self.message.parts
+
+
+Question = Callable[[LocalSites, str, Received], T]
+"""What is asked of the local sites for one of them, or for a part of the test set."""
 
 
 @dataclass(frozen=True)
-class Exchange:
+class AskSite:
     """Asks a site. It can be pickled.
 
     Attributes:
@@ -38,17 +58,16 @@ class Exchange:
 
     kind: str
 
-    def __call__(self, desk: Desk, site: str, message: Message, task: TrainTask | None) -> Answered:
+    def __call__(self, sites: LocalSites, site: str, received: Received) -> SiteAnswer:
         """Return what came of it."""
-        return desk.answer(self.kind, site, message, task)
+        return sites.answer(self.kind, site, received.message, received.task if received.is_task else None)
 
 
-def _score(desk: Desk, rows: str, message: Message, task: TrainTask | None) -> Scores:
-    assert task is not None
-    return desk.score(rows, task)
+def _score(sites: LocalSites, rows: str, received: Received) -> Scores:
+    return sites.score(rows, received.task)
 
 
-class Crew(ABC):
+class Pool(ABC):
     """Answers questions of the server.
 
     Attributes:
@@ -67,13 +86,13 @@ class Crew(ABC):
             FedMRError: a worker process ended.
         """
 
-    def ask(self, kind: str, sites: Iterable[str], message: Message) -> Iterator[tuple[str, Answered]]:
+    def ask(self, kind: str, sites: Iterable[str], message: Message) -> Iterator[tuple[str, SiteAnswer]]:
         """Bring a message to several sites, and yield what came of it in the order asked.
 
         Raises:
             FedMRError: a worker process ended.
         """
-        return self._each(Exchange(kind), sites, message)
+        return self._each(AskSite(kind), sites, message)
 
     def score(self, parts: Iterable[str], message: Message) -> Iterator[tuple[str, Scores]]:
         """Score a model on parts of the server's test set.
@@ -84,23 +103,23 @@ class Crew(ABC):
         return self._each(_score, parts, message)
 
 
-class Alone(Crew):
-    """One desk in this process."""
+class OneProcess(Pool):
+    """All sites in this process, one after the other."""
 
     workers = 1
     waited = 0.0
 
-    def __init__(self, desk: Desk):
-        self._desk = desk
+    def __init__(self, sites: LocalSites):
+        self._sites = sites
 
     def _each(self, question: Question[T], names: Iterable[str], message: Message) -> Iterator[tuple[str, T]]:
-        task = _decoded(message)
+        received = Received(message)
         for name in names:
-            yield name, question(self._desk, name, message, task)
+            yield name, question(self._sites, name, received)
 
 
-class SideBySide(Crew):
-    """A desk in each of several processes.
+class ProcessPool(Pool):
+    """Sites in several processes, side by side; each process has a network of its own.
 
     The task goes out once, as a file that all workers map into memory. Answers are taken in the order in which
     they were asked for, and only a few more are asked for than there are workers: memory grows with the workers, not
@@ -144,47 +163,41 @@ class SideBySide(Crew):
 
 
 @contextmanager
-def crew(
-    work: Work, workers: int, data: Mapping[str, SiteData], make_desk: Callable[..., Desk] = Desk
-) -> Iterator[Crew]:
+def open_pool(
+    work: Work, workers: int, data: Mapping[str, SiteData], make_sites: Callable[..., LocalSites] = LocalSites
+) -> Iterator[Pool]:
     """Put ``workers`` processes to work during the body; 1 is this process alone.
 
     Args:
         work: job and sites.
         workers: how many sites work at the same time.
         data: of all sites, for this process; workers open what they need.
-        make_desk: makes a desk; it can be pickled.
+        make_sites: makes what answers for the sites; it can be pickled.
     """
     if workers == 1:
-        yield Alone(make_desk(work, data))
+        yield OneProcess(make_sites(work, data))
         return
-    with worker_pool(workers, _sit_down, work, make_desk) as pool:
-        yield SideBySide(pool, workers, work.folder / BROADCAST)
+    with worker_pool(workers, _begin_work, work, make_sites) as pool:
+        yield ProcessPool(pool, workers, work.folder / BROADCAST)
 
 
-_desk: Desk | None = None
+# What a worker process holds: a process pool hands nothing from its initialiser to its calls.
+_sites: LocalSites
+_received: tuple[Path, Received] | None = None
 _kept_memory = ExitStack()  # open as long as a worker process lives
-_received: tuple[Path, Message, TrainTask | None] | None = None
 
 
-def _sit_down(work: Work, make_desk: Callable[[Work], Desk]) -> None:
-    """Make the desk of this worker process."""
-    global _desk  # noqa: PLW0603 - a process pool hands nothing from its initialiser to its calls
-    _desk = make_desk(work)
+def _begin_work(work: Work, make_sites: Callable[[Work], LocalSites]) -> None:
+    """Make what answers in this worker process."""
+    global _sites  # noqa: PLW0603
+    _sites = make_sites(work)
     _kept_memory.enter_context(kept_memory())
 
 
 def _answer(question: Question[T], name: str, path: Path) -> T:
     """Answer in a worker process."""
     global _received  # noqa: PLW0603
-    assert _desk is not None
     if _received is None or _received[0] != path:
-        _received = None
-        message = read_message(path)
-        _received = path, message, _decoded(message)
-    return question(_desk, name, *_received[1:])
-
-
-def _decoded(message: Message) -> TrainTask | None:
-    """Decode a task once for all sites; a step of a secure sum is none."""
-    return decode_task(message) if MODEL in message.parts else None
+        _received = None  # first, so that memory holds one message at a time
+        _received = path, Received(read_message(path))
+    return question(_sites, name, _received[1])

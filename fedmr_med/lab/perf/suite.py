@@ -9,7 +9,7 @@ from typing import Any
 
 from fedmr_med import methods
 from fedmr_med.config import JobConfig
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.lab.perf.aggregation import aggregation_figures, memory_figure
 from fedmr_med.lab.perf.federation import runner_figure, secure_figure, wire_figures
 from fedmr_med.lab.perf.loading import data_wait, loader_speedups

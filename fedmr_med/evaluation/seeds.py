@@ -1,11 +1,33 @@
-"""Statistics over the seeds of a comparison."""
+"""Figures over the seeds of a comparison."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, stdev
 
 from fedmr_med.evaluation.results import RunResult
-from fedmr_med.lab.comparison.spread import Spread
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean of a figure over the seeds, and its sample standard deviation; None with one seed."""
+
+    mean: float
+    deviation: float | None = None
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread":
+        """Summarise at least one value."""
+        values = list(values)
+        return cls(fmean(values), stdev(values) if len(values) > 1 else None)
+
+    def percent(self) -> str:
+        """Return the figure as a percentage with its spread."""
+        return Spread(100 * self.mean, None if self.deviation is None else 100 * self.deviation).text(2)
+
+    def text(self, decimals: int) -> str:
+        """Return the figure with its spread."""
+        spread = "" if self.deviation is None else f" ± {self.deviation:.{decimals}f}"
+        return f"{self.mean:.{decimals}f}{spread}"
 
 
 @dataclass(frozen=True)
@@ -40,8 +62,10 @@ class Row:
 
 def rows(runs: Sequence[RunResult]) -> list[Row]:
     """Summarise the entries of ``results.json`` by label, in the order in which the labels come."""
-    labels = dict.fromkeys(run.label for run in runs)
-    return [_row(label, [run for run in runs if run.label == label]) for label in labels]
+    by_label: dict[str, list[RunResult]] = {}
+    for run in runs:
+        by_label.setdefault(run.label or run.method, []).append(run)
+    return [_row(label, of_label) for label, of_label in by_label.items()]
 
 
 def _row(label: str, runs: list[RunResult]) -> Row:

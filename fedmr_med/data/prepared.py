@@ -10,14 +10,12 @@ import torch
 
 from fedmr_med.config import TaskConfig
 from fedmr_med.data import transforms
-from fedmr_med.data.dicom import is_dicom
-from fedmr_med.data.images import UnreadableImageError, decode
+from fedmr_med.data.images import SUFFIXES, UnreadableImageError, decode, image_files
 from fedmr_med.data.manifest import image_path
 from fedmr_med.data.tables import read_table
 from fedmr_med.data.transforms import edge_for
 from fedmr_med.errors import DataError
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".dcm", ".dicom")
 SMALL = 32
 """Images for a benchmark of this edge and less are the whole crop; others have a margin around it, as at the sites."""
 
@@ -42,8 +40,7 @@ def find_images(place: Path) -> Place:
         DataError: there is no such place, or it has no image.
     """
     if place.is_dir():
-        files = sorted(path for path in place.rglob("*") if path.is_file() and _is_image(path))
-        found = Place(place, tuple(path.relative_to(place).as_posix() for path in files))
+        found = Place(place, tuple(image_files(place)))
     elif place.suffix.lower() in (".csv", ".tsv", ".txt"):
         try:
             names = tuple(image_path(record["image"]) for _, record in read_table(place, ("image",)))
@@ -59,11 +56,6 @@ def find_images(place: Path) -> Place:
     if not found.names:
         raise DataError(f"{place} has no images ({', '.join(SUFFIXES)}).", code="data.empty")
     return found
-
-
-def _is_image(path: Path) -> bool:
-    # Scanners and archives write DICOM files without a suffix.
-    return path.suffix.lower() in SUFFIXES or (not path.suffix and is_dicom(path))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from fedmr_med.cli import app
 from fedmr_med.evaluation.results import read_result
 from fedmr_med.jobs.folder import write_job
 from fedmr_med.lab.audit.defences import DEFENCES, NOISE, NONE, POLICY, SECURE, SMALL_CELLS, TOTAL
-from fedmr_med.lab.audit.run import INVERSION
+from fedmr_med.lab.audit.site_audit import INVERSION
 from fedmr_med.lab.audit.visit import visit
 from fedmr_med.privacy.findings import Audit
 from fedmr_med.server.state import initial_state

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from fedmr_med import methods
 from fedmr_med.cli import app
-from fedmr_med.lab.perf import run
-from fedmr_med.lab.perf.run import Plan
+from fedmr_med.lab.perf import suite
 from fedmr_med.lab.perf.steps import peak_bytes
+from fedmr_med.lab.perf.suite import Plan
 from fedmr_med.lab.perf.workload import LOOPS, Case
 
 TINY = Case("small_cnn", 12, batch_size=8, batches=2, options={"width": 2, "feature_size": 8})
@@ -42,7 +42,7 @@ def one_thread_afterwards() -> object:
 
 
 def test_all_fields_are_there(monkeypatch: pytest.MonkeyPatch, one_thread_afterwards: object) -> None:
-    monkeypatch.setattr(run, "QUICK", PLAN)
+    monkeypatch.setattr(suite, "QUICK", PLAN)
     result = CliRunner().invoke(app, ["perf", "--quick", "--json"], catch_exceptions=False)
     assert result.exit_code == 0
     found = json.loads(result.stdout)
