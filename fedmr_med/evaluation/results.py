@@ -303,6 +303,15 @@ class History(Strict):
         """Add a round."""
         return self.model_copy(update={"rounds": (*self.rounds, record)})
 
+    @property
+    def sites(self) -> set[str]:
+        """The sites whose reply counted in any round."""
+        return {site for record in self.rounds for site in record.sites}
+
+    def parts_of(self, site: str) -> list[SiteRound]:
+        """Return a site's part in each round in which its reply counted."""
+        return [record.sites[site] for record in self.rounds if site in record.sites]
+
 
 class RunSetup(Strict):
     """What a run was.

@@ -5,7 +5,6 @@ a training run can answer; what people have to answer is left to them, and said 
 """
 
 import json
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -18,8 +17,8 @@ from fedmr_med.files import write_text
 from fedmr_med.privacy.explain import privacy_costs
 from fedmr_med.report.template import rendered
 from fedmr_med.schema import Strict
+from fedmr_med.version import installed
 
-PACKAGES = ("fedmr-med", "torch", "nvflare", "monai", "numpy")
 OPEN = (
     "Ethical approval, consent and the legal basis at each hospital",
     "How the reference labels were made, and by whom",
@@ -99,17 +98,16 @@ def make_card(source: Source) -> Card:
         pooled_sites=evaluation.pooled_sites if evaluation else (),
         privacy=_privacy(source, sites),
         open_points=OPEN,
-        versions={name: found for name in PACKAGES if (found := _version(name))},
+        versions=installed(),
         model_sha256=source.digest,
     )
 
 
 def _sites(history: History, evaluation: Evaluation | None) -> dict[str, SiteCard]:
-    names = {site for record in history.rounds for site in record.sites}
-    names |= {*evaluation.sites, *evaluation.held_back} if evaluation else set()
+    names = history.sites | ({*evaluation.sites, *evaluation.held_back} if evaluation else set())
     cards = {}
     for name in sorted(names):
-        taken = [record.sites[name] for record in history.rounds if name in record.sites]
+        taken = history.parts_of(name)
         told = evaluation.sites.get(name) if evaluation else None
         found = evaluation.figures.get(name) if evaluation else None
         shared = dict.fromkeys(label for part in taken for label in part.shared_classes)
@@ -169,13 +167,6 @@ def _privacy(source: Source, sites: dict[str, SiteCard]) -> tuple[str, ...]:
         lines.append(f"Secure sums: {content['secure']}.")
     history = source.run.history if source.run and source.run.history else History()
     return (*lines, *privacy_costs(history))
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def markdown(card: Card) -> str:

@@ -71,7 +71,7 @@ def scores_table(history: History, class_names: Sequence[str]) -> Table:
     table = Table(title="Balanced accuracy of the global model on each hospital's test images")
     table.add_column("after round")
     scored = {site for evaluation in history.evaluations for site in evaluation.sites}
-    sites = sorted(scored | {site for record in history.rounds for site in record.sites})
+    sites = sorted(scored | history.sites)
     for site in [*sites, "pooled"]:
         table.add_column(site, justify="right")
     for evaluation in history.evaluations:
@@ -102,8 +102,8 @@ def sites_table(history: History) -> Table:
         ("down", "right"),
     ):
         table.add_column(column, justify=justify)  # type: ignore[arg-type]
-    for site in sorted({site for record in history.rounds for site in record.sites}):
-        taken = [record.sites[site] for record in history.rounds if site in record.sites]
+    for site in sorted(history.sites):
+        taken = history.parts_of(site)
         table.add_row(
             site,
             f"{len(taken)}/{len(history.rounds)}",

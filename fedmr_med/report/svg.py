@@ -38,7 +38,6 @@ def lines(
     *,
     xlabel: str,
     ylabel: str,
-    whole_x: bool = True,
     yrange: tuple[float, float] | None = None,
     width: int = _WIDTH,
     bands: Mapping[str, Points] | None = None,
@@ -49,7 +48,6 @@ def lines(
         title: what the chart shows, read out with it.
         series: points of each line.
         xlabel, ylabel: names of the axes.
-        whole_x: whether only whole numbers make sense on the x axis.
         yrange: of the y axis; None fits it to the values.
         width: in units of the picture.
         bands: outline of an area around a line, by the line's name.
@@ -60,7 +58,7 @@ def lines(
     low, high = yrange or _nice_range(ys)
     first, last = min(xs), max(xs)
     axes = Axes((first, last if last > first else first + 1), (low, high), width=width)
-    parts = [_frame(axes, xlabel, ylabel, whole_x=whole_x)]
+    parts = [_frame(axes, xlabel, ylabel, whole_x=True)]
     for index, (name, line) in enumerate(series.items()):
         if name in areas:
             parts.append(_shape(axes, areas[name], f"band d{index % 8}", "polygon"))

@@ -22,7 +22,7 @@ def names(run: ChainRun) -> tuple[str, ...]:
 def sites(run: ChainRun) -> tuple[str, ...]:
     """Return everybody who took part, was refused, or scored a model."""
     past = history(run)
-    found = {site for record in past.rounds for site in (*record.sites, *record.refused)}
+    found = past.sites | {site for record in past.rounds for site in record.refused}
     found |= {site for e in past.evaluations for site in (*e.sites, *e.held_back)}
     return tuple(sorted(found))
 

@@ -13,7 +13,7 @@ def page(run: ChainRun) -> Section | None:
         return None
     rows = []
     for site in sites(run):
-        parts = [record.sites[site] for record in past.rounds if site in record.sites]
+        parts = past.parts_of(site)
         seconds = [part.seconds for part in parts if part.seconds is not None]
         rows.append((
             site,

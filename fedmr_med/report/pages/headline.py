@@ -31,7 +31,7 @@ def missing(run: ChainRun) -> list[str]:
     total = len(past.rounds)
     for site in sites(run):
         refused = [(record.round, record.refused[site]) for record in past.rounds if site in record.refused]
-        taken = sum(site in record.sites for record in past.rounds)
+        taken = len(past.parts_of(site))
         if taken == total:
             continue
         last = max((record.round for record in past.rounds if site in record.sites), default=0)
@@ -65,14 +65,11 @@ def _who(run: ChainRun) -> Markup | None:
     past = history(run)
     if not past.rounds:
         return None
-    samples = {
-        site: max((record.sites[site].samples for record in past.rounds if site in record.sites), default=0)
-        for site in sites(run)
-    }
+    samples = {site: max((part.samples for part in past.parts_of(site)), default=0) for site in sites(run)}
     total = sum(samples.values())
     rows = []
     for site, count in samples.items():
-        taken = sum(site in record.sites for record in past.rounds)
+        taken = len(past.parts_of(site))
         share = f"{100 * count / total:.0f} %" if total and count else NONE
         rows.append((site, f"{taken} of {len(past.rounds)}", str(count) if count else NONE, share))
     return table("Who took part", ("hospital", "rounds", "training images", "share"), rows)

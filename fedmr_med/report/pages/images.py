@@ -12,7 +12,7 @@ def page(run: ChainRun) -> Section | None:
         return None
     rows, skipped = [], 0
     for site in sites(run):
-        parts = [record.sites[site] for record in past.rounds if site in record.sites]
+        parts = past.parts_of(site)
         last = parts[-1] if parts else None
         if last is None or last.images_total is None or last.images_skipped is None:
             rows.append((site, NONE, NONE, "not told" if last else "took no part"))

@@ -14,7 +14,7 @@ def page(run: ChainRun) -> Section | None:
         return None
     rows, marks = [], {}
     for number, site in enumerate(sites(run)):
-        taken = [record.sites[site] for record in past.rounds if site in record.sites]
+        taken = past.parts_of(site)
         shared = {name for part in taken for name in part.shared_classes}
         none = ABSENT if not taken else WITHHELD if shared else OPTED_OUT
         states = [SHARED if name in shared else none for name in classes]
