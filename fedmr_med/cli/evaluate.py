@@ -61,7 +61,8 @@ def evaluate(
         typer.echo(json.dumps(versioned(results)))
         return
     for run in runs:
-        typer.echo(_line(run.label, run.history.evaluations[-1].pooled_figures if run.history else None))
+        for line in work.lines(run):
+            typer.echo(line)
     typer.echo(
         f"results: {out / 'results.json'}, predictions: {out / 'predictions.csv'}, report: {out / 'report.html'}"
     )
@@ -80,17 +81,3 @@ def _write_job(model: Path, folder: Path, sites: Path | None) -> Path:
     carried = {name: path.read_text(encoding="utf-8") for name, path in found.items()}
     write_job(evaluation_job(saved, carried), folder, carried, initial_model=model)
     return folder
-
-
-def _line(label: str, figures: object) -> str:
-    from fedmr_med.evaluation.figures import Estimate, Figures
-
-    if not isinstance(figures, Figures):
-        return f"{label}: no figures"
-
-    def text(name: str, estimate: Estimate | None) -> str:
-        return f"{name} {estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})" if estimate else f"{name} -"
-
-    parts = [text("AUROC", figures.auroc), text("balanced accuracy", figures.balanced_accuracy)]
-    parts.append(text("Brier", figures.brier))
-    return f"{label}: {figures.samples} images, {', '.join(parts)}"

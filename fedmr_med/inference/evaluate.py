@@ -13,6 +13,7 @@ from fedmr_med.data.labels import labels_of
 from fedmr_med.data.manifest import read_manifest
 from fedmr_med.data.prepared import Place
 from fedmr_med.errors import DataError
+from fedmr_med.evaluation.catalog import described
 from fedmr_med.evaluation.metrics import scored
 from fedmr_med.evaluation.results import Evaluation, History, RunResult, RunSetup
 from fedmr_med.inference.predict import Prediction, Predictor
@@ -117,6 +118,15 @@ def local_baseline(saved: SavedModel, table: OwnTable, name: str, folder: Path) 
     job = saved.job.override(alone)
     state = Federation(job, {name: _site(table.manifest)}, folder).run()
     return RunResult.of(_setup(job, "this hospital alone"), state.history, whole=True)
+
+
+def lines(run: RunResult) -> list[str]:
+    """Return the last scores of a run as people read them, a line for each metric."""
+    found = run.history.evaluations[-1].pooled_figures if run.history else None
+    if found is None:
+        return [f"{run.label}: no figures"]
+    values = [f"  {described(name).heading}: {found.text(name)}" for name in found.metrics]
+    return [f"{run.label}, {found.samples} images", *values]
 
 
 def _setup(job: JobConfig, label: str) -> RunSetup:
