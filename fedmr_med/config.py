@@ -7,15 +7,17 @@ is not here but in :mod:`fedmr_med.sites`.
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, get_args
 
 from pydantic import Field, model_validator
 
-from fedmr_med.evaluation.results import MAX_IMAGES
-from fedmr_med.privacy.mechanisms import Gaussian
+from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.privacy.policy import Sharing
 from fedmr_med.schema import NAME_PATTERN, Strict, invalid, read_yaml, settings_hash, validated
-from fedmr_med.secure.messages import FEWEST, Secure
+from fedmr_med.secure import FEWEST, Secure
+
+if TYPE_CHECKING:  # with it come numpy and torch, which settings do not need
+    from fedmr_med.privacy.mechanisms import Gaussian
 
 JOB_FILE = "fedmr.yaml"
 
@@ -259,13 +261,17 @@ class PrivateConfig(Strict):
     every: int = Field(1, ge=1, le=100_000)
 
     @property
-    def gaussian(self) -> Gaussian:
+    def gaussian(self) -> "Gaussian":
         """The noise on class sums and counts."""
+        from fedmr_med.privacy.mechanisms import Gaussian
+
         return Gaussian(self.noise, self.clip)
 
     @property
-    def head_gaussian(self) -> Gaussian:
+    def head_gaussian(self) -> "Gaussian":
         """The noise on the statistics of a closed-form head."""
+        from fedmr_med.privacy.mechanisms import Gaussian
+
         return Gaussian(self.noise, self.clip, with_moments=True)
 
 

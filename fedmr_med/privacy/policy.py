@@ -5,17 +5,20 @@ to what leaves is in :mod:`fedmr_med.privacy.mechanisms`; :data:`STRICTER` is th
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import Field, field_validator
 
 from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.floors import TrainingFloors
-from fedmr_med.privacy.mechanisms import Rounding, Suppression
 from fedmr_med.privacy.refusals import FloorError
 from fedmr_med.schema import Strict, invalid
+
+if TYPE_CHECKING:  # with them comes torch, which settings do not need
+    import numpy as np
+    import numpy.typing as npt
+
+    from fedmr_med.privacy.mechanisms import Rounding, Suppression
 
 _LEAST_ROUNDING = 10
 
@@ -79,7 +82,7 @@ class SitePolicy(Sharing):
             )
         return value
 
-    def released_samples(self, counts: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> int:
+    def released_samples(self, counts: "npt.NDArray[np.int64]", class_names: tuple[str, ...]) -> int:
         """Return the number of training images as it may leave, given the local counts (C,).
 
         The images of shared classes, rounded up, and those of opted-out classes, rounded to the nearest multiple and
@@ -105,20 +108,28 @@ class SitePolicy(Sharing):
             raise FloorError("private", f"{had}; policy.training_privacy.min_noise asks for {budget.min_noise:g}.")
 
     @property
-    def rounding(self) -> Rounding:
+    def rounding(self) -> "Rounding":
         """What is done to numbers of images that leave."""
+        from fedmr_med.privacy.mechanisms import Rounding
+
         return Rounding(self.round_samples)
 
-    def suppression(self, class_names: tuple[str, ...]) -> Suppression:
+    def suppression(self, class_names: tuple[str, ...]) -> "Suppression":
         """Return what keeps opted-out and small classes in."""
+        from fedmr_med.privacy.mechanisms import Suppression
+
         return Suppression(self.min_class_count, self.chosen_classes(class_names))
 
-    def shareable_classes(self, counts: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    def shareable_classes(
+        self, counts: "npt.NDArray[np.int64]", class_names: tuple[str, ...]
+    ) -> "npt.NDArray[np.bool_]":
         """Return a mask (C,) of the classes whose prototype may leave, given the local counts (C,)."""
         return self.suppression(class_names).passes(counts)
 
-    def chosen_classes(self, class_names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    def chosen_classes(self, class_names: tuple[str, ...]) -> "npt.NDArray[np.bool_]":
         """Return a mask (C,) of the classes that are not opted out, however few images there are."""
+        import numpy as np
+
         if isinstance(self.share_prototypes, bool):
             return np.full(len(class_names), self.share_prototypes)
         return np.array([name in self.share_prototypes for name in class_names])
