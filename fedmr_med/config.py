@@ -78,6 +78,8 @@ class ModelConfig(Strict):
     """A network by name, with the options its builder in :mod:`fedmr_med.models` takes.
 
     Attributes:
+        name: of a registered network, or the dotted path of its class.
+        options: of the network; ``fedmr-med jobs show`` lists them.
         views: what the feature of an image is in evaluation mode: ``plain``: of the image as it is; ``flips``: the mean
             over the image and its three mirror images, for pictures without a right way up.
         freeze_backbone: train the classifier alone. Every site makes the features of its images once, in evaluation
@@ -91,7 +93,12 @@ class ModelConfig(Strict):
 
 
 class MethodConfig(Strict):
-    """A federated method by name, with the options its file in :mod:`fedmr_med.methods` declares."""
+    """A federated method by name, with the options its file in :mod:`fedmr_med.methods` declares.
+
+    Attributes:
+        name: of a registered method.
+        options: of the method; ``fedmr-med jobs show`` lists them.
+    """
 
     name: Name
     options: dict[str, Any] = {}
@@ -133,6 +140,8 @@ class TrainConfig(Strict):
 
     Attributes:
         optimizer: one of :data:`fedmr_med.site.optim.OPTIMIZERS`: ``sgd`` or ``adam``.
+        lr, momentum, weight_decay: of the optimizer; ``adam`` does not use ``momentum``.
+        batch_size: images of a step.
         epochs, updates: passes over the local data, or optimiser steps; exactly one of them is given.
         augment: whether training images go through the random transform; ``fast`` is that of ISIC2019 in a third of
             the time, with the same distribution.
@@ -189,6 +198,7 @@ class ServerConfig(Strict):
       correction, the second moment starting from eps^2.
 
     Attributes:
+        optimizer: the step, as above.
         lr: server learning rate.
         momentum: of ``sgd``.
         betas: decay of the first and second moment of ``adam`` and ``yogi``; ``adagrad`` uses the first.
@@ -394,8 +404,10 @@ class JobConfig(Strict):
     """A whole job.
 
     Attributes:
+        name: of the job, for people.
         policy: the most the job asks a site to share. It can make a hospital's own policy stricter, never
             looser.
+        seed: of every random number of the run.
         chain: id that a run and its resumptions have in common; None uses the id FLARE gives the job.
         demo: overrides of any section, applied where the built-in demo stands in for data.
     """
