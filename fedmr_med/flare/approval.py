@@ -24,7 +24,8 @@ def require_approval(fl_ctx: FLContext, abort_signal: Signal | None = None) -> N
     Raises:
         NotApprovedError: a person has refused the job, or has not approved it in the time the policy gives.
         FloorError: as many jobs as the policy takes in a day were answered already.
-        PolicyError: the journal of decisions was changed by hand.
+        PolicyError: a key that an installed package adds to the policy refuses the job, or the journal of decisions was
+            changed by hand.
         Aborted: the job was stopped meanwhile.
     """
     if context.site_in_simulator(fl_ctx):
@@ -35,6 +36,7 @@ def require_approval(fl_ctx: FLContext, abort_signal: Signal | None = None) -> N
     book = ApprovalBook(context.root_folder(fl_ctx) / APPROVALS_FILE)
     job_id = str(fl_ctx.get_job_id())
     book.asked(job, job_id=job_id, chain=chain)
+    policy.check_job(job)
     most = policy.training.max_jobs_per_day if policy.training else None
     if most is not None and book.answered_before(job_id) >= most:
         raise FloorError("jobs_per_day", f"{most} jobs were answered within a day, policy.training.max_jobs_per_day.")

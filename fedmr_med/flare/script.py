@@ -73,7 +73,7 @@ class ScriptExecutor(ClientAPIExecutor):
 
     def _train(self, job: JobConfig, task: TrainTask, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         policy = context.site_settings(fl_ctx)[0].policy.restricted_by(job.policy)
-        floors = SiteFloors(policy.training, context.root_folder(fl_ctx) / "client_state")
+        floors = SiteFloors(policy, context.root_folder(fl_ctx) / "client_state")
         _check_job(job)
         floors.check_job(job)
         floors.check_model(task, build_network(job))

@@ -4,15 +4,19 @@ Defaults share nothing. The executor asks the policy before it computes anything
 to what leaves is in :mod:`fedmr_med.privacy.mechanisms`; :data:`STRICTER` is the one list of what a job may tighten.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from inspect import isabstract
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.refusals import FloorError
-from fedmr_med.schema import Strict, invalid
+from fedmr_med.registry import Registry
+from fedmr_med.schema import Strict, brief, invalid
 
 if TYPE_CHECKING:  # with them comes torch, which settings do not need
     import numpy as np
@@ -52,6 +56,40 @@ class Sharing(Strict):
     approval_minutes: int = Field(0, ge=0, le=7 * 24 * 60)
 
 
+class PolicyKey(Strict):
+    """A key that an installed package adds to the site policy: the one field of a subclass, with its docstring.
+
+    The package names the class in its entry points, under the name of the key::
+
+        [project.entry-points."fedmr_med.policy"]
+        max_rounds = "our_policy:MaxRounds"
+
+    A hospital that sets the key answers only jobs that :meth:`check` takes. Without the package the key is unknown, and
+    a policy with an unknown key lets nothing out.
+    """
+
+    @abstractmethod
+    def check(self, job: Mapping[str, Any]) -> None:
+        """Look at the settings of a job, nested like ``fedmr.yaml``, defaults included.
+
+        Raises:
+            PolicyError: the hospital does not answer this job.
+        """
+
+    @abstractmethod
+    def sentence(self) -> str:
+        """Say in plain words what the hospital demands."""
+
+
+def _adds_a_key(name: str, item: Any) -> bool:
+    concrete = isinstance(item, type) and issubclass(item, PolicyKey) and not isabstract(item)
+    return concrete and tuple(item.model_fields) == (name,) and name not in SitePolicy.model_fields
+
+
+POLICY_KEYS: Registry[type[PolicyKey]] = Registry("policy key", group="fedmr_med.policy", fits=_adds_a_key)
+"""The keys that installed packages add."""
+
+
 class SitePolicy(Sharing):
     """What a hospital shares, and what it demands of a job; nothing is shared by default.
 
@@ -72,6 +110,26 @@ class SitePolicy(Sharing):
     privacy: PrivacyBudget | None = None
     training_privacy: PrivacyBudget | None = None
     training: TrainingFloors | None = TrainingFloors()
+
+    model_config = ConfigDict(extra="allow")  # for the keys of packages; all others are refused below
+
+    @classmethod
+    def added_sections(cls) -> tuple[type[Strict], ...]:
+        """Return the keys of installed packages."""
+        return tuple(POLICY_KEYS.get(name) for name in POLICY_KEYS)
+
+    @model_validator(mode="after")
+    def _added_keys_are_valid(self) -> Self:
+        extra = self.model_extra or {}
+        for name, value in extra.items():
+            if name not in POLICY_KEYS:
+                raise invalid(f"{brief(name)}: is not a known key", code="config.unknown-key", key=name)
+            try:
+                extra[name] = POLICY_KEYS.get(name)(**{name: value}).model_dump(mode="json")[name]
+            except ValidationError as e:
+                first = e.errors()[0]
+                raise PydanticCustomError(first["type"], f"{name}: {first['msg']}", {"key": name}) from e
+        return self
 
     @field_validator("round_samples")
     @classmethod
@@ -95,6 +153,20 @@ class SitePolicy(Sharing):
         shared = int(counts[self.shareable_classes(counts, class_names)].sum())
         opted_out = 0 if chosen.all() else rounding.nearest(int(counts[~chosen].sum()))
         return max(rounding.base, rounding.up(shared) + opted_out)
+
+    @property
+    def added(self) -> tuple[PolicyKey, ...]:
+        """The keys of installed packages that this policy sets."""
+        return tuple(POLICY_KEYS.get(name)(**{name: value}) for name, value in (self.model_extra or {}).items())
+
+    def check_job(self, job: Strict) -> None:
+        """Let the keys of installed packages look at a job's settings, :class:`fedmr_med.config.JobConfig`.
+
+        Raises:
+            PolicyError: one of them refuses it.
+        """
+        for key in self.added:
+            key.check(job.model_dump(mode="json"))
 
     def check_training_noise(self, noise: float) -> None:
         """Look at the noise of a job's local training, relative to the clip of a gradient; 0 where it has none.
