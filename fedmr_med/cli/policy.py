@@ -116,12 +116,11 @@ def _set_command() -> Any:
 
 def _option(key: "Key") -> Any:
     """Return the type of a key's option: yes or no, a word, or several KEY=VALUE for a section."""
-    help_text = f"{key.meaning.partition('. ')[0].rstrip('.')}.".replace("`", "")
     if key.sections:
-        return Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help=f"{help_text} May be repeated.")]
+        return Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help=f"{key.hint} May be repeated.")]
     if key.kinds == (bool,):
-        return Annotated[bool | None, typer.Option(help=help_text)]
-    return Annotated[str | None, typer.Option(metavar=key.values.replace("`", ""), help=help_text)]
+        return Annotated[bool | None, typer.Option(help=key.hint)]
+    return Annotated[str | None, typer.Option(metavar=key.values.replace("`", ""), help=key.hint)]
 
 
 def _read(key: "Key", given: Any) -> Any:

@@ -6,7 +6,7 @@ What a key means is said once, under ``Attributes:`` in the docstring of its sec
 import inspect
 import re
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -52,6 +52,13 @@ class Key:
         return tuple(kind for kind in self.kinds if isinstance(kind, type) and issubclass(kind, Strict))
 
     @property
+    def hint(self) -> str:
+        """The first sentence of the meaning, as plain text."""
+        text = self.meaning.partition(". ")[0].rstrip(".")
+        start = text[:1] if text.startswith("`") else text[:1].upper()
+        return f"{start}{text[1:]}.".replace("`", "")
+
+    @property
     def values(self) -> str:
         """What a value can be, in words, as Markdown."""
         plain = [kind for kind in self.kinds if kind not in self.sections]
@@ -79,8 +86,8 @@ def keys(section: type[Strict]) -> tuple[Key, ...]:
 
 
 def commented_yaml(config: Strict, heading: str) -> str:
-    """Return settings as YAML in which a comment before each key says what it means, in its first sentence."""
-    return "\n".join([*_comment(heading, ""), *_lines(type(config), config.model_dump(mode="json"), "")]) + "\n"
+    """Return settings as YAML in which a comment before each key says in a sentence what it means."""
+    return "\n".join([*_comment(heading, ""), *_lines(config, "")]) + "\n"
 
 
 def summary(section: type[Strict]) -> str:
@@ -135,19 +142,23 @@ def _limits(bounds: Sequence[Any]) -> str:
     return " ".join(f"{words[name]} {limit:.10g}" for name, limit in sorted(limits.items()))
 
 
-def _lines(section: type[Strict], content: Mapping[str, Any], indent: str) -> Iterator[str]:
-    """Yield the lines of a section; a key that ``content`` does not have is left out."""
-    for key in keys(section):
+def _lines(section: Strict, indent: str) -> Iterator[str]:
+    """Yield the lines of a section; of a key that a package adds and that is not set, the comment alone."""
+    content, last = section.model_dump(mode="json"), None
+    for key in keys(type(section)):
         if key.name not in content:
+            added = key.name not in type(section).model_fields
+            yield from _comment(f"{key.name} ({key.values}): {key.hint}", indent) if added else ()
             continue
-        value = content[key.name]
-        yield from _comment(key.meaning.partition(". ")[0], indent)
-        if isinstance(value, dict) and key.sections:
+        if key.meaning and key.meaning != last:  # two keys can share their meaning
+            yield from _comment(key.hint, indent)
+        last = key.meaning
+        value = getattr(section, key.name)
+        if isinstance(value, Strict):
             yield f"{indent}{key.name}:"
-            chosen = next(kind for kind in key.sections if value.keys() <= kind.model_fields.keys())
-            yield from _lines(chosen, value, f"{indent}  ")
+            yield from _lines(value, f"{indent}  ")
         else:
-            yield from (indent + line for line in as_yaml({key.name: value}).splitlines())
+            yield from (indent + line for line in as_yaml({key.name: content[key.name]}).splitlines())
 
 
 def _comment(text: str, indent: str) -> list[str]:

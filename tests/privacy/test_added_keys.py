@@ -15,7 +15,7 @@ from fedmr_med.privacy.explain import explain
 from fedmr_med.privacy.policy import PolicyKey, SitePolicy
 from fedmr_med.registry import Registry
 from fedmr_med.schema import dump_yaml, validated
-from fedmr_med.schema.keys import keys
+from fedmr_med.schema.keys import commented_yaml, keys
 from fedmr_med.sites import SiteConfig, load_site
 from tests.helpers.errors import raises
 from tests.helpers.packages import write_package
@@ -99,7 +99,9 @@ def test_it_is_read_written_and_explained_like_the_others(tmp_path: Path) -> Non
     assert "Jobs of more than 2 rounds are refused." in explain(site.policy)
     assert validated(SiteConfig, {"data": site.data, "policy": site.policy.model_dump(mode="json")}, "") == site
     assert "max_rounds: 2" in dump_yaml(site)
-    assert keys(SitePolicy)[-1].values == "a whole number from 1"
+    assert "  # Rounds of a job at most.\n  max_rounds: 2\n" in commented_yaml(site, "")
+    unset = commented_yaml(SiteConfig(data=site.data), "")
+    assert "  # max_rounds (a whole number from 1): Rounds of a job at most.\n" in unset
 
 
 @pytest.mark.usefixtures("installed")
