@@ -140,7 +140,9 @@ class TrainConfig(Strict):
 
     Attributes:
         optimizer: one of :data:`fedmr_med.site.optim.OPTIMIZERS`: ``sgd`` or ``adam``.
-        lr, momentum, weight_decay: of the optimizer; ``adam`` does not use ``momentum``.
+        lr: learning rate.
+        momentum: of ``sgd``.
+        weight_decay: share of a parameter that each step adds to its gradient.
         batch_size: images of a step.
         epochs, updates: passes over the local data, or optimiser steps; exactly one of them is given.
         augment: whether training images go through the random transform; ``fast`` is that of ISIC2019 in a third of
@@ -326,8 +328,8 @@ class FederationConfig(Strict):
             it to what the largest site can have.
         max_deviation: a reply that is so many times as far from the others as the median one is left out of its
             round, see :mod:`fedmr_med.server.robust`; None leaves nobody out.
-        robust, trim: what is done to all replies of a round besides; the share that ``trimmed_mean`` cuts off at
-            either end.
+        robust: what is done to all replies of a round besides.
+        trim: the share of the replies that ``trimmed_mean`` cuts off at either end.
         quarantine_after: a site whose replies were refused in so many rounds in a row does not count any more in this
             chain; None only names it.
         wire: type of the model's parameters between server and sites; ``float16`` halves the bytes. Everything else

@@ -37,9 +37,9 @@ class Sharing(Strict):
             no site shares it the head is that of the nearest class mean.
         min_class_count: a class with fewer local training images leaves neither sum nor count, and one with fewer test
             images takes no part in any score. 11 is the rule of CMS: no cell of 1 to 10.
-        share_metrics: ``none``; ``scalar``: accuracy, balanced accuracy and the number of test images;
-            ``per_class``: the confusion matrix of the classes that are shared; a site that opted out of all sends the
-            scalars.
+        share_metrics: scores on the local test images, with training losses and times: ``none``; ``scalar``: accuracy,
+            balanced accuracy and the number of test images; ``per_class``: the confusion matrix of the classes that are
+            shared; a site that opted out of all sends the scalars.
         allow_submit_model: whether the site answers ``submit_model``, which hands its local model out.
         approve: which jobs start by themselves (``fedmr-med site jobs`` lists all of them): ``always``: every job that
             keeps to this policy; ``new_settings``: only with settings that a person here has approved before;
@@ -95,9 +95,9 @@ class SitePolicy(Sharing):
 
     Attributes:
         round_samples: the number of training images, the site's weight in the mean, leaves rounded to a multiple of
-            this, and without the images of classes too small to leave (:meth:`released_samples`); 1 sends it as it is.
+            this, and without the images of classes too small to leave; 1 sends it as it is.
         allow_regrouping: whether the site helps to open a secure total that fewer than three sites tell apart from one
-            that it helped to open before; see docs/security.md.
+            that it helped to open before, so that a job goes on after a site has left for good; see docs/security.md.
         privacy: what its prototypes may tell about one image, over all jobs; None sets no limit. With it, class sums
             leave in jobs with ``federation.private`` only.
         training_privacy: what its model updates may tell about one image, over all jobs; None sets no limit. With it,

@@ -81,7 +81,10 @@ def keys(section: type[Strict]) -> tuple[Key, ...]:
     """Return the keys of a section, those that installed packages add to it last."""
     meanings = _meanings(section)
     own = [Key(name, meanings.get(name, ""), field) for name, field in section.model_fields.items()]
-    own = [key if key.meaning or not key.sections else replace(key, meaning=summary(key.sections[0])) for key in own]
+    own = [
+        replace(key, meaning=summary(key.sections[0]).partition("\n")[0]) if key.sections and not key.meaning else key
+        for key in own
+    ]
     return (*own, *(key for part in section.added_sections() for key in keys(part)))
 
 
@@ -106,9 +109,9 @@ def _meanings(section: type[BaseModel]) -> dict[str, str]:
 
 
 def _markdown(text: str) -> str:
-    """Return a part of a docstring as Markdown, paragraphs in one line each."""
+    """Return a part of a docstring as Markdown, with one line for each paragraph and each item of a list."""
     text = _PYTHON.sub(lambda match: _YAML[match[0]], _ROLE.sub(r"\1", text.replace("``", "`")))
-    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+    return re.sub(r"(?<!\n)\n(?!\n|- ) *", " ", text)
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:
@@ -139,7 +142,7 @@ def _in_words(kind: Any, bounds: Sequence[Any]) -> list[str]:
 def _limits(bounds: Sequence[Any]) -> str:
     words = {"ge": "from", "gt": "above", "le": "to", "lt": "below"}
     limits = {name: getattr(bound, name) for bound in bounds for name in words if hasattr(bound, name)}
-    return " ".join(f"{words[name]} {limit:.10g}" for name, limit in sorted(limits.items()))
+    return " ".join(f"{words[name]} {limit}" for name, limit in sorted(limits.items()))
 
 
 def _lines(section: Strict, indent: str) -> Iterator[str]:

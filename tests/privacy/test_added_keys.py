@@ -1,5 +1,6 @@
 """A key that a package outside the repository adds to the site policy: one file and an entry point."""
 
+import runpy
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from fedmr_med.registry import Registry
 from fedmr_med.schema import dump_yaml, validated
 from fedmr_med.schema.keys import commented_yaml, keys
 from fedmr_med.sites import SiteConfig, load_site
+from tests.helpers import REPOSITORY
 from tests.helpers.errors import raises
 from tests.helpers.packages import write_package
 from tests.helpers.site_at_work import SiteAtWork
@@ -100,6 +102,8 @@ def test_it_is_read_written_and_explained_like_the_others(tmp_path: Path) -> Non
     assert validated(SiteConfig, {"data": site.data, "policy": site.policy.model_dump(mode="json")}, "") == site
     assert "max_rounds: 2" in dump_yaml(site)
     assert "  # Rounds of a job at most.\n  max_rounds: 2\n" in commented_yaml(site, "")
+    reference = runpy.run_path(str(REPOSITORY / "docs/settings.py"))["page"]()
+    assert "| `max_rounds` | a whole number from 1 | required | rounds of a job at most." in reference
     unset = commented_yaml(SiteConfig(data=site.data), "")
     assert "  # max_rounds (a whole number from 1): Rounds of a job at most.\n" in unset
 
