@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping
 from inspect import isabstract
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.refusals import FloorError
 from fedmr_med.registry import Registry
-from fedmr_med.schema import Strict, brief, invalid
+from fedmr_med.schema import Strict, invalid
 
 if TYPE_CHECKING:  # with them comes torch, which settings do not need
     import numpy as np
@@ -122,13 +121,8 @@ class SitePolicy(Sharing):
     def _added_keys_are_valid(self) -> Self:
         extra = self.model_extra or {}
         for name, value in extra.items():
-            if name not in POLICY_KEYS:
-                raise invalid(f"{brief(name)}: is not a known key", code="config.unknown-key", key=name)
-            try:
-                extra[name] = POLICY_KEYS.get(name)(**{name: value}).model_dump(mode="json")[name]
-            except ValidationError as e:
-                first = e.errors()[0]
-                raise PydanticCustomError(first["type"], f"{name}: {first['msg']}", {"key": name}) from e
+            section = POLICY_KEYS.get(name) if name in POLICY_KEYS else Strict  # which has no key, and refuses this one
+            extra[name] = section.model_validate({name: value}).model_dump(mode="json")[name]
         return self
 
     @field_validator("round_samples")

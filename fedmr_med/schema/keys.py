@@ -136,7 +136,7 @@ def _in_words(kind: Any, bounds: Sequence[Any]) -> list[str]:
     if kind in (bool, types.NoneType):
         return ["`true`", "`false`"] if kind is bool else ["`null`"]
     limits = f" {_limits(bounds)}" if kind in (int, float) else ""
-    return [f"{_KINDS[origin or kind]}{limits}".strip()]
+    return [(_KINDS.get(origin or kind, "a value") + limits).strip()]
 
 
 def _limits(bounds: Sequence[Any]) -> str:
