@@ -6,12 +6,12 @@ point in its ``pyproject.toml``::
     [project.entry-points."fedmr_med.methods"]
     fedours = "my_package.fedours:FedOurs"
 
-The groups are ``fedmr_med.methods``, ``models``, ``datasets``, ``metrics``, ``sources`` and ``readers``;
+The groups are ``fedmr_med.methods``, ``models``, ``datasets``, ``metrics``, ``sources``, ``readers`` and ``policy``;
 :mod:`fedmr_med.lab` uses them too. Listing names reads the metadata of the installed packages and runs none of their
 code: a part is imported when it is asked for by its name, so what nobody uses is never loaded, and there is nothing to
-switch off. Only metrics are asked for by being installed: whoever pools scores computes all of them. Whoever installs a
-package at a site decides about its code; a job can only name what is installed there. A name is taken once: no package
-can replace a part of this one.
+switch off. Only metrics and policy keys are asked for by being installed. Whoever installs a package at a site decides
+about its code; a job can only name what is installed there. A name is taken once: no package can replace a part of this
+one.
 
 A network can also be named by the dotted path of its class. Nobody has registered that, so server and sites of a
 provisioned federation take it only where their class list has it: see :mod:`fedmr_med.flare.context`. A site's own

@@ -101,6 +101,12 @@ def test_the_command_line_answers_help_without_what_does_the_work() -> None:
     assert not loaded & ({"torch", "numpy", "pydantic", "nvflare"} | SLOW_TO_IMPORT)
 
 
+def test_settings_are_read_without_what_computes() -> None:
+    loaded = loaded_by("import fedmr_med.config, fedmr_med.sites, fedmr_med.privacy.policy")
+    assert "pydantic" in loaded
+    assert not loaded & {"torch", "numpy", "cryptography"}
+
+
 def test_a_client_process_imports_nothing_that_training_does_not_need() -> None:
     # A step as well: torch loads its compiler with the first torch.optim.Optimizer.
     step = "client = Client(Case('small_cnn', 12, batch_size=2), 'fedmr'); client.prepare_steps(); client.step()"

@@ -13,6 +13,7 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, Field, JsonValue
 
 from fedmr_med.errors import ResultsError
+from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.evaluation.base import MetricName
 from fedmr_med.evaluation.figures import Figures, figures
 from fedmr_med.evaluation.metrics import Scores, pooled, recalls
@@ -28,7 +29,6 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 # The largest figures of a reply that make sense. Sums of them stay finite, whatever the sites tell.
-MAX_IMAGES = 10**7
 MAX_SECONDS = 1e9
 MAX_TERM = 1e12
 TERM_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,31}$"

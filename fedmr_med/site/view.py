@@ -72,7 +72,7 @@ class SiteView:
     @cached_property
     def floors(self) -> SiteFloors:
         """The site's training floors."""
-        return SiteFloors(self.policy.training, self.place.state_folder)
+        return SiteFloors(self.policy, self.place.state_folder)
 
     @property
     def form(self) -> ReplyForm:
@@ -111,12 +111,12 @@ class SiteView:
 
         Raises:
             FloorError: the job does not keep to the site's training floors.
+            PolicyError: a key that an installed package adds to the policy refuses it.
             ClassNamesError: it names the classes otherwise than the site does.
         """
         self.floors.check_job(self.job)
         if self.standing is not None:
             self.floors.check_day(self.standing.answered_before)
-        self.policy.check_training_noise(self.job.train.noise)
         check_classes(self.settings, self.job.task.class_names)
 
 
