@@ -4,11 +4,16 @@ FLARE's executor, Flower's client and the in-process runner differ in how a mess
 """
 
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 from fedmr_med import faults, models
+from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
+from fedmr_med.secure.identity import UNSIGNED
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.secure import SecureSite
+from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.codec import Message, decode_task, encode_reply, encode_validation
 from fedmr_med.wire.kinds import EXCHANGES, HEAD, SECURE, TRAIN
@@ -33,6 +38,22 @@ class Site:
         self, hospital: Callable[[], Hospital], secure: Callable[[], SecureSite], train: Train = Hospital.train
     ):
         self._hospital, self._secure, self._train = hospital, secure, train
+
+    @classmethod
+    def simulated(cls, name: str, job: JobConfig, settings: SiteConfig, folder: Path) -> "Site":
+        """Return a site of a federation on this machine: nobody is asked for approval, and it signs nothing.
+
+        Args:
+            name: name of the site.
+            job: the job's settings, as :func:`fedmr_med.data.demo.effective_job` returns them.
+            settings: the site's own.
+            folder: where the site keeps what it needs from round to round.
+        """
+        policy = settings.policy.restricted_by(job.policy)
+        return cls(
+            cache(lambda: Hospital(name, job, settings, folder)),
+            lambda: SecureSite(name, job, policy, folder, UNSIGNED),
+        )
 
     def answer(self, kind: str, message: Message, should_stop: Callable[[], bool] = lambda: False) -> Message:
         """Answer a message as far as the site's policy allows.
