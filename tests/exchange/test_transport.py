@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from fedmr_med.errors import FedMRError, WireError
-from fedmr_med.exchange.loop import run
+from fedmr_med.exchange import Answer, Grace, Server, Transport, run
 from fedmr_med.exchange.plan import plan
-from fedmr_med.exchange.transport import Answer, Grace, Transport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import code_of, in_words
 from fedmr_med.runner import Federation
@@ -86,6 +85,25 @@ def test_a_job_by_post_is_the_runners_to_the_bit(
     assert state.head
     assert [set(record.refused) for record in state.history.rounds] == [{"vienna-dias"} if policies else set()] * 2
     assert outcome(state) == outcome(Federation(job, sites, tmp_path / "runner").run())
+
+
+def test_the_server_can_be_driven_by_hand(tmp_path: Path) -> None:
+    job, sites = small_job("fedavg", federation={"rounds": 1}), demo_sites("bcn", "msk")
+    at_work = {name: Site.simulated(name, job, site, tmp_path / name) for name, site in sites.items()}
+    chain, kinds = Chain(tmp_path / "chain", job), []
+    server = Server(plan(job), chain.open(), ByPost(tmp_path, at_work), chain)
+    with pytest.raises(RuntimeError, match="no step is open"):
+        server.close()
+    while (task := server.next_task()) is not None:
+        kinds.append(task.kind)
+        assert not server.has_quorum()
+        for site in task.sites:
+            server.offer(site, at_work[site].answer(task.kind, task.message))
+        assert server.has_quorum()
+        assert server.close() is server.state
+    chain.close()
+    assert kinds == ["train", "validate"]
+    assert outcome(server.state) == outcome(Federation(job, sites, tmp_path / "runner").run())
 
 
 def test_late_sites_have_the_time_of_grace_once_there_are_enough_answers() -> None:

@@ -11,7 +11,7 @@ import flwr.app
 
 from fedmr_med.config import JobConfig
 from fedmr_med.flower import FlowerTransport, client_app, server_app
-from fedmr_med.flower.messages import NAME, TYPES
+from fedmr_med.flower.messages import NAME, TYPES, to_records
 from fedmr_med.flower.simulation import simulated_site
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import DATA, FAILED
@@ -20,7 +20,7 @@ from fedmr_med.server.chain import Chain
 from fedmr_med.server.state import GlobalState, initial_state
 from fedmr_med.site.engine import Site
 from fedmr_med.sites import FlambyIsicSource, SiteConfig
-from fedmr_med.wire.codec import encode_task
+from fedmr_med.wire.codec import Message, encode_task
 from fedmr_med.wire.kinds import TRAIN
 from tests.helpers.errors import raises
 from tests.helpers.flower import DirectGrid, run_apps
@@ -63,8 +63,6 @@ def test_a_round_with_too_few_usable_replies_ends_the_job(tmp_path: Path) -> Non
 
 
 def answer_to_train(site: Site, job: JobConfig) -> flwr.app.Message:
-    from fedmr_med.flower.messages import to_records
-
     task = to_records(encode_task(task_for(initial_state(job), job)))
     grid = DirectGrid(client_app(lambda context: ("msk", site)), 1)
     return next(iter(grid.send_and_receive([flwr.app.Message(task, 1, TYPES[TRAIN])])))
@@ -77,11 +75,14 @@ def test_of_an_error_one_word_leaves_the_site(tmp_path: Path, caplog: pytest.Log
     assert (reply.has_content(), reply.error.reason) == (False, DATA)
     assert "secret" in caplog.text, "the site's own log says it"
 
-    def broken() -> None:
-        raise ZeroDivisionError("patient 42")
+    class Broken(Site):
+        def __init__(self) -> None: ...
+
+        def answer(self, *_: object) -> Message:
+            raise ZeroDivisionError("patient 42")
 
     with caplog.at_level(logging.ERROR):
-        reply = answer_to_train(Site(broken, broken), job)  # type: ignore[arg-type]
+        reply = answer_to_train(Broken(), job)
     assert (reply.has_content(), reply.error.reason) == (False, FAILED)
     assert "patient 42" in caplog.text
 
