@@ -77,7 +77,7 @@ FLOWER := build/flower
 test-flower:
 	$(PYTHON) -m venv $(FLOWER)
 	grep -vE '^(rich|typer|pycryptodome)==' constraints.txt > $(FLOWER)/constraints.txt
-	$(FLOWER)/bin/pip install --constraint $(FLOWER)/constraints.txt --editable '.[flower]' pytest pytest-timeout hypothesis
+	$(FLOWER)/bin/pip install --constraint $(FLOWER)/constraints.txt --editable '.[flower]' pytest pytest-timeout pytest-xdist hypothesis
 	$(FLOWER)/bin/python -m pytest tests/flower tests/exchange tests/test_examples.py -k 'flower or exchange'
 
 CORE := losses prototypes head privacy wire secure methods server site

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedmr_med.errors import WireError
 from fedmr_med.exchange.base import Exchange
@@ -113,7 +113,9 @@ class Server:
             drawn = self._job.federation.sites_per_round
             sites = draw_sites(sites, drawn, seed=self._job.seed, round_number=self.state.round)
         self._on_event(Asked(exchange))
-        task, message = self._task(exchange.sent, sites)
+        # The model that is scored in the place of the trained one goes to those alone who score it.
+        sent = exchange.sent if step.sites_score else replace(exchange.sent, averaged={})
+        task, message = self._task(sent, sites)
         self._open = step, exchange, task
         return Task(step.kind, message, sites)
 
