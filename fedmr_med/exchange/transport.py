@@ -69,5 +69,5 @@ class Grace:
 
 
 def seconds_for(kind: str, federation: FederationConfig, sites: int) -> float:
-    """Return how long that many sites have to answer a kind of message."""
+    """Return how many seconds that many sites have to answer a kind of message; 0 is no limit."""
     return STEP_SECONDS * (12 + sites) if kind == SECURE else federation.timeout_seconds

@@ -18,6 +18,8 @@ from fedmr_med.wire.codec import Message
 from fedmr_med.wire.kinds import VALIDATE
 
 POLL_SECONDS = 0.1
+NO_LIMIT = 365 * 24 * 3600
+"""Seconds in the place of no limit: Flower's messages have one."""
 
 
 class FlowerTransport:
@@ -44,7 +46,7 @@ class FlowerTransport:
         Raises:
             FedMRError: too few nodes came in time, or two of them give the same name.
         """
-        seconds = seconds_for(VALIDATE, self._federation, self._nodes)
+        seconds = seconds_for(VALIDATE, self._federation, self._nodes) or NO_LIMIT
         deadline = time.monotonic() + seconds
         while len(connected := sorted(self._grid.get_node_ids())) < self._nodes:
             if time.monotonic() >= deadline:
@@ -70,7 +72,7 @@ class FlowerTransport:
         nodes = [node for node, name in self._names.items() if name in set(sites)]
         if not nodes:
             raise FedMRError("No site is connected.", code="round.no-site")
-        seconds = seconds_for(kind, self._federation, len(sites))
+        seconds = seconds_for(kind, self._federation, len(sites)) or NO_LIMIT
         for reply in self._replies(TYPES[kind], to_records(message), nodes, enough, seconds):
             yield self._names[reply.metadata.src_node_id], _read(reply)
 

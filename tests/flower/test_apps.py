@@ -1,6 +1,7 @@
 """Flower's two apps with real sites, their messages handed over in this process."""
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from fedmr_med.server.state import GlobalState, initial_state
 from fedmr_med.site.engine import Site
 from fedmr_med.sites import FlambyIsicSource, SiteConfig
 from fedmr_med.wire.codec import Message, encode_task
-from fedmr_med.wire.kinds import TRAIN
+from fedmr_med.wire.kinds import TRAIN, VALIDATE
 from tests.helpers.errors import raises
 from tests.helpers.flower import DirectGrid, run_apps
 from tests.helpers.small import OPEN, small_job, task_for
@@ -94,6 +95,29 @@ def test_two_nodes_of_one_name_are_refused(tmp_path: Path) -> None:
     with raises("site.duplicate"):
         transport.sites(TRAIN)
     assert NAME not in TYPES.values()
+
+
+class SlowGrid(DirectGrid):
+    """Has no answer before it was asked three times."""
+
+    asked = 0
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[flwr.app.Message]:
+        self.asked += 1
+        return super().pull_messages(message_ids) if self.asked % 3 == 0 else []
+
+
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_answers_are_waited_for_also_without_a_limit(seconds: int, tmp_path: Path) -> None:
+    job = small_job(federation={"timeout_seconds": seconds})
+    sites = demo_sites("msk", "vienna-dias")
+    transport = FlowerTransport(SlowGrid(client_app(simulated_site(job, sites, tmp_path)), 2), job.federation)
+    assert transport.sites(VALIDATE) == ["msk", "vienna-dias"]
+    task = encode_task(task_for(initial_state(job), job))
+    answers = dict(transport.ask(VALIDATE, task, ["msk", "vienna-dias"], lambda: False))
+    assert {name: type(answer) for name, answer in answers.items()} == {"msk": Message, "vienna-dias": Message}
+    with raises("round.no-site"):
+        next(transport.ask(VALIDATE, task, [], lambda: False))
 
 
 def test_nodes_that_do_not_come_are_not_waited_for_without_end(tmp_path: Path) -> None:
