@@ -23,16 +23,13 @@ PRINTS = {
 }
 
 
-MARKS: dict[str, tuple[pytest.MarkDecorator, ...]] = {
-    "client_script": (pytest.mark.slow,),  # in FLARE's simulator
-    "lightning_script": (pytest.mark.slow,),
-    "flower_simulation": (
-        pytest.mark.slow,
-        pytest.mark.skipif(find_spec("flwr") is None, reason="the extra flower is not installed"),
-    ),
+MARKS = {
+    "lightning_script": pytest.mark.nightly,
+    "flower_simulation": pytest.mark.skipif(find_spec("flwr") is None, reason="the extra flower is not installed"),
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script", [pytest.param(path, marks=MARKS.get(path.stem, ()), id=path.stem) for path in EXAMPLES]
 )

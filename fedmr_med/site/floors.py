@@ -56,6 +56,13 @@ class SiteFloors:
             reason = f"federation.secure is {job.federation.secure}; policy.training.secure asks for {floors.secure}."
             raise FloorError("secure", reason)
 
+    def check_day(self, answered: int) -> None:
+        """Look at the number of other jobs that were answered in the last 24 hours."""
+        most = None if self.floors is None else self.floors.max_jobs_per_day
+        if most is not None and answered >= most:
+            reason = f"{most} jobs were answered within a day, policy.training.max_jobs_per_day."
+            raise FloorError("jobs_per_day", reason)
+
     def check_amount(self, job: JobConfig, samples: int) -> None:
         """Look at a round of training on ``samples`` local images."""
         floors = self.floors
