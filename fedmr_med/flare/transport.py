@@ -64,7 +64,7 @@ class FlareTransport:
 
         def take(client_task: ClientTask, fl_ctx: FLContext) -> None:
             site, named = client_task.client.name, fl_ctx.get_peer_context().get_identity_name()
-            answers.put((site, _read(site, named, client_task.result)))
+            answers.put((site, _read(kind, site, named, client_task.result)))
             client_task.result = None  # FLARE would hold every model until the end of the task
 
         seconds = seconds_for(kind, self._federation, len(sites))
@@ -89,7 +89,7 @@ class FlareTransport:
             raise Stopped
 
 
-def _read(site: str, named: str, result: Shareable) -> Answer:
+def _read(kind: str, site: str, named: str, result: Shareable) -> Answer:
     """Return what a site answered, or why it is of no use. Never raises: one site must not end the round."""
     try:
         # FLARE authenticates the sender, not the name in the message.
@@ -97,7 +97,7 @@ def _read(site: str, named: str, result: Shareable) -> Answer:
             return WireError(f"it calls itself {named!r}", code="wire.sender")
         if result.get_return_code() != ReturnCode.OK:
             return WireError(in_words(str(result.get_return_code())), code="wire.refused")
-        return to_message(result)
+        return to_message(result, kind)
     except WireError as e:
         return e
     except Exception as e:

@@ -141,6 +141,8 @@ def test_the_engine_knows_its_own_cost(fmnist: Path, tmp_path: Path) -> None:
 
 SCRIPT = """
 import json, sys, torch
+from pathlib import Path
+from tests.helpers.benchmarks import tiny_federation, tiny_job
 torch.set_num_threads(1)
 clients, method = int(sys.argv[1]), sys.argv[2]
 job = tiny_job(method, split=f"P{clients}C2", changes={
