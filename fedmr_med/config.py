@@ -313,8 +313,8 @@ class FederationConfig(Strict):
     """How the sites take part.
 
     Attributes:
-        rounds: rounds of the whole chain (a run and its resumptions). With 0 nothing is trained: the sites score the
-            initial model, and make one exchange for its closed-form head where ``head.exchange`` asks for it.
+        rounds: rounds of the whole chain (a run and its resumptions). With 0 nothing is trained: the sites make one
+            exchange for the closed-form head of the initial model; with ``head.exchange: none`` they score that model.
         min_sites: replies that make a round count (the quorum).
         sites_per_round: how many sites are drawn each round; None asks all of them.
         timeout_seconds: how long a round may take; 0 waits forever.

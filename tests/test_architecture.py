@@ -81,6 +81,10 @@ def test_flare_is_imported_by_its_adapters_only() -> None:
     assert {module for module, _ in users} <= FLARE_EXCEPTIONS
 
 
+def test_flower_is_imported_by_its_adapter_only() -> None:
+    assert {room(module) for module, _ in users_of({"flwr"})} == {"flower"}
+
+
 def loaded_by(code: str) -> set[str]:
     """Return the modules of a process that runs ``code``, with every package that one of them is in."""
     done = subprocess.run(
