@@ -21,8 +21,8 @@ from fedmr_med.flare.approval import require_approval
 from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy import refusals
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.release import permitted, permitted_scores, permitted_statistics
 from fedmr_med.secure.messages import Masked
+from fedmr_med.site.release import permitted, permitted_scores, permitted_statistics
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.form import ReplyForm
 from fedmr_med.wire.kinds import HEAD, SECURE
