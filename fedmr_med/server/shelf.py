@@ -13,6 +13,7 @@ V = TypeVar("V")
 MEMORY = 256 * 2**20
 """Bytes in memory: 13 replies of an EfficientNet-b0."""
 
+_WRITTEN = 1 << 20  # bytes at a time: Linux can take several times as long for one long write to a new file
 _LINE = 64  # arrays in the file start at multiples of it, as they do in memory
 
 
@@ -64,7 +65,8 @@ class Shelf(Mapping[str, V], Generic[V]):
         for part in parts:
             first = _next(end, _LINE)
             self._file.write(bytes(first - end))
-            self._file.write(part)
+            for position in range(0, part.nbytes, _WRITTEN):
+                self._file.write(part[position : position + _WRITTEN])
             end = first + part.nbytes
             places.append(slice(first, end))
         self._file.flush()
