@@ -15,6 +15,7 @@ FLARE_EXCEPTIONS = {"fedmr_med.lab.perf.stock"}  # what FLARE's own aggregation 
 # Where the command line finds the lab's commands, and where hospitals' processes are kept from importing it.
 WHO_NAMES_THE_LAB = {"fedmr_med.cli.lab", "fedmr_med.deploy.start", "fedmr_med.deploy.without_lab"}
 QUIET_ROOMS = {"data", "server", "site", "wire", "methods", "models"}
+MOST_LAYERS = 12
 PRESENTATION = {"rich", "typer", "jinja2", "tqdm"}
 # From a tenth of a second to several: only what needs one of them imports it, when it needs it.
 SLOW_TO_IMPORT = {
@@ -47,6 +48,19 @@ def test_imports_between_packages_point_one_way() -> None:
         cycle = e.args[1][::-1]
         arrows = [f"{a} -> {b} ({', '.join(sorted(rooms[a][b]))})" for a, b in pairwise(cycle)]
         raise AssertionError("packages import each other in a circle:\n" + "\n".join(arrows)) from None
+
+
+def test_imports_between_packages_have_few_layers() -> None:
+    """Each room lies above all that it imports. The lab counts as one: nothing that is installed lies above it."""
+    below: dict[str, set[str]] = {}
+    for name, imported in graph().items():
+        whole = name.split(".")[0]
+        below.setdefault(whole, set()).update({other.split(".")[0] for other in imported} - {whole})
+    chains: dict[str, list[str]] = {}
+    for name in TopologicalSorter(below).static_order():
+        chains[name] = [name, *max((chains[other] for other in below[name]), key=len, default=[])]
+    longest = max(chains.values(), key=len)
+    assert len(longest) <= MOST_LAYERS, " -> ".join(longest)
 
 
 def lab(module: str) -> bool:

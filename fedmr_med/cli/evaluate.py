@@ -53,8 +53,12 @@ def evaluate(
     failed = write_predictions(out / "predictions.csv", predictions, saved.job.task.class_names)
     for prediction in failed:
         typer.echo(f"cannot be read: {table.manifest.parent / prediction.image}: {prediction.error}", err=True)
-    runs = (result, work.local_baseline(saved, table, site, out / "baseline")) if local_baseline else (result,)
-    results = RunResults(runs=runs)
+    runs = [result]
+    if local_baseline:
+        from fedmr_med.runner import alone
+
+        runs.append(alone.local_baseline(saved, table, site, out / "baseline"))
+    results = RunResults(runs=tuple(runs))
     write_result(out / "results.json", results)
     write_report([out / "results.json"], out / "report.html")
     if as_json:

@@ -26,9 +26,9 @@ from fedmr_med.models.job_network import build_network
 from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import code_of
-from fedmr_med.privacy.release import permitted
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site.own_prototypes import OwnPrototypes
+from fedmr_med.site.release import permitted
 from fedmr_med.site.view import SiteView
 from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.kinds import HEAD

@@ -6,8 +6,8 @@ further key, array or class. Whatever cannot be read in full is refused.
 
 from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.release import permitted, permitted_scores, permitted_statistics
 from fedmr_med.secure.messages import Masked
+from fedmr_med.site.release import permitted, permitted_scores, permitted_statistics
 from fedmr_med.wire.codec import (
     MODEL,
     Message,

@@ -9,7 +9,7 @@ from fedmr_med.evaluation.figures import Figures, figures
 from fedmr_med.evaluation.metrics import Scores, scored, scores
 from fedmr_med.evaluation.results import Evaluation, History
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.release import released_scores
+from fedmr_med.site.release import released_scores
 from tests.helpers.outputs import outputs
 
 NAMES = ("MEL", "NV", "BCC", "AK")
