@@ -16,7 +16,7 @@ def run(code: str) -> str:
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
     loaded = run("import fedmr_med, sys; print(dir(fedmr_med)); print(*sys.modules)").split()
-    heavy = ("torch", "nvflare", "numpy", "pydantic", "monai", "albumentations", "matplotlib")
+    heavy = ("torch", "nvflare", "numpy", "pydantic", "monai", "albumentations")
     assert not {name for name in loaded if name.split(".")[0] in heavy}
 
 
@@ -26,6 +26,7 @@ def test_every_public_name_resolves(name: str) -> None:
     assert name in dir(fedmr_med)
 
 
+@pytest.mark.slow
 def test_a_name_works_in_a_fresh_process_and_is_the_same_as_at_home() -> None:
     code = (
         "import fedmr_med; policy = fedmr_med.SitePolicy; from fedmr_med import Federation, methods; "

@@ -14,14 +14,14 @@ from packaging.utils import canonicalize_name
 
 from tests.helpers import REPOSITORY
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
 
 # Two hospitals of the demo, two rounds of one step, a scored model, and no module of the lab.
 TWO_ROUNDS = """
 import sys
 from pathlib import Path
 import fedmr_med.flare.executor
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.runner import Federation
 from fedmr_med.sites import DemoSource, SiteConfig

@@ -11,11 +11,12 @@ from fedmr_med.config import JobConfig
 from fedmr_med.data.folds import Row
 from fedmr_med.data.labels import labels_of
 from fedmr_med.data.manifest import read_manifest
+from fedmr_med.data.prepared import Place
 from fedmr_med.errors import DataError
+from fedmr_med.evaluation.catalog import described
 from fedmr_med.evaluation.metrics import scored
 from fedmr_med.evaluation.results import Evaluation, History, RunResult, RunSetup
 from fedmr_med.inference.predict import Prediction, Predictor
-from fedmr_med.inference.reader import Place
 from fedmr_med.models.model_file import SavedModel
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.sites import ManifestSource, SiteConfig
@@ -98,6 +99,15 @@ def evaluate_here(saved: SavedModel, table: OwnTable, name: str) -> tuple[RunRes
     scores = scored(logits, np.array([labels[prediction.image] for prediction in good], dtype=np.int64))
     history = History().with_evaluation(Evaluation.of(saved.round, {name: scores}))
     return RunResult.of(setup_of(saved.job, "this model"), history, whole=True), found
+
+
+def lines(run: RunResult) -> list[str]:
+    """Return the last scores of a run as people read them, a line for each metric."""
+    found = run.history.evaluations[-1].pooled_figures if run.history else None
+    if found is None:
+        return [f"{run.label}: no figures"]
+    values = [f"  {described(name).heading}: {found.text(name)}" for name in found.metrics]
+    return [f"{run.label}, {found.samples} images", *values]
 
 
 def setup_of(job: JobConfig, label: str) -> RunSetup:

@@ -15,7 +15,7 @@ from fedmr_med.config import JobConfig, TaskConfig
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.own import SOURCES, OwnData
 from fedmr_med.data.transforms import build
-from fedmr_med.jobs.own import own_job
+from fedmr_med.jobs.catalog import own_job
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.registry import Registry
 from fedmr_med.runner import Federation
@@ -174,6 +174,7 @@ class Points(torch.nn.Sequential):
         super().__init__(torch.nn.Linear(6, width), torch.nn.ReLU(), torch.nn.Linear(width, num_classes))
 
 
+@pytest.mark.slow
 def test_a_federation_learns_from_such_sites_with_a_network_of_its_own(tmp_path: Path) -> None:
     sites = {}
     for part in (0, 1):

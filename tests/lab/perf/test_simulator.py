@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.lab.perf.federation import secure_figure
 from fedmr_med.lab.perf.simulator import simulator_figures
 from tests.helpers.errors import raises
@@ -14,6 +14,7 @@ SMALL = (
 )
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_both_run_the_same_job_to_the_same_model(tmp_path: Path) -> None:
     figures = simulator_figures(tmp_path, SMALL, rounds=1, repetitions=1)
