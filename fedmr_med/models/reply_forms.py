@@ -4,7 +4,7 @@ from fedmr_med import methods, models
 from fedmr_med.arrays import Arrays, Forms, forms_of
 from fedmr_med.config import JobConfig
 from fedmr_med.models.job_network import build_network
-from fedmr_med.secure.fixed import Field
+from fedmr_med.statistics.fields import Field
 from fedmr_med.statistics.model_sums import sum_fields
 from fedmr_med.wire.form import ReplyForm
 from fedmr_med.wire.totals import SumForms

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fedmr_med.arrays import Arrays, Forms
 from fedmr_med.errors import WireError
-from fedmr_med.secure.fixed import BITS, Field
+from fedmr_med.statistics.fields import BITS, Field
 from fedmr_med.statistics.sums import Sums
 
 BUFFERS, COUNTERS, NUMBERS = "buffers", "counters", "numbers"

@@ -18,8 +18,7 @@ from fedmr_med.evaluation.clinical import BINS, TEMPERATURES, IntArray
 from fedmr_med.evaluation.metrics import Scores, scores
 from fedmr_med.evaluation.results import MAX_IMAGES
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.secure.fixed import BITS, Field, Layout
-from fedmr_med.secure.messages import MOST_SITES
+from fedmr_med.statistics.fields import BITS, MOST_SITES, Field, Layout
 from fedmr_med.statistics.head import HeadStatistics, symmetric, triangle_of
 from fedmr_med.wire.histograms import decode_histograms, encode_histograms
 from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE

@@ -13,10 +13,10 @@ from fedmr_med.models.reply_forms import sum_forms
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation
 from fedmr_med.secure.messages import Masked
-from fedmr_med.secure.primitives import Vector
 from fedmr_med.secure.summing import SecureSum
 from fedmr_med.site.training import class_sums
 from fedmr_med.sites import DemoSource, SiteConfig
+from fedmr_med.statistics.fields import Vector
 from fedmr_med.wire.totals import COUNTS, SUMS
 from tests.helpers.small import OPEN, small_hospital, small_job
 

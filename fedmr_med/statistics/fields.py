@@ -15,12 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmr_med.errors import WireError
-from fedmr_med.secure.primitives import Vector
+
+Vector = npt.NDArray[np.uint64]
 
 BITS = 20
 """Binary digits after the point of real numbers: a resolution of 1e-6, and sizes up to 4e9."""
 
 LIMIT = 2**52
+"""Size of what a site puts in, after the multiplication."""
+
+MOST_SITES = 1000
+"""Sites that add up; see above."""
 
 
 @dataclass(frozen=True)
