@@ -1,11 +1,9 @@
 """The closed-form head: add up the sites' statistics and solve for the classifier."""
 
 import logging
-import math
 import time
 from collections.abc import Collection
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -14,15 +12,15 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
 from fedmr_med.evaluation.results import HeadRecord
 from fedmr_med.exchange.base import Exchange
-from fedmr_med.exchange.closing import Total, surplus
+from fedmr_med.exchange.closing import Total, origin
 from fedmr_med.server.robust import too_long
 from fedmr_med.server.shelf import Shelf
 from fedmr_med.server.state import BIAS, WEIGHT, GlobalState, train_task
 from fedmr_med.statistics.head import HeadStatistics, choose_shrinkage, projection, solve
+from fedmr_med.statistics.moments import HELD_OUT, KEPT
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.kinds import HEAD
 from fedmr_med.wire.statistics import HeadReply, decode_statistics
-from fedmr_med.wire.totals import head_statistics, noisy_head_statistics
 
 HELD = 64
 """Statistics in memory at a time; those of further sites wait in a file."""
@@ -80,16 +78,21 @@ class HeadExchange(Exchange):
 
     def _of_total(self, total: Total) -> GlobalState | None:
         """Return the state with the head of a secure total; None where it gives none."""
-        private, read = self.job.federation.private, head_statistics
-        if private is not None:
-            gaussian, more = private.head_gaussian, surplus(self.job, total.record.sites)
-            least, noise = math.ceil(more * gaussian.least_count), more * gaussian.moments_scale
-            read = partial(noisy_head_statistics, least=least, noise=noise)
-        statistics, record = total.read(read)
-        kept, held_out = statistics or (HeadStatistics.zeros(self._classes, self._size),) * 2
-        if not bool((kept.sums.counts > 0).any()):
+        private = self.job.federation.private
+        known = origin(self.job, None if private is None else private.head_gaussian, total.record.sites)
+        parts, record = total.read(
+            lambda values: [statistic.read(values[statistic.name], known) for statistic in (KEPT, HELD_OUT)]
+        )
+        kept, held_out = parts or (None, None)
+        if kept is None:
             return None
-        return self._solved(kept, held_out, sites=record.sites, answered=len(record.sites), bytes_up=record.bytes_up)
+        return self._solved(
+            kept,
+            held_out or HeadStatistics.zeros(self._classes, self._size),
+            sites=record.sites,
+            answered=len(record.sites),
+            bytes_up=record.bytes_up,
+        )
 
     def _counted(self) -> Collection[str]:
         return self._replies

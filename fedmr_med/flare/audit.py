@@ -78,12 +78,12 @@ def describe(reply: Shareable, job: JobConfig) -> dict[str, Any]:
     parts = {name: _part(part) for name, part in members.items()}
     line: dict[str, Any] = {"code": code, "bytes": sum(part["bytes"] for part in parts.values()), "parts": parts}
     if wire.PROTOTYPES in members:
-        classes = members[wire.PROTOTYPES].data["classes"]
+        classes = members[wire.PROTOTYPES].data["counts"].nonzero()[0]
         parts[wire.PROTOTYPES]["classes"] = [job.task.class_names[i] for i in classes]
     if wire.ROUND in dxo.meta:
         line["round"] = dxo.meta[wire.ROUND] + 1
-    scores = dxo.meta.get(wire.SCORES) or dxo.data.get(wire.SCORES)
-    line["metrics"] = "none" if not scores else "scalar" if scores["confusion"] is None else "per_class"
+    scores = dxo.meta.get(wire.SCORES)
+    line["metrics"] = "none" if not scores else "per_class" if wire.WITHHELD in scores else "scalar"
     line["report"] = sorted(dxo.meta.get(wire.REPORT) or ())
     return line
 

@@ -4,6 +4,7 @@ from fedmr_med import methods, models
 from fedmr_med.arrays import Arrays, Forms, forms_of
 from fedmr_med.config import JobConfig
 from fedmr_med.models.job_network import build_network
+from fedmr_med.statistics.base import Sizes
 from fedmr_med.statistics.fields import Field
 from fedmr_med.statistics.model_sums import sum_fields
 from fedmr_med.wire.form import ReplyForm
@@ -18,13 +19,13 @@ def reply_form(job: JobConfig) -> ReplyForm:
     return ReplyForm(
         class_names=job.task.class_names,
         feature_size=network.feature_size,
-        statistics_size=sums.statistics_size,
+        statistics_size=sums.sizes.statistics_size,
         settings=job.digest(),
         model=model,
         payload=payload,
         halved=job.federation.halved(names),
         secure=job.federation.secure,
-        sum_sizes=sums.sizes,
+        sum_sizes=sums.vector_sizes,
         private=job.federation.private is not None,
         training_noise=job.train.noise,
     )
@@ -46,4 +47,4 @@ def sum_forms(job: JobConfig, network: models.Network) -> SumForms:
         fields = sum_fields(
             methods.build(job.method).server(), models.state_arrays(network), models.parameter_names(network)
         )
-    return SumForms(job.task.num_classes, size, min(job.head.projection or size, size), fields)
+    return SumForms(Sizes(job.task.num_classes, size, min(job.head.projection or size, size)), fields)

@@ -15,7 +15,8 @@ from fedmr_med.prototypes import ClassSums
 from fedmr_med.server.checks import ReplyCheck
 from fedmr_med.server.optimizer import server_step
 from fedmr_med.server.state import GlobalState
-from fedmr_med.statistics.model_sums import ModelSums, Values
+from fedmr_med.statistics.fields import Values
+from fedmr_med.statistics.model_sums import ModelSums
 from fedmr_med.wire.messages import SiteReply
 
 SLACK = 4

@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -44,19 +45,19 @@ from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.statistics import head_statistics, hold_out
 from fedmr_med.site.training import Trained, class_sums, local_steps, outputs, train
 from fedmr_med.sites import SiteConfig
+from fedmr_med.statistics.base import Statistic
+from fedmr_med.statistics.class_sums import PROTOTYPES
+from fedmr_med.statistics.fields import Values
 from fedmr_med.statistics.head import projection
 from fedmr_med.statistics.model_sums import ModelSums
+from fedmr_med.statistics.moments import HELD_OUT, KEPT
+from fedmr_med.statistics.scores import SCORES
 from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.statistics import HeadReply
-from fedmr_med.wire.totals import (
-    Values,
-    head_values,
-    model_values,
-    release_name,
-    train_values,
-    validate_values,
-)
+from fedmr_med.wire.totals import MODELS, release_name
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -217,9 +218,10 @@ class Hospital:
         if not self.job.federation.sums_statistics:
             return reply
         # Noise must stay whole, also where it makes a count look small.
-        values = train_values(prototypes if private else reply.prototypes, reply.scores)
+        shared = prototypes if private else reply.prototypes
+        values = _values(PROTOTYPES, shared) | _score_values(reply.scores)
         if self.job.federation.sums_models:
-            values |= model_values(self._model_sums(task, reply))
+            values[MODELS] = self._model_sums(task, reply)
         self._hold(TRAIN, task, values)
         secure, noise = self.job.federation.secure, self.job.train.noise
         return permitted(reply, self.policy, names, secure=secure, training_noise=noise)
@@ -267,7 +269,7 @@ class Hospital:
         score = self.score()
         if not self.job.federation.sums_statistics:
             return score
-        self._hold(VALIDATE, task, validate_values(score))
+        self._hold(VALIDATE, task, _score_values(score))
         return None
 
     def head_statistics(self, task: TrainTask) -> HeadReply:
@@ -279,8 +281,8 @@ class Hospital:
         if not self.job.federation.sums_statistics:
             return reply
         # The total cannot tell whose scatter is missing, so a site that keeps it has no part in the head.
-        parts = (reply.kept, reply.held_out) if self.policy.share_scatter else (None, None)
-        self._hold(HEAD, task, head_values(*parts))
+        kept, held_out = (reply.kept, reply.held_out) if self.policy.share_scatter else (None, None)
+        self._hold(HEAD, task, _values(KEPT, kept) | _values(HELD_OUT, held_out))
         return none
 
     def _private_head(self, private: PrivateSums, task: TrainTask) -> HeadReply:
@@ -290,9 +292,8 @@ class Hospital:
             return none
         self._load(task)
         if self.job.federation.sums_statistics:
-            self._hold(
-                HEAD, task, private.summed_head(self.network, self.prototype_batches, self.data.train, **release)
-            )
+            summed = private.summed_head(self.network, self.prototype_batches, self.data.train, **release)
+            self._hold(HEAD, task, {KEPT.name: summed})
             return none
         kept = private.head(self.network, self.prototype_batches, self.data.train, **release)
         return HeadReply(self.name, task.round, kept)
@@ -305,7 +306,7 @@ class Hospital:
             return None
         return self.private.sums(self.network, self.prototype_batches, self.data.train, **release)
 
-    def _hold(self, kind: str, task: TrainTask, values: Values) -> None:
+    def _hold(self, kind: str, task: TrainTask, values: Mapping[str, Values]) -> None:
         self.secure.hold(task.chain, release_name(kind, task), values, sum_forms(self.job, self.network))
 
     def _head_statistics(self, task: TrainTask) -> HeadReply:
@@ -441,3 +442,11 @@ class Hospital:
             generator=generator,
             own=own,
         )
+
+
+def _values(statistic: Statistic[T], content: T | None) -> dict[str, Values]:
+    return {} if content is None else {statistic.name: statistic.values(content)}
+
+
+def _score_values(scores: Scores | None) -> dict[str, Values]:
+    return _values(SCORES, None if scores is None or scores.confusion is None else scores)

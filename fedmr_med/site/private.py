@@ -9,7 +9,6 @@ noise: there, small classes are in no sum.
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +24,10 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site.ledger import LEDGER_FILE, Ledger
 from fedmr_med.site.training import to_device
-from fedmr_med.statistics.head import HeadStatistics, projection, triangle_of
-from fedmr_med.wire.totals import noisy_head_values, noisy_statistics
+from fedmr_med.statistics.class_sums import COUNTS, SUMS
+from fedmr_med.statistics.fields import Values
+from fedmr_med.statistics.head import HeadStatistics, between, projection, symmetric, triangle_of
+from fedmr_med.statistics.moments import MOMENTS, above_noise
 
 Weights = npt.NDArray[np.float64]
 
@@ -71,9 +72,7 @@ class PrivateSums:
             return None
         return self._large_enough(gaussian.add_to(found.sums, found.weights), gaussian)
 
-    def summed_head(
-        self, network: Network, batches: Batches, fold: Fold, *, chain: str, release: str
-    ) -> dict[str, npt.NDArray[Any]]:
+    def summed_head(self, network: Network, batches: Batches, fold: Fold, *, chain: str, release: str) -> Values:
         """Return what the site puts into a secure sum for a closed-form head, after the budget was charged for it.
 
         Raises:
@@ -84,7 +83,8 @@ class PrivateSums:
         if self._policy.share_scatter:  # the total cannot tell whose scatter is missing
             found = self._made(network, batches, fold, chain, release, directions)
         noisy = gaussian.add_to(found.sums, found.weights, parts=self._parts)
-        return noisy_head_values(noisy, gaussian.add_to_moments(found.moments, parts=self._parts))
+        moments = gaussian.add_to_moments(found.moments, parts=self._parts)
+        return {COUNTS: noisy.counts.numpy(), SUMS: noisy.sums.numpy(), MOMENTS: moments}
 
     def head(
         self, network: Network, batches: Batches, fold: Fold, *, chain: str, release: str
@@ -101,7 +101,8 @@ class PrivateSums:
         sums = self._large_enough(gaussian.add_to(found.sums, found.weights), gaussian)
         if sums is None or not self._policy.share_scatter:
             return None if sums is None else HeadStatistics.from_sums(sums)
-        return noisy_statistics(sums, gaussian.add_to_moments(found.moments), gaussian.moments_scale)
+        moments = symmetric(torch.from_numpy(gaussian.add_to_moments(found.moments)), sums.sums.shape[1])
+        return HeadStatistics(sums, sums, above_noise(moments - between(sums), gaussian.moments_scale))
 
     def epsilon(self) -> float:
         """Return what the releases so far have cost together, in all chains: the most of any class."""

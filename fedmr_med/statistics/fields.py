@@ -1,22 +1,28 @@
-"""Statistics as vectors of integers of a fixed shape, whoever shares what.
+"""The fields of additive statistics: names, shapes, types and bounds, the same for every site, whoever shares what.
 
-A field of real numbers is multiplied by a power of two and rounded. What a site puts in stays below 2^52 in size, which
-float64 holds exactly, and at most 1000 < 2^10 sites add up: a total stays below 2^62, so sums modulo 2^64, read as
-signed numbers, are the sums of the integers, with no overflow. The rounding error of a total is at most
+On the wire a statistic has exactly its fields (:meth:`Layout.checked`). A secure sum takes the very same fields as one
+vector of integers (:meth:`Layout.pack`).
+
+There a field of real numbers is multiplied by a power of two and rounded. What a site puts in stays below 2^52 in size,
+which float64 holds exactly, and at most 1000 < 2^10 sites add up: a total stays below 2^62, so sums modulo 2^64, read
+as signed numbers, are the sums of the integers, with no overflow. The rounding error of a total is at most
 ``sites * 2 ** -(bits + 1)``.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from fedmr_med.arrays import Arrays, difference
 from fedmr_med.errors import WireError
 
 Vector = npt.NDArray[np.uint64]
+Values = Mapping[str, npt.NDArray[Any]]
+"""What a site puts into a statistic, or what several sites put in together, by field."""
 
 BITS = 20
 """Binary digits after the point of real numbers: a resolution of 1e-6, and sizes up to 4e9."""
@@ -30,34 +36,65 @@ MOST_SITES = 1000
 
 @dataclass(frozen=True)
 class Field:
-    """Some numbers of a vector.
+    """An array of a statistic.
 
     Attributes:
-        shape: of the array they are.
-        bits: digits after the point; 0 for whole numbers.
+        shape: of the array.
+        bits: binary digits after the point in a secure sum; 0 for whole numbers.
+        least, most: bounds of what one site puts in.
+        precision: of real numbers outside a secure sum.
     """
 
     shape: tuple[int, ...]
     bits: int = 0
+    least: float = -math.inf
+    most: float = math.inf
+    precision: Literal["float64", "float32"] = "float64"
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the array on the wire."""
+        return np.dtype(self.precision if self.bits else "int64")
 
     @property
     def size(self) -> int:
         """How many numbers."""
-        return prod(self.shape)
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The fields of a vector, in their order."""
+    """The fields of one or more statistics, in their order."""
 
     fields: Mapping[str, Field]
+
+    def sent(self, values: Values) -> Arrays:
+        """Return values with the types that they have on the wire."""
+        return {name: values[name].astype(field.dtype, copy=False) for name, field in self.fields.items()}
+
+    def checked(self, arrays: Arrays, what: str) -> Arrays:
+        """Return the arrays of one site, named ``what`` in messages, that have exactly these fields.
+
+        Raises:
+            WireError: a name, shape or type is not the agreed one, or a value is not finite or out of bounds.
+        """
+        forms = {name: (field.shape, field.dtype) for name, field in self.fields.items()}
+        if different := difference(arrays, forms):
+            raise WireError(f"{what!r} {different}", code="wire.form", key=what)
+        for name, field in self.fields.items():
+            if not np.isfinite(arrays[name]).all():
+                raise WireError(f"{name!r} of {what!r} has NaN or infinite values", code="wire.not-finite", key=what)
+            if (arrays[name] < field.least).any() or (arrays[name] > field.most).any():
+                bounds = f"between {field.least:g} and {field.most:g}"
+                raise WireError(f"{name!r} of {what!r} has a value that is not {bounds}", code="wire.range", key=what)
+        return arrays
 
     @property
     def size(self) -> int:
         """Length of the vector."""
         return sum(field.size for field in self.fields.values())
 
-    def pack(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Vector:
+    def pack(self, arrays: Values) -> Vector:
         """Return the arrays as one vector of integers modulo 2^64; a field that is not there is zero.
 
         Raises:
@@ -94,3 +131,8 @@ class Layout:
             )
         packed: Vector = scaled.astype(np.int64).reshape(-1).astype(np.uint64)
         return packed
+
+
+def add(*values: Values) -> Arrays:
+    """Add values field by field, in the order in which they are given."""
+    return {name: sum((other[name] for other in values[1:]), start=array) for name, array in values[0].items()}

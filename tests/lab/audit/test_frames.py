@@ -17,11 +17,11 @@ from fedmr_med.secure.summing import SecureSum
 from fedmr_med.site.training import class_sums
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.statistics.fields import Vector
-from fedmr_med.wire.totals import COUNTS, SUMS
 from tests.helpers.small import OPEN, small_hospital, small_job
 
 CENTRES = {"rosendahl": 3, "msk": 4, "vienna-dias": 5}
 AUDITED = "rosendahl"
+COUNTS, SUMS = "prototypes/counts", "prototypes/sums"
 LEAST = 1e-4  # p-value; true randomness is below it once in ten thousand tests
 
 
