@@ -16,22 +16,27 @@ from fedmr_med.errors import WireError
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.wire import codec, statistics
 from fedmr_med.wire.codec import MODEL, Message
+from fedmr_med.wire.kinds import SUBMIT_MODEL
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.statistics import HeadReply
 
 
-def to_shareable(message: Message) -> Shareable:
-    """Put a message into a COLLECTION."""
+def to_shareable(message: Message, kind: str = "") -> Shareable:
+    """Put a message into a COLLECTION; a local model into WEIGHTS."""
+    if kind == SUBMIT_MODEL:
+        return DXO(DataKind.WEIGHTS, data=message.parts[MODEL]).to_shareable()
     members = {name: DXO(_kind(name), data=arrays) for name, arrays in message.parts.items()}
     return DXO(DataKind.COLLECTION, data=members, meta=message.meta).to_shareable()
 
 
-def to_message(shareable: Shareable) -> Message:
-    """Take a message out of a COLLECTION.
+def to_message(shareable: Shareable, kind: str = "") -> Message:
+    """Take a message out of a COLLECTION; a local model out of WEIGHTS.
 
     Raises:
         WireError: it is something else, or holds something else than named numeric arrays.
     """
+    if kind == SUBMIT_MODEL:
+        return Message({MODEL: _arrays(MODEL, _dxo(shareable, DataKind.WEIGHTS), DataKind.WEIGHTS)})
     dxo = _dxo(shareable, DataKind.COLLECTION)
     parts = {name: _arrays(name, member, _kind(name)) for name, member in dxo.data.items()}
     return Message(parts, dict(dxo.meta or {}))
@@ -76,16 +81,6 @@ def encode_validation(scores: Scores | None) -> Shareable:
 def decode_validation(shareable: Shareable, num_classes: int) -> Scores | None:
     """Decode the answer to a validate task; raise WireError if it does not have the agreed form."""
     return codec.decode_validation(to_message(shareable), num_classes)
-
-
-def encode_model(model: Arrays) -> Shareable:
-    """Encode the answer to a submit_model task."""
-    return DXO(DataKind.WEIGHTS, data=model).to_shareable()
-
-
-def decode_model(shareable: Shareable) -> Arrays:
-    """Decode the answer to a submit_model task; raise WireError if it does not have the agreed form."""
-    return _arrays(MODEL, _dxo(shareable, DataKind.WEIGHTS), DataKind.WEIGHTS)
 
 
 def _kind(part: str) -> DataKind:

@@ -23,14 +23,13 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError, FedMRError, WireError
 from fedmr_med.evaluation.metrics import scores
 from fedmr_med.flare import context, messages
-from fedmr_med.flare.approval import require_approval
 from fedmr_med.models.job_network import build_network
 from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import code_of
 from fedmr_med.privacy.release import permitted
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.site.floors import SiteFloors
+from fedmr_med.site.view import SiteView
 from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.kinds import HEAD
 from fedmr_med.wire.messages import SiteReply, TrainTask
@@ -57,25 +56,23 @@ class ScriptExecutor(ClientAPIExecutor):
         if task_name not in (AppConstants.TASK_TRAIN, AppConstants.TASK_VALIDATION, HEAD):
             return make_reply(ReturnCode.TASK_UNKNOWN)
         try:
-            require_approval(fl_ctx, abort_signal)
-            job, task = context.client_job(fl_ctx), messages.decode_task(shareable)
-            check_settings(task.settings, job.digest())
+            view = context.site_views(fl_ctx).before_work(lambda: bool(abort_signal.triggered))
+            task = messages.decode_task(shareable)
+            check_settings(task.settings, view.job.digest())
             if task_name == AppConstants.TASK_VALIDATION:
                 return messages.encode_validation(None)
             if task_name == HEAD:
                 return messages.encode_statistics(HeadReply(fl_ctx.get_identity_name(), task.round))
-            return self._train(job, task, fl_ctx, abort_signal)
+            return self._train(view, task, fl_ctx, abort_signal)
         except FedMRError as e:
             # The message may name files of this site, so it stays in the site's own log and journal.
             self.log_error(fl_ctx, str(e), fire_event=False)
             context.note_reason(fl_ctx, str(e))
             return make_reply(code_of(e))
 
-    def _train(self, job: JobConfig, task: TrainTask, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        policy = context.site_settings(fl_ctx)[0].policy.restricted_by(job.policy)
-        floors = SiteFloors(policy.training, context.root_folder(fl_ctx) / "client_state")
+    def _train(self, view: SiteView, task: TrainTask, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        job, policy, floors = view.job, view.policy, view.floors
         _check_job(job)
-        floors.check_job(job)
         floors.check_model(task, build_network(job))
         floors.check_repeat(task)
         model = {name: torch.from_numpy(array) for name, array in task.model.items()}
