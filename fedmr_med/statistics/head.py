@@ -129,7 +129,8 @@ def triangle_of(matrix: Tensor) -> Tensor:
 
 def between(sums: ClassSums) -> Tensor:
     """Return sum over the classes of S S^T / n: what uncentred second moments (d, d) have beyond the scatter."""
-    scaled = sums.sums / sums.counts.clamp(min=1).sqrt()[:, None]
+    # The root of an int64 tensor is float32, which would cost half of the digits of the scatter.
+    scaled = sums.sums / sums.counts.double().clamp(min=1).sqrt()[:, None]
     return scaled.T @ scaled
 
 
