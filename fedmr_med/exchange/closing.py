@@ -154,16 +154,19 @@ class SecureTotals:
                 continue
 
 
-def origin(job: JobConfig, gaussian: Gaussian | None, sites: Sequence[str]) -> Origin:
-    """Return what is known of a secure total over some sites.
+def origin(job: JobConfig, gaussian: Gaussian | None, sites: int) -> Origin:
+    """Return what is known of a total over some sites.
 
     Args:
         job: the job's settings.
         gaussian: the noise of all values that have some; None where none has.
-        sites: whose values are in it.
+        sites: how many sites' values are in it.
     """
     if gaussian is None:
-        return Origin(len(sites))
+        return Origin(sites)
+    if not job.federation.sums_statistics:
+        # Each site has added all of the noise, and left out the classes that are too small for it.
+        return Origin(sites, 1, math.sqrt(sites) * gaussian.moments_scale)
     # Every site adds noise as if the fewest took part, so a total of more of them has more than is needed.
-    surplus = math.sqrt(len(sites) / (job.federation.min_sites - 1))
-    return Origin(len(sites), math.ceil(surplus * gaussian.least_count), surplus * gaussian.moments_scale)
+    surplus = math.sqrt(sites / (job.federation.min_sites - 1))
+    return Origin(sites, math.ceil(surplus * gaussian.least_count), surplus * gaussian.moments_scale)

@@ -81,7 +81,7 @@ class TrainExchange(Exchange):
     def _statistics(self, total: Total) -> SecureStatistics:
         """Read the sums of all sites."""
         private = self.job.federation.private
-        known = origin(self.job, None if private is None else private.gaussian, total.record.sites)
+        known = origin(self.job, None if private is None else private.gaussian, len(total.record.sites))
 
         def read(values: Mapping[str, Values]) -> tuple[ClassSums | None, Scores | None, Values | None]:
             sums = PROTOTYPES.read(values[PROTOTYPES.name], known)

@@ -4,6 +4,7 @@ The executor already makes no more than the policy allows. This is the same rule
 between the executor and the network.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -16,9 +17,10 @@ from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure.messages import Secure
-from fedmr_med.statistics.head import HeadStatistics
+from fedmr_med.statistics.class_sums import COUNTS, SUMS
+from fedmr_med.statistics.fields import Values, add
+from fedmr_med.statistics.moments import MEANS
 from fedmr_med.wire.messages import SiteReply
-from fedmr_med.wire.statistics import HeadReply
 
 _DIGITS = 3
 
@@ -135,22 +137,21 @@ def _scalars(scores: Scores) -> Scores:
     return Scores(accuracy, balanced, scores.samples)
 
 
-def permitted_statistics(reply: HeadReply, policy: SitePolicy, class_names: tuple[str, ...]) -> HeadReply:
+def permitted_statistics(
+    values: Mapping[str, Values], policy: SitePolicy, class_names: tuple[str, ...]
+) -> dict[str, Values]:
     """Return the statistics of a head exchange, without the scatter where the policy does not share it.
 
     Raises:
-        PolicyError: they hold a class that may not leave, or too few samples of one. A scatter matrix cannot be taken
+        PolicyError: they hold a class that may not leave, or too few samples of one. Second moments cannot be taken
             apart by class, so nothing of them leaves then.
     """
-    for part in (reply.kept, reply.held_out):
-        if part is not None:
-            policy.suppression(class_names).check(part.sums)
-    if policy.share_scatter:
-        return reply
+    for part in values.values():
+        policy.suppression(class_names).check(part[COUNTS])
+    if policy.share_scatter or not values:
+        return dict(values)
     # The part that was set aside serves to choose a shrinkage, of which there is none without scatter.
-    parts = [part for part in (reply.kept, reply.held_out) if part is not None]
-    sums = [HeadStatistics.from_sums(part.sums) for part in parts]
-    return replace(reply, kept=sum(sums[1:], start=sums[0]) if sums else None, held_out=None)
+    return {MEANS.name: add(*({name: part[name] for name in (COUNTS, SUMS)} for part in values.values()))}
 
 
 def _permitted_sums(sums: ClassSums | None, policy: SitePolicy, class_names: tuple[str, ...]) -> ClassSums | None:

@@ -4,6 +4,8 @@ A message is read strictly and written anew from what was read, so nothing that 
 further key, array or class. Whatever cannot be read in full is refused.
 """
 
+from dataclasses import replace
+
 from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.release import permitted, permitted_scores, permitted_statistics
@@ -19,7 +21,7 @@ from fedmr_med.wire.codec import (
 from fedmr_med.wire.form import ReplyForm
 from fedmr_med.wire.kinds import HEAD, SECURE, SUBMIT_MODEL, TRAIN, VALIDATE
 from fedmr_med.wire.secure import decode_answer, encode_answer
-from fedmr_med.wire.statistics import HeadReply, decode_statistics, encode_statistics
+from fedmr_med.wire.statistics import StatisticsReply, decode_statistics, encode_statistics
 
 
 def released(kind: str, message: Message, policy: SitePolicy, form: ReplyForm) -> Message:
@@ -42,8 +44,8 @@ def released(kind: str, message: Message, policy: SitePolicy, form: ReplyForm) -
     if kind == HEAD:
         statistics = decode_statistics(message, "", num_classes=len(names), feature_size=form.statistics_size)
         if summed or (policy.privacy is not None and not form.private):
-            return encode_statistics(HeadReply("", statistics.round))
-        return encode_statistics(permitted_statistics(statistics, policy, names))
+            return encode_statistics(StatisticsReply("", statistics.round))
+        return encode_statistics(replace(statistics, values=permitted_statistics(statistics.values, policy, names)))
     if kind == SECURE and summed:
         # What a masked vector holds, nobody can see: whoever made it answers for that.
         answer = decode_answer(message, "")

@@ -54,7 +54,7 @@ from fedmr_med.statistics.moments import HELD_OUT, KEPT
 from fedmr_med.statistics.scores import SCORES
 from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
 from fedmr_med.wire.messages import SiteReply, TrainTask
-from fedmr_med.wire.statistics import HeadReply
+from fedmr_med.wire.statistics import StatisticsReply
 from fedmr_med.wire.totals import MODELS, release_name
 
 T = TypeVar("T")
@@ -272,31 +272,24 @@ class Hospital:
         self._hold(VALIDATE, task, _score_values(score))
         return None
 
-    def head_statistics(self, task: TrainTask) -> HeadReply:
+    def head_statistics(self, task: TrainTask) -> StatisticsReply:
         """Make the statistics for a closed-form head that the policy allows, in the reply or for a secure sum."""
-        none = HeadReply(self.name, task.round)
         if self.private is not None:
-            return self._private_head(self.private, task)
-        reply = none if self.policy.privacy is not None else self._head_statistics(task)
+            values = self._private_head(self.private, task)
+        else:
+            values = {} if self.policy.privacy is not None else self._head_statistics(task)
         if not self.job.federation.sums_statistics:
-            return reply
-        # The total cannot tell whose scatter is missing, so a site that keeps it has no part in the head.
-        kept, held_out = (reply.kept, reply.held_out) if self.policy.share_scatter else (None, None)
-        self._hold(HEAD, task, _values(KEPT, kept) | _values(HELD_OUT, held_out))
-        return none
+            return StatisticsReply(self.name, task.round, values)
+        self._hold(HEAD, task, values)
+        return StatisticsReply(self.name, task.round)
 
-    def _private_head(self, private: PrivateSums, task: TrainTask) -> HeadReply:
+    def _private_head(self, private: PrivateSums, task: TrainTask) -> dict[str, Values]:
         """Make the statistics for a closed-form head with noise, as far as the budget allows."""
-        none, release = HeadReply(self.name, task.round), {"chain": task.chain, "release": release_name(HEAD, task)}
+        release = {"chain": task.chain, "release": release_name(HEAD, task)}
         if self.secure.opened(**release):
-            return none
+            return {}
         self._load(task)
-        if self.job.federation.sums_statistics:
-            summed = private.summed_head(self.network, self.prototype_batches, self.data.train, **release)
-            self._hold(HEAD, task, {KEPT.name: summed})
-            return none
-        kept = private.head(self.network, self.prototype_batches, self.data.train, **release)
-        return HeadReply(self.name, task.round, kept)
+        return private.head(self.network, self.prototype_batches, self.data.train, **release)
 
     def _private_sums(self, task: TrainTask) -> ClassSums | None:
         """Return the class sums of a round with noise; None in a round without, or where nothing may leave."""
@@ -309,11 +302,11 @@ class Hospital:
     def _hold(self, kind: str, task: TrainTask, values: Mapping[str, Values]) -> None:
         self.secure.hold(task.chain, release_name(kind, task), values, sum_forms(self.job, self.network))
 
-    def _head_statistics(self, task: TrainTask) -> HeadReply:
+    def _head_statistics(self, task: TrainTask) -> dict[str, Values]:
         names, size = self.job.task.class_names, self.job.task.num_classes
         shared = self.policy.shareable_classes(self.counts, names)
         if not shared.any():
-            return HeadReply(self.name, task.round)
+            return {}
         self._load(task)
         held = hold_out(
             self.data.train.labels,
@@ -326,8 +319,8 @@ class Hospital:
         kept, held_out = head_statistics(
             self.network, self.prototype_batches, size, shared, held, directions=directions
         )
-        reply = HeadReply(self.name, task.round, kept, held_out if held.any() else None)
-        return permitted_statistics(reply, self.policy, names)
+        values = _values(KEPT, kept) | _values(HELD_OUT, held_out if held.any() else None)
+        return permitted_statistics(values, self.policy, names)
 
     def _load(self, task: TrainTask) -> None:
         """Take over the received model, with this site's own layers where the job has such."""

@@ -61,3 +61,6 @@ def above_noise(scatter: torch.Tensor, noise: float) -> torch.Tensor:
 
 KEPT, HELD_OUT = MomentStatistic("kept"), MomentStatistic("held_out")
 """Of a site's training images, and of those set aside to choose the shrinkage."""
+
+MEANS = ClassSumStatistic("means", "statistics_size")
+"""Of the training images of a site that shares no scatter. Apart from the others, they count in the means alone."""

@@ -15,7 +15,7 @@ from fedmr_med.errors import WireError
 from fedmr_med.statistics.base import Sizes, Statistic
 from fedmr_med.statistics.class_sums import PROTOTYPES
 from fedmr_med.statistics.fields import Field, Layout, Values
-from fedmr_med.statistics.moments import HELD_OUT, KEPT
+from fedmr_med.statistics.moments import HELD_OUT, KEPT, MEANS
 from fedmr_med.statistics.scores import SCORES
 from fedmr_med.wire.kinds import EXCHANGES, HEAD, TRAIN, VALIDATE
 from fedmr_med.wire.messages import TrainTask
@@ -26,7 +26,7 @@ MODELS = "models"
 STATISTICS: Mapping[str, tuple[Statistic[Any], ...]] = {
     TRAIN: (PROTOTYPES, SCORES),
     VALIDATE: (SCORES,),
-    HEAD: (KEPT, HELD_OUT),
+    HEAD: (KEPT, HELD_OUT, MEANS),
 }
 """What sites share in each exchange."""
 

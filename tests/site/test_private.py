@@ -133,7 +133,7 @@ def test_a_site_with_a_budget_shares_nothing_with_a_job_without_noise(tmp_path: 
     hospital = small_hospital("bcn", job, tmp_path, policy)
     task = task_for(initial_state(job), job)
     assert hospital.train(task).prototypes is None
-    assert hospital.head_statistics(task).kept is None
+    assert hospital.head_statistics(task).values == {}
 
 
 @pytest.mark.parametrize("secure", ["none", "statistics"])
@@ -151,7 +151,7 @@ def test_noise_does_not_take_the_place_of_the_small_cell_rule_where_a_site_has_n
     sums = hospital.private.sums(*images, chain="chain", release="train-0")
     assert sums is not None
     assert not sums.counts.numpy()[small].any()
-    made = hospital.private.summed_head(*images, chain="chain", release="head-0")["moments"]
+    made = hospital.private.head(*images, chain="chain", release="head-0")["kept"]["moments"]
     expected = clipped(*images, Clip(PRIVATE["clip"]), hospital.counts >= 30).moments
     np.testing.assert_allclose(made, expected, atol=1e-3 * np.abs(expected).max())
 
