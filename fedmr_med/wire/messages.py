@@ -1,6 +1,8 @@
 """What passes between server and sites: plain dataclasses of numpy arrays."""
 
+import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.evaluation.metrics import Scores
@@ -38,6 +40,25 @@ class TrainTask:
     accepted: dict[str, int] = field(default_factory=dict)
     backbone: Backbone | None = None
     bytes: int = 0
+
+    def release(self, kind: str) -> str:
+        """Return the name of the statistics that the task leads to, by which secure sums and ledgers know them.
+
+        Server and sites find the name by themselves. The model is in it: a site opens a name once, with one vector, so
+        a chain that was rolled back would else get the total of another model, and the two validations of a round one
+        total for both.
+
+        Args:
+            kind: of the exchange.
+        """
+        return f"{kind}-{self.round}-{self._model_digest}"
+
+    @cached_property
+    def _model_digest(self) -> str:
+        found = hashlib.blake2b(digest_size=8)
+        for name in sorted(self.model):
+            found.update(name.encode() + self.model[name].tobytes())
+        return found.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,8 @@
 """Which statistics each exchange asks for, and what a secure sum makes of them: one vector of all their fields.
 
-A release is named after the model that it is made with, by server and sites alike, so that nobody can ask for the same
-statistics under two names. What a site does not share is zero.
+What a site does not share is zero.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +16,6 @@ from fedmr_med.statistics.fields import Field, Layout, Values
 from fedmr_med.statistics.moments import HELD_OUT, KEPT, MEANS
 from fedmr_med.statistics.scores import SCORES
 from fedmr_med.wire.kinds import EXCHANGES, HEAD, TRAIN, VALIDATE
-from fedmr_med.wire.messages import TrainTask
 
 MODELS = "models"
 """Name of the sums of trained models (:mod:`fedmr_med.statistics.model_sums`) in a secure sum."""
@@ -29,14 +26,6 @@ STATISTICS: Mapping[str, tuple[Statistic[Any], ...]] = {
     HEAD: (KEPT, HELD_OUT, MEANS),
 }
 """What sites share in each exchange."""
-
-
-def release_name(kind: str, task: TrainTask) -> str:
-    """Return the name of the release that a task leads to."""
-    found = hashlib.blake2b(digest_size=8)
-    for name in sorted(task.model):
-        found.update(name.encode() + task.model[name].tobytes())
-    return f"{kind}-{task.round}-{found.hexdigest()}"
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ from fedmr_med.privacy.refusals import floor_code
 from fedmr_med.schema import dump_yaml
 from fedmr_med.server.checkpoint import load_checkpoint
 from fedmr_med.server.state import initial_state
-from fedmr_med.site.hospital import Hospital, open_data
+from fedmr_med.site.hospital import Hospital
+from fedmr_med.site.images import open_data
 from fedmr_med.sites import load_site
 from tests.helpers.chains import history, tiny_job
 from tests.helpers.federation import ADMIN, SERVER, Federation, wait_for

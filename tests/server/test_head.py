@@ -61,7 +61,7 @@ def test_the_head_is_that_of_pooled_features(
         site.network.eval()
         shared = torch.from_numpy(OPEN.shareable_classes(site.counts, JOB.task.class_names))
         with torch.no_grad():
-            for images, y in site.prototype_batches.epoch("test", shuffle=False):
+            for images, y in site.batches.plain.epoch("test", shuffle=False):
                 features.append(site.network(images)[0][shared[y]])
                 labels.append(y[shared[y]])
     pooled = HeadStatistics.from_features(torch.cat(features), torch.cat(labels), 8)
@@ -88,7 +88,7 @@ def test_an_opted_out_site_makes_and_sends_nothing(
     def fail(*_: object) -> None:
         raise AssertionError("statistics were made at a site that shares none")
 
-    monkeypatch.setattr("fedmr_med.site.hospital.head_statistics", fail)
+    monkeypatch.setattr("fedmr_med.site.releases.head_statistics", fail)
     reply = small_hospital("msk", JOB, tmp_path, CLOSED).head_statistics(task_for(state, JOB))
     message = encode_statistics(reply)
     assert message.parts == {}

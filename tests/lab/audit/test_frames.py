@@ -71,7 +71,7 @@ def test_the_frames_give_nothing_to_the_attacks(frames: dict[str, Vector], tmp_p
     job = small_job()
     hospital = small_hospital(AUDITED, job, tmp_path)
     classes = job.task.num_classes
-    true = class_sums(hospital.network, hospital.prototype_batches, classes)
+    true = class_sums(hospital.network, hospital.batches.plain, classes)
     assert counts.counts_read(true, hospital.counts) == 1, "the attack works on what is not masked"
     layout = sum_forms(job, hospital.network).layout(next(iter(frames)))
     plain = layout.pack({COUNTS: true.counts.numpy(), SUMS: true.sums.numpy()})
