@@ -3,6 +3,7 @@
 # make test-fast  lint, type check, the tests without simulator runs and federations: two minutes on two cores
 # make test       lint, type check, all tests but the nightly ones: ten minutes on two cores
 # make test-all   every test, the documentation, the mutants; every night
+# make mutation   changes the code at 150 places; fails if no test sees one
 # make coverage   how much of the core the tests of test-fast run; fails below 97 % of its lines
 # make docs       the documentation with the API from the docstrings, in build/docs
 # Each installs first what it needs into .venv, when that is missing or older than pyproject.toml or constraints.txt.
@@ -17,7 +18,7 @@ DOCS := $(VENV)/.docs
 PIP_INSTALL := $(BIN)/pip install --constraint constraints.txt --editable
 RUN := runs/isic_fedmr-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: run jobs test test-fast test-all test-nightly coverage lint docs install
+.PHONY: run jobs test test-fast test-all test-nightly mutation coverage lint docs install
 .DELETE_ON_ERROR:
 
 install: $(RUNTIME)
@@ -65,13 +66,18 @@ test: lint
 
 test-all: test-nightly docs mutation
 
-# FLamby is not on PyPI. Without a checkout, the tests that compare with it are skipped and say so.
-FLAMBY ?= build/FLamby
+# FLamby is not on PyPI: FLAMBY names a checkout. Without one, the tests that compare with it are skipped and say so.
+FLAMBY ?=
 test-nightly: lint $(NIGHTLY)
-	-@test -d $(FLAMBY) || (git clone https://github.com/owkin/FLamby $(FLAMBY) && git -C $(FLAMBY) checkout edacf54)
-	FEDMR_MED_FLAMBY=$(abspath $(FLAMBY)) $(PYTEST) -n $(BESIDE)
+	$(if $(FLAMBY),FEDMR_MED_FLAMBY=$(abspath $(FLAMBY))) $(PYTEST) -n $(BESIDE)
 
-CORE := losses prototypes head privacy wire secure methods server site
+# A sample of changed code, of which a test must see each. MUTANT names the only one to try, with what pytest prints.
+SAMPLE ?= 150
+MUTATED := losses.py methods privacy wire secure server
+mutation: $(TESTS)
+	$(BIN)/python -m tests.mutation --module $(MUTATED:%=fedmr_med/%) --sample $(SAMPLE) --seed 0 --workers $(WORKERS) $(if $(MUTANT),--mutant $(MUTANT))
+
+CORE := losses prototypes statistics privacy wire secure exchange methods server site
 coverage: $(TESTS)
 	$(PYTEST) -n $(WORKERS) -m "not slow and not nightly" $(CORE:%=--cov=fedmr_med.%) --cov-report=term:skip-covered --cov-fail-under=97
 

@@ -30,14 +30,26 @@ def shared_data() -> Path:
     return folder
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with what takes longest, so that workers that run tests side by side end together.
+    """Say which tests stay together on one worker, and start with what takes longest, so that workers end together.
 
-    The hostile jobs open the kits of the federation, so they come after its other tests.
+    The tests of the federation share it; the hostile jobs open its kits, so they come last of them. Tests of one file
+    share its fixtures. Slow ones go wherever a worker is free, unless their file asks otherwise.
     """
-    items.sort(
-        key=lambda item: (item.get_closest_marker("slow") is None, "hostile" in getattr(item, "fixturenames", ()))
-    )
+    for item in items:
+        if item.get_closest_marker("xdist_group") is not None:
+            continue
+        if item.get_closest_marker("federation") is not None:
+            item.add_marker(pytest.mark.xdist_group("federation"))
+        elif item.get_closest_marker("slow") is None:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+
+    def place(item: pytest.Item) -> tuple[bool, bool, bool]:
+        federation, slow = (item.get_closest_marker(name) is not None for name in ("federation", "slow"))
+        return not federation, not slow, "hostile" in getattr(item, "fixturenames", ())
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session", autouse=True)

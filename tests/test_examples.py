@@ -21,11 +21,12 @@ PRINTS = {
 }
 
 
-SLOW = dict.fromkeys(("client_script", "lightning_script"), pytest.mark.slow)  # in FLARE's simulator
+NIGHTLY = {"lightning_script": pytest.mark.nightly}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "script", [pytest.param(path, marks=SLOW.get(path.stem, ()), id=path.stem) for path in EXAMPLES]
+    "script", [pytest.param(path, marks=NIGHTLY.get(path.stem, ()), id=path.stem) for path in EXAMPLES]
 )
 def test_an_example_runs(script: Path, tmp_path: Path) -> None:
     """From another folder, as a user would start it."""

@@ -14,7 +14,7 @@ from tests.helpers import REPOSITORY
 from tests.helpers.packages import write_package
 from tests.helpers.simulator import simulate
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("plugins"), pytest.mark.timeout(900)]
 
 DATASET = '''
 """Stripes: small grey pictures, upright or flat."""

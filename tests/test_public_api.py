@@ -26,6 +26,7 @@ def test_every_public_name_resolves(name: str) -> None:
     assert name in dir(fedmr_med)
 
 
+@pytest.mark.slow
 def test_a_name_works_in_a_fresh_process_and_is_the_same_as_at_home() -> None:
     code = (
         "import fedmr_med; policy = fedmr_med.SitePolicy; from fedmr_med import Federation, methods; "

@@ -18,6 +18,7 @@ PRINTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRINTS)
 def test_a_tutorial_runs(name: str, tmp_path: Path) -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}

@@ -1,6 +1,7 @@
 """The one loop: asks the sites what a plan says, whatever carries the messages."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fedmr_med.errors import WireError
 from fedmr_med.exchange.base import Exchange
@@ -79,7 +80,9 @@ class Server:
             drawn = self._job.federation.sites_per_round
             sites = draw_sites(sites, drawn, seed=self._job.seed, round_number=state.round)
         self._on_event(Asked(exchange))
-        task, message = self._task(exchange.sent, sites)
+        # The model that is scored in the place of the trained one goes to those alone who score it.
+        sent = exchange.sent if step.sites_score else replace(exchange.sent, averaged={})
+        task, message = self._task(sent, sites)
         self._collect(exchange, message, sites)
         answered, refused = exchange.standing()
         new = exchange.close(self._total(exchange, task, answered))

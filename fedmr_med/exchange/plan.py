@@ -18,11 +18,13 @@ class Step:
         kind: train, validate or head.
         round: completed rounds of the model it asks about; None: of the last model, whichever round it is of.
         of_head: whether a model is scored with its closed-form head.
+        sites_score: whether sites score the model that they receive to train.
     """
 
     kind: str
     round: int | None = None
     of_head: bool = False
+    sites_score: bool = True
 
     def due(self, job: JobConfig, state: GlobalState) -> bool:
         """Whether the step is to be done from ``state``, and not done yet."""
@@ -56,7 +58,7 @@ def plan(job: JobConfig, *, score_rounds: bool = False) -> list[Step]:
 def _steps(job: JobConfig, *, score_rounds: bool) -> Iterator[Step]:
     rounds, exchange = job.federation.rounds, head_exchange(job)
     for done in range(1, rounds + 1):
-        yield Step(TRAIN, done - 1)
+        yield Step(TRAIN, done - 1, sites_score=not score_rounds)
         if score_rounds:
             yield Step(VALIDATE, done)
         if isinstance(exchange, int) and done % exchange == 0:

@@ -174,6 +174,7 @@ class Points(torch.nn.Sequential):
         super().__init__(torch.nn.Linear(6, width), torch.nn.ReLU(), torch.nn.Linear(width, num_classes))
 
 
+@pytest.mark.slow
 def test_a_federation_learns_from_such_sites_with_a_network_of_its_own(tmp_path: Path) -> None:
     sites = {}
     for part in (0, 1):

@@ -17,9 +17,12 @@ from tests.helpers.archives import write_manifest, write_mini, write_mini_shakes
 from tests.helpers.benchmarks import TINY, tiny_job
 from tests.helpers.simulator import Simulation, change_job, simulate
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("benchmark_jobs"), pytest.mark.timeout(1800)]
 
 JOBS = {job.name: (job, sites) for job, sites in paper_jobs(REPOSITORY / "sites") if not job.name.startswith("isic")}
+EVERY_TIME = ("cifar10_fedmr", "svhn_fedmr")
+"""The others run every night: they differ in their data and in no code of a job."""
+
 COMPARED = ("fedavg", "fedmr", "feddc")
 SPLIT, CLIENTS = "P3C4", 3
 NO_DATA = "no data"
@@ -83,7 +86,7 @@ def runs(data: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.F
         return dict(zip(names, pool.map(run, names), strict=True))
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in EVERY_TIME else pytest.mark.nightly) for n in JOBS])
 def test_every_job_runs_one_round_in_the_simulator(name: str, runs: dict[str, Simulation]) -> None:
     done = runs[name]
     assert done.exit_code == 0, done.output[-3000:]

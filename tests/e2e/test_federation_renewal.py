@@ -11,7 +11,7 @@ from fedmr_med.flare.audit import AUDIT_FILE
 from tests.helpers.chains import TWO, finish, tiny_job
 from tests.helpers.federation import Federation, demo_site
 
-pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.federation, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 def test_a_renewed_kit_keeps_the_opt_out_of_the_old_one(federation: Federation) -> None:

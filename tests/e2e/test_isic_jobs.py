@@ -9,8 +9,11 @@ import pytest
 from fedmr_med.config import load_job
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.data.prepare import prepare_isic
+from fedmr_med.runner import Federation
+from fedmr_med.sites import DemoSource, SiteConfig
 from tests.helpers import REPOSITORY
 from tests.helpers.simulator import Simulation, change_job, simulate, without_floors
+from tests.helpers.small import CLOSED, OPEN
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -23,6 +26,38 @@ def run(name: str, folder: Path, *options: str) -> Simulation:
     return done
 
 
+@pytest.mark.parametrize("name", ["isic_fedmr", "isic_fedavg"])
+def test_six_hospitals_run_one_round_in_the_simulator(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    shutil.copytree(REPOSITORY / "jobs" / name, folder)
+    job = change_job(folder, demo=True, train={"epochs": 1}, federation={"rounds": 1})
+    done = simulate(folder, tmp_path / "workspace", "-t", "6")
+    assert done.exit_code == 0, done.output[-3000:]
+    history = done.state(job).history
+    (record,) = history.rounds
+    assert set(record.sites) == set(HOSPITALS)
+    assert set(history.evaluations[-1].pooled_sites) == set(HOSPITALS) - {"msk"}, "msk shares no metrics"
+    sharing = {site for site, part in record.sites.items() if part.shared_classes}
+    assert sharing == (set(HOSPITALS) - {"msk"} if name == "isic_fedmr" else set())
+
+
+def test_the_demo_of_isic_fedmr_is_learned(tmp_path: Path) -> None:
+    """In the in-process runner, which gives the simulator's model bit for bit in a third of its time."""
+    job = load_job(REPOSITORY / "jobs" / "isic_fedmr" / "app" / "config" / "fedmr.yaml").for_demo()
+    job = job.override({"federation": {"rounds": 3}})
+    sites = {
+        name: SiteConfig(data=DemoSource(source="demo", center=center), policy=CLOSED if name == "msk" else OPEN)
+        for center, name in enumerate(HOSPITALS)
+    }
+    state = Federation(job, sites, tmp_path).run()
+    terms = [record.sites["bcn"].terms["classification"] for record in state.history.rounds]
+    assert terms[-1] < terms[0]
+    assert state.history.head is not None
+    assert state.history.head.evaluation is not None
+    assert state.history.head.evaluation.pooled.balanced_accuracy > 2 * CHANCE
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["isic_fedmr", "isic_fedavg"])
 def test_six_hospitals_learn_on_the_demo(name: str, tmp_path: Path) -> None:
     job = load_job(REPOSITORY / "jobs" / name / "app" / "config" / "fedmr.yaml").for_demo()

@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.helpers import REPOSITORY
 from tests.helpers.simulator import simulate
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("recipes"), pytest.mark.timeout(900)]
 
 SCRIPT = REPOSITORY / "docs" / "tutorials" / "from_simulation_to_federation.py"
 
@@ -85,6 +85,7 @@ def test_flares_own_files_say_the_same(simulated: Path) -> None:
     assert evaluated["vienna-dias"]["SRV_final"] == {"scores": None}
 
 
+@pytest.mark.nightly
 def test_flares_proof_of_concept_runs_the_same_script_to_the_same_model(simulated: Path, tmp_path: Path) -> None:
     printed = run("poc", cwd=tmp_path, NVFLARE_POC_WORKSPACE=str(tmp_path / "poc"), FEDMR_MED_THREADS="1")
     assert "status: FINISHED:COMPLETED" in printed

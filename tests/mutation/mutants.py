@@ -1,7 +1,8 @@
 """The mutants of a module: its syntax tree with one node replaced.
 
 A mutant that falls whenever another one does is not made: where a test sees a bound moved by one it sees the comparison
-turned round, and where it misses each part of an ``and`` it sees an ``or``. Left alone are annotations, decorators, the wording of messages, calls that only write a log.
+turned round, and where it misses each part of an ``and`` it sees an ``or``. Left alone are annotations, decorators, the
+wording of messages, and calls that only write a log.
 """
 
 import ast

@@ -180,6 +180,7 @@ def killed(job: JobConfig, folder: Path) -> None:
     hospital.train(task_for(initial_state(job), job), lambda: os.kill(os.getpid(), signal.SIGKILL) is None)
 
 
+@pytest.mark.slow
 def test_a_site_killed_while_it_trains_has_spent(tmp_path: Path) -> None:
     job = private_job("fedavg")
     process = multiprocessing.get_context("spawn").Process(target=killed, args=(job, tmp_path))

@@ -67,6 +67,7 @@ def results(out: Path) -> tuple[RunResult, ...]:
     return read_result(out / "results.json", RunResults).runs
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_submitit_in_this_process_gives_the_same_results(
     fmnist: Path, environment: dict[str, str], expected: list[Any], tmp_path: Path
@@ -76,7 +77,7 @@ def test_submitit_in_this_process_gives_the_same_results(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["local", "slurm", "ray"])
+@pytest.mark.parametrize("launcher", ["local", *(pytest.param(n, marks=pytest.mark.nightly) for n in ("slurm", "ray"))])
 def test_a_killed_process_costs_nothing_but_time(
     launcher: str, fmnist: Path, environment: dict[str, str], expected: list[Any], tmp_path: Path
 ) -> None:

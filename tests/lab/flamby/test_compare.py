@@ -69,6 +69,7 @@ def test_fedavg_through_the_executor_is_flambys_fedavg(flamby_strategies: Module
     assert any(np.abs(theirs["first"][name] - theirs["average"][name]).max() > 1e-3 for name in statistics)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_every_strategy_of_flamby_gives_rows_for_both_policies(
     flamby_strategies: ModuleType, folder: Path, tmp_path: Path
@@ -80,6 +81,7 @@ def test_every_strategy_of_flamby_gives_rows_for_both_policies(
     }
 
 
+@pytest.mark.slow
 def test_the_demo_ends_with_a_table_and_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedmr_med.lab.flamby.compare.find_strategies", without_flamby)
     arguments = "flamby compare --data demo --methods fedavg,local --rounds 1 --updates 1 --centers 4,5 --bn average"
@@ -100,6 +102,7 @@ def test_the_demo_ends_with_a_table_and_names_what_is_missing(tmp_path: Path, mo
     assert all({"method", "source", "bn", "test", "balanced_accuracy", "seed"} <= row.keys() for row in content["rows"])
 
 
+@pytest.mark.slow
 def test_finished_runs_are_not_done_again(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedmr_med.lab.flamby.compare.find_strategies", without_flamby)
     asked = small(folder, rounds=1, updates=1, methods=("local",))
@@ -139,6 +142,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(
     assert {row.method for row in results.rows if row.source == "ours"} == {"Pooled Training"}
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_runs_side_by_side_give_the_same_rows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedmr_med.lab.flamby.compare.find_strategies", without_flamby)

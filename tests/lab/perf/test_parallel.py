@@ -28,6 +28,7 @@ def test_runs_that_made_different_models_are_not_compared() -> None:
         check_equal(state, replace(state, model=state.model | {name: state.model[name] + 1}))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_two_workers_share_the_cpu_time_of_one(tmp_path: Path) -> None:
     figures = {

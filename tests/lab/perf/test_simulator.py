@@ -14,6 +14,7 @@ SMALL = (
 )
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_both_run_the_same_job_to_the_same_model(tmp_path: Path) -> None:
     figures = simulator_figures(tmp_path, SMALL, rounds=1, repetitions=1)

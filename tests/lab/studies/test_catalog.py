@@ -26,7 +26,7 @@ NAMES = [
 ONE_DATASET = {"acc": "fmnist", "larger": "isic2019", "burden": "fmnist", "lite": "fmnist", "ablation": "fmnist"}
 ONE_DATASET |= {"optout": "cifar10", "dirichlet": "shakespeare", "morereal": "odir"}
 ONE_DATASET |= {"one-hot": "fmnist", "margin-free": "fmnist"}
-SLOW = {"communication", "larger", "toy", "prototype", "eigenvalues", "burden", "dirichlet"}
+NIGHTLY = {"communication", "larger", "toy", "prototype", "eigenvalues", "burden", "dirichlet"}
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,8 @@ def test_the_studies_are_those_of_the_paper() -> None:
     assert list(STUDIES) == NAMES == list(paper_figures())
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in NAMES])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.nightly] * (n in NIGHTLY)) for n in NAMES])
 def test_a_study_runs_at_the_smoke_budget_with_no_empty_field(name: str, tmp_path: Path) -> None:
     result = run_study(make_setting(name, "smoke", tmp_path, workers=0, dataset=ONE_DATASET.get(name)))
     assert read_result(tmp_path / "study.json", StudyResult) == result
@@ -130,6 +131,7 @@ def test_variants_change_what_they_say(tmp_path: Path) -> None:
     assert VARIANTS["margin-free"]["margin-free, mu2=0.1"].options == {"margin": False, "mu2": 0.1}
 
 
+@pytest.mark.slow
 def test_real_data_takes_the_place_of_generated_data(tmp_path: Path, shared_data: Path) -> None:
     setting = make_setting("intra-curve", "smoke", tmp_path, workers=0, data=shared_data)
     assert not run_study(setting).stand_ins

@@ -6,6 +6,8 @@ from fedmr_med.lab.studies import poisoning
 from fedmr_med.lab.studies.poisoning import CLEAN, Cell, named, run, table
 from tests.helpers.errors import raises
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
