@@ -10,7 +10,7 @@ import torch
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
-from fedmr_med.evaluation.results import HeadRecord
+from fedmr_med.evaluation.results import HeadRecord, Statistics
 from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import Total, origin
 from fedmr_med.server.robust import too_long
@@ -71,16 +71,17 @@ class HeadExchange(Exchange):
                 }
                 size += reply.bytes_up
             answered = len(self._replies)
-        parts = self._read(totals, len(sharing))
-        return self._solved(*parts, sites=tuple(sharing), answered=answered, bytes_up=size) or self.state
+            results = self._shared_results(sharing, None)
+        parts, sites = self._read(totals, len(sharing)), tuple(sharing)
+        return self._solved(*parts, results, sites=sites, answered=answered, bytes_up=size) or self.state
 
     def _of_total(self, total: Total) -> GlobalState | None:
         """Return the state with the head of a secure total; None where it gives none."""
         parts, record = total.read(lambda values: self._read(values, len(total.record.sites)))
         if parts is None:
             return None
-        sites = record.sites
-        return self._solved(*parts, sites=sites, answered=len(sites), bytes_up=record.bytes_up)
+        results, sites = self._shared_results((), total), record.sites
+        return self._solved(*parts, results, sites=sites, answered=len(sites), bytes_up=record.bytes_up)
 
     def _read(self, values: Mapping[str, Values], sites: int) -> tuple[HeadStatistics, HeadStatistics]:
         """Return the statistics of the kept and of the held-out samples of some sites.
@@ -121,7 +122,14 @@ class HeadExchange(Exchange):
             self._lengths[site] = longest
 
     def _solved(
-        self, kept: HeadStatistics, held_out: HeadStatistics, *, sites: tuple[str, ...], answered: int, bytes_up: int
+        self,
+        kept: HeadStatistics,
+        held_out: HeadStatistics,
+        statistics: Statistics,
+        *,
+        sites: tuple[str, ...],
+        answered: int,
+        bytes_up: int,
     ) -> GlobalState | None:
         """Solve for the head; None if there are no samples, or it is not finite."""
         if not bool((kept.sums.counts > 0).any()):
@@ -145,6 +153,7 @@ class HeadExchange(Exchange):
             bytes_up=bytes_up,
             bytes_down=answered * self._bytes_down,
             seconds=time.monotonic() - self._started,
+            statistics=statistics,
         )
         if not np.linalg.norm(weight.numpy()) <= LONGEST:
             _log.warning("no closed-form head: features of a class hardly differ, so that its weights have no bound")

@@ -76,7 +76,9 @@ class TrainExchange(Exchange):
             if total is not None:
                 self._aggregator.add_secure(self._statistics(total))
             faults.reach(f"aggregate-{number}")
-            return self._aggregator.finish(self._num_sites, self._refused, time.monotonic() - self._started)
+            seconds = time.monotonic() - self._started
+            results = self._shared_results(self._aggregator.sites, total)
+            return self._aggregator.finish(self._num_sites, self._refused, seconds, results)
 
     def _statistics(self, total: Total) -> SecureStatistics:
         """Read the sums of all sites."""

@@ -47,6 +47,8 @@ class ValidateExchange(Exchange):
                 known = Origin(len(total.record.sites))
                 scores, record = total.read(lambda values: SCORES.read(values[SCORES.name], known))
                 evaluation = Evaluation.of_total(self.state.round, scores, record.sites)
+            results = self._shared_results(self._scores, total)
+        evaluation = evaluation.model_copy(update={"statistics": results})
         history = self.state.history
         if not self._of_head:
             return self.state.scored(history.with_evaluation(evaluation))

@@ -20,6 +20,9 @@ from fedmr_med.secure.messages import Secure
 from fedmr_med.statistics.class_sums import COUNTS, SUMS
 from fedmr_med.statistics.fields import Values, add
 from fedmr_med.statistics.moments import MEANS
+from fedmr_med.statistics.shared import only_classes
+from fedmr_med.wire.form import ReplyForm
+from fedmr_med.wire.kinds import VALIDATE
 from fedmr_med.wire.messages import SiteReply
 
 _DIGITS = 3
@@ -159,3 +162,31 @@ def _permitted_sums(sums: ClassSums | None, policy: SitePolicy, class_names: tup
         return None
     left = policy.suppression(class_names).sums(sums)
     return left if bool((left.counts > 0).any()) else None
+
+
+def shared_classes(
+    kind: str, counts: IntArray, policy: SitePolicy, class_names: tuple[str, ...], *, private: bool
+) -> npt.NDArray[np.bool_]:
+    """Return the mask (C,) of the classes whose samples statistics of other packages may be made of.
+
+    They have no noise. So nothing of training images leaves in a job with noise, or at a site that demands it.
+
+    Args:
+        kind: of the exchange: training images, or for ``validate`` test images.
+        counts: (C,) numbers of these images.
+        policy: the site's policy.
+        class_names: the classes of the task.
+        private: whether the job has noise on class sums.
+    """
+    without_noise = not private and policy.privacy is None
+    allowed = policy.share_metrics == "per_class" if kind == VALIDATE else without_noise
+    return policy.shareable_classes(counts, class_names) & allowed
+
+
+def permitted_shared(kind: str, values: Mapping[str, Values], policy: SitePolicy, form: ReplyForm) -> dict[str, Values]:
+    """Return what of statistics of other packages may leave, as far as their fields tell the classes apart."""
+    most = np.full(len(form.class_names), np.iinfo(np.int64).max)
+    classes = shared_classes(kind, most, policy, form.class_names, private=form.private)
+    if not classes.any():
+        return {}
+    return {part: only_classes(content, form.shared[kind][part], classes) for part, content in values.items()}

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from pydantic import JsonValue
 
 from fedmr_med import methods
 from fedmr_med.arrays import Arrays, distance
@@ -115,13 +118,20 @@ class PrototypeAggregator:
         if statistics.sums is not None:
             self._class_sums = self._class_sums + statistics.sums
 
-    def finish(self, num_sites: int, refused: Mapping[str, str], seconds: float = 0.0) -> GlobalState:
+    def finish(
+        self,
+        num_sites: int,
+        refused: Mapping[str, str],
+        seconds: float = 0.0,
+        statistics: Mapping[str, JsonValue] = MappingProxyType({}),
+    ) -> GlobalState:
         """Return the global state after the round.
 
         Args:
             num_sites: sites of the federation, whether or not they took part.
             refused: sites whose reply did not count, with the reason.
             seconds: wall time of the round.
+            statistics: what statistics of other packages say of it.
 
         Raises:
             WireError: no reply was added, or together they give values that are not finite.
@@ -145,6 +155,7 @@ class PrototypeAggregator:
             seconds=seconds,
             secure=None if secure is None else secure.record,
             prototype_norm=self._class_sums.norm,
+            statistics=dict(statistics),
         )
         if secure is not None and secure.scores is not None:
             history = history.with_evaluation(Evaluation.of_total(state.round, secure.scores, secure.record.sites))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.release import permitted, permitted_scores, permitted_statistics
+from fedmr_med.privacy.release import permitted, permitted_scores, permitted_shared, permitted_statistics
 from fedmr_med.secure.messages import Masked
 from fedmr_med.wire.codec import (
     MODEL,
@@ -17,6 +17,7 @@ from fedmr_med.wire.codec import (
     decode_validation,
     encode_reply,
     encode_validation,
+    split_shared,
 )
 from fedmr_med.wire.form import ReplyForm
 from fedmr_med.wire.kinds import HEAD, SECURE, SUBMIT_MODEL, TRAIN, VALIDATE
@@ -32,20 +33,23 @@ def released(kind: str, message: Message, policy: SitePolicy, form: ReplyForm) -
         PolicyError: the policy does not allow an answer of this kind.
     """
     names, summed = form.class_names, form.secure != "none"
+    message, values = split_shared(message, form.shared.get(kind, {}))
+    shared = {} if summed else permitted_shared(kind, values, policy, form)
     if kind == TRAIN:
         reply = decode_reply(message, "", num_classes=len(names), feature_size=form.feature_size)
         form.check(reply)
         secure, noise = form.secure, form.training_noise
         left = permitted(reply, policy, names, secure=secure, private=form.private, training_noise=noise)
-        return encode_reply(left, halved=form.halved)
+        return encode_reply(replace(left, shared=shared), halved=form.halved)
     if kind == VALIDATE:
         scores = decode_validation(message, len(names))
-        return encode_validation(None if summed else permitted_scores(scores, policy, names))
+        return encode_validation(None if summed else permitted_scores(scores, policy, names), shared)
     if kind == HEAD:
         statistics = decode_statistics(message, "", num_classes=len(names), feature_size=form.statistics_size)
         if summed or (policy.privacy is not None and not form.private):
             return encode_statistics(StatisticsReply("", statistics.round))
-        return encode_statistics(replace(statistics, values=permitted_statistics(statistics.values, policy, names)))
+        allowed = permitted_statistics(statistics.values, policy, names) | shared
+        return encode_statistics(replace(statistics, values=allowed))
     if kind == SECURE and summed:
         # What a masked vector holds, nobody can see: whoever made it answers for that.
         answer = decode_answer(message, "")

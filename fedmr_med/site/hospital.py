@@ -15,7 +15,6 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import SiteData
 from fedmr_med.errors import PolicyError
-from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.models.job_network import build_network
 from fedmr_med.models.model_file import load_model, save_model
 from fedmr_med.site.features import SiteFeatures
@@ -27,7 +26,7 @@ from fedmr_med.site.private_training import PrivateTraining
 from fedmr_med.site.received import check_model, check_task
 from fedmr_med.site.releases import Images, Releases
 from fedmr_med.sites import SiteConfig
-from fedmr_med.wire.messages import SiteReply, TrainTask
+from fedmr_med.wire.messages import ScoreReply, SiteReply, TrainTask
 from fedmr_med.wire.statistics import StatisticsReply
 
 
@@ -149,10 +148,10 @@ class Hospital:
             report=self.releases.report(self.data, trained.terms, time.monotonic() - started, self.private_training),
             bytes_down=task.bytes,
         )
-        return self.releases.train(task, reply, self.network)
+        return self.releases.train(task, reply, self.images)
 
-    def validate(self, task: TrainTask) -> Scores | None:
-        """Score the received model; None where the policy shares no metrics, or a secure sum takes them.
+    def validate(self, task: TrainTask) -> ScoreReply:
+        """Score the received model, as far as the policy allows, in the reply or for a secure sum.
 
         Raises:
             WireError: the model does not fit the job, or is not finite.

@@ -7,6 +7,7 @@ sum, and the reply is without them.
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -18,22 +19,23 @@ from fedmr_med import methods
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold, SiteData, class_counts
 from fedmr_med.data.loading import Batches
+from fedmr_med.evaluation.clinical import IntArray
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.results import MAX_TERM, SiteReport
 from fedmr_med.methods.base import Contribution
 from fedmr_med.models import parameter_names
-from fedmr_med.models.reply_forms import sum_forms
+from fedmr_med.models.reply_forms import statistic_sizes, sum_forms
 from fedmr_med.network import Network
 from fedmr_med.privacy.mechanisms.clip import clipped_update
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.release import permitted, permitted_statistics, released_scores
+from fedmr_med.privacy.release import permitted, permitted_statistics, released_scores, shared_classes
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.schema import validated
 from fedmr_med.secure.identity import UNSIGNED
 from fedmr_med.site.private import PrivateSums
 from fedmr_med.site.private_training import PrivateTraining
 from fedmr_med.site.secure import SecureSite
-from fedmr_med.site.statistics import head_statistics, hold_out
+from fedmr_med.site.statistics import head_statistics, hold_out, shared_values
 from fedmr_med.site.training import class_sums, outputs
 from fedmr_med.statistics.base import Statistic
 from fedmr_med.statistics.class_sums import PROTOTYPES
@@ -42,8 +44,9 @@ from fedmr_med.statistics.head import projection
 from fedmr_med.statistics.model_sums import ModelSums
 from fedmr_med.statistics.moments import HELD_OUT, KEPT
 from fedmr_med.statistics.scores import SCORES
+from fedmr_med.statistics.shared import shared_statistics
 from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
-from fedmr_med.wire.messages import SiteReply, TrainTask
+from fedmr_med.wire.messages import ScoreReply, SiteReply, TrainTask
 from fedmr_med.wire.statistics import StatisticsReply
 from fedmr_med.wire.totals import MODELS
 
@@ -131,18 +134,19 @@ class Releases:
             return None
         return private.sums(*images, chain=task.chain, release=task.release(TRAIN))
 
-    def train(self, task: TrainTask, reply: SiteReply, network: Network) -> SiteReply:
-        """Return what leaves of a reply to a train task."""
+    def train(self, task: TrainTask, reply: SiteReply, images: Images) -> SiteReply:
+        """Return what leaves of a reply to a train task, given the training images and the trained network."""
         federation, noise, private = self._job.federation, self._job.train.noise, self.private is not None
         allowed = permitted(reply, self.policy, self._names, private=private, training_noise=noise)
+        shared = self._shared(TRAIN, lambda: images, self.counts)
         if not federation.sums_statistics:
-            return allowed
+            return replace(allowed, shared=shared)
         # Noise must stay whole, also where it makes a count look small.
         sums = reply.prototypes if private else allowed.prototypes
-        values = _values(PROTOTYPES, sums) | _score_values(allowed.scores)
+        values = _values(PROTOTYPES, sums) | _score_values(allowed.scores) | shared
         if federation.sums_models:
-            values[MODELS] = self._model_sums(task, allowed, network)
-        self._hold(TRAIN, task, values, network)
+            values[MODELS] = self._model_sums(task, allowed, images.network)
+        self._hold(TRAIN, task, values, images.network)
         return permitted(allowed, self.policy, self._names, secure=federation.secure, training_noise=noise)
 
     def _model_sums(self, task: TrainTask, reply: SiteReply, network: Network) -> Values:
@@ -178,13 +182,14 @@ class Releases:
         }
         return validated(SiteReport, figures, f"the report of {self._method.name}")
 
-    def validate(self, task: TrainTask, images: Images) -> Scores | None:
-        """Return the scores of a received model; None where none leave, or a secure sum takes them."""
+    def validate(self, task: TrainTask, images: Images) -> ScoreReply:
+        """Return what leaves of the scores of a received model on test images, if a secure sum does not take them."""
         scores = self.scores(images)
+        shared = self._shared(VALIDATE, lambda: images, class_counts(images.fold, len(self._names)))
         if not self._job.federation.sums_statistics:
-            return scores
-        self._hold(VALIDATE, task, _score_values(scores), images.network)
-        return None
+            return ScoreReply(scores, shared)
+        self._hold(VALIDATE, task, _score_values(scores) | shared, images.network)
+        return ScoreReply(None)
 
     def head(self, task: TrainTask, network: Network, open_images: Callable[[], Images]) -> StatisticsReply:
         """Return the statistics for a closed-form head that leave, if a secure sum does not take them.
@@ -194,7 +199,7 @@ class Releases:
             network: of the job.
             open_images: loads the model and opens the images; nobody calls it where nothing is made of them.
         """
-        values = self._head_values(task, open_images)
+        values = self._head_values(task, open_images) | self._shared(HEAD, open_images, self.counts)
         if not self._job.federation.sums_statistics:
             return StatisticsReply(self._name, task.round, values)
         self._hold(HEAD, task, values, network)
@@ -220,6 +225,22 @@ class Releases:
         kept, held_out = head_statistics(network, batches, len(self._names), shared, held, directions=directions)
         values = _values(KEPT, kept) | _values(HELD_OUT, held_out if held.any() else None)
         return permitted_statistics(values, self.policy, self._names)
+
+    def _shared(self, kind: str, open_images: Callable[[], Images], counts: IntArray) -> dict[str, Values]:
+        """Make the statistics of other packages, of the samples of classes that may leave; nothing where none may.
+
+        Args:
+            kind: of the exchange.
+            open_images: opens the images.
+            counts: (C,) how many there are of each class.
+        """
+        statistics = shared_statistics(self._job.federation.statistics, kind)
+        private = self.private is not None
+        classes = shared_classes(kind, counts, self.policy, self._names, private=private)
+        if not statistics or not classes.any():
+            return {}
+        network, batches, _ = open_images()
+        return shared_values(network, batches, statistics, classes, statistic_sizes(self._job, network.feature_size))
 
     def _hold(self, kind: str, task: TrainTask, values: dict[str, Values], network: Network) -> None:
         self._secure.hold(task.chain, task.release(kind), values, sum_forms(self._job, network))

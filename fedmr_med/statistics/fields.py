@@ -43,6 +43,7 @@ class Field:
         bits: binary digits after the point in a secure sum; 0 for whole numbers.
         least, most: bounds of what one site puts in.
         precision: of real numbers outside a secure sum.
+        by_class: whether the array has one row per class.
     """
 
     shape: tuple[int, ...]
@@ -50,6 +51,7 @@ class Field:
     least: float = -math.inf
     most: float = math.inf
     precision: Literal["float64", "float32"] = "float64"
+    by_class: bool = False
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -16,6 +16,7 @@ With ``federation.wire: float16`` the model's parameters travel as :mod:`fedmr_m
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -28,6 +29,7 @@ from fedmr_med.prototypes import Prototypes
 from fedmr_med.schema import NAME_PATTERN, brief, validated
 from fedmr_med.statistics.base import Sizes, Statistic
 from fedmr_med.statistics.class_sums import PROTOTYPES as CLASS_SUMS
+from fedmr_med.statistics.fields import Layout, Values
 from fedmr_med.statistics.scores import SCORES as SCORE_STATISTIC
 from fedmr_med.wire.agreement import agreed_settings, agreement
 from fedmr_med.wire.backbone import Backbone
@@ -118,7 +120,7 @@ def encode_reply(reply: SiteReply, *, halved: Collection[str] = ()) -> Message:
     if reply.prototypes is not None:
         classes, size = reply.prototypes.sums.shape
         parts[PROTOTYPES] = encode_part(CLASS_SUMS, reply.prototypes, Sizes(classes, size, size))
-    parts |= _score_parts(reply.scores)
+    parts |= _score_parts(reply.scores) | _shared_parts(reply.shared)
     meta = {
         **agreement(reply.settings),
         ROUND: reply.round,
@@ -159,9 +161,9 @@ def decode_reply(message: Message, site: str, *, num_classes: int, feature_size:
     )
 
 
-def encode_validation(scores: Scores | None) -> Message:
+def encode_validation(scores: Scores | None, shared: Mapping[str, Values] = MappingProxyType({})) -> Message:
     """Encode a site's scores of a model; None where it shares none, or a secure sum takes them."""
-    return Message(_score_parts(scores), {SCORES: encode_scores(scores)})
+    return Message(_score_parts(scores) | _shared_parts(shared), {SCORES: encode_scores(scores)})
 
 
 def decode_validation(message: Message, num_classes: int) -> Scores | None:
@@ -173,6 +175,22 @@ def decode_validation(message: Message, num_classes: int) -> Scores | None:
     if unexpected := message.parts.keys() - {SCORES}:
         raise WireError(f"the scores have an unexpected part {min(unexpected)!r}", code="wire.unasked", key="scores")
     return decode_scores(message, num_classes)
+
+
+def split_shared(message: Message, layouts: Mapping[str, Layout]) -> tuple[Message, dict[str, Values]]:
+    """Return a message without its statistics of other packages, and these by part.
+
+    Raises:
+        WireError: they do not have the agreed fields.
+    """
+    known = {part: layout for part, layout in layouts.items() if part in message.parts}
+    shared = {part: layout.checked(message.parts[part], part) for part, layout in known.items()}
+    rest = {name: arrays for name, arrays in message.parts.items() if name not in shared}
+    return Message(rest, message.meta), dict(shared)
+
+
+def _shared_parts(shared: Mapping[str, Values]) -> dict[str, Arrays]:
+    return {part: dict(values) for part, values in shared.items()}
 
 
 def encode_part(statistic: Statistic[T], content: T, sizes: Sizes) -> Arrays:

@@ -15,6 +15,7 @@ from fedmr_med.statistics.class_sums import PROTOTYPES
 from fedmr_med.statistics.fields import Field, Layout, Values
 from fedmr_med.statistics.moments import HELD_OUT, KEPT, MEANS
 from fedmr_med.statistics.scores import SCORES
+from fedmr_med.statistics.shared import layouts
 from fedmr_med.wire.kinds import EXCHANGES, HEAD, TRAIN, VALIDATE
 
 MODELS = "models"
@@ -35,10 +36,12 @@ class SumForms:
     Attributes:
         sizes: of the job's statistics.
         models: fields of the sums of trained models, where they are summed too.
+        shared: names of the statistics of other packages that the job asks for.
     """
 
     sizes: Sizes
     models: Mapping[str, Field]
+    shared: tuple[str, ...] = ()
 
     def parts(self, release: str) -> dict[str, Layout]:
         """Return the fields of a release by statistic, given its name.
@@ -50,6 +53,7 @@ class SumForms:
         if kind not in STATISTICS:
             raise WireError("there is no such release", code="wire.form", key="release")
         parts = {statistic.name: statistic.layout(self.sizes) for statistic in STATISTICS[kind]}
+        parts |= layouts(self.shared, kind, self.sizes)
         return parts | ({MODELS: Layout(self.models)} if kind == TRAIN and self.models else {})
 
     def layout(self, release: str) -> Layout:

@@ -214,7 +214,7 @@ def test_no_count_of_a_withheld_class_can_be_derived_from_the_replies_of_a_chain
             answers = (
                 messages.encode_reply(hospital.train(task)),
                 messages.encode_statistics(hospital.head_statistics(task)),
-                messages.encode_validation(hospital.validate(task)),
+                messages.encode_validation(hospital.validate(task).scores),
             )
             without_any = dict(figures(reply) for reply in answers)
             assert all(found == without_any[kind] for kind, found in told), (name, told, without_any)
