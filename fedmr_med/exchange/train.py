@@ -10,7 +10,7 @@ from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import Total, origin
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.server.aggregation import PrototypeAggregator, SecureStatistics
+from fedmr_med.server.aggregation import PrototypeAggregator
 from fedmr_med.server.robust import needs_all_replies, offences, outliers, restrained
 from fedmr_med.server.state import GlobalState
 from fedmr_med.statistics.class_sums import PROTOTYPES
@@ -74,14 +74,14 @@ class TrainExchange(Exchange):
             self._leave_outliers_out()
             self._add_held()
             if total is not None:
-                self._aggregator.add_secure(self._statistics(total))
+                self._add_total(total)
             faults.reach(f"aggregate-{number}")
             seconds = time.monotonic() - self._started
             results = self._shared_results(self._aggregator.sites, total)
             return self._aggregator.finish(self._num_sites, self._refused, seconds, results)
 
-    def _statistics(self, total: Total) -> SecureStatistics:
-        """Read the sums of all sites."""
+    def _add_total(self, total: Total) -> None:
+        """Read the sums of all sites, and add them."""
         private = self.job.federation.private
         known = origin(self.job, None if private is None else private.gaussian, len(total.record.sites))
 
@@ -90,7 +90,7 @@ class TrainExchange(Exchange):
             return sums, SCORES.read(values[SCORES.name], known), values.get(MODELS)
 
         parts, record = total.read(read)
-        return SecureStatistics(record, *(parts or ()))
+        self._aggregator.add_total(record, *(parts or (None, None, None)))
 
     def _counted(self) -> Collection[str]:
         return set(self._held) | set(self._aggregator.sites)
