@@ -341,6 +341,7 @@ class FederationConfig(Strict):
         clip_update: with ``secure: all``, the largest length of a site's change of the parameters; every site scales a
             longer one down before it is summed.
         private: noise on the prototypes; None adds none.
+        statistics: further statistics that sites share, by the names that other packages registered for them.
         stop: when the chain ends before its last round; None runs all rounds.
         resume_from: the checkpoint a follow-up starts from: the ``last``, or the ``previous`` one if that is damaged.
     """
@@ -362,6 +363,7 @@ class FederationConfig(Strict):
     secure: Secure = "none"
     clip_update: float = Field(100.0, gt=0, le=1e6)
     private: PrivateConfig | None = None
+    statistics: tuple[Annotated[str, Field(pattern=NAME_PATTERN, max_length=40)], ...] = Field((), max_length=8)
     stop: StopConfig | None = None
     resume_from: Literal["last", "previous"] = "last"
 

@@ -19,7 +19,7 @@ from fedmr_med.server.chain import BEST_MODEL, Chain
 from fedmr_med.server.state import WEIGHT, initial_state
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.messages import TrainTask
-from fedmr_med.wire.statistics import HeadReply
+from fedmr_med.wire.statistics import StatisticsReply
 from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import tiny_job
 from tests.helpers.errors import raises
@@ -88,7 +88,7 @@ def test_the_plan_says_what_a_job_asks_for() -> None:
 def test_a_run_that_was_stopped_before_its_exchange_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = demo_federation(tmp_path / "whole").run()
 
-    def stop(self: object, task: TrainTask) -> HeadReply:
+    def stop(self: object, task: TrainTask) -> StatisticsReply:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):

@@ -40,6 +40,9 @@ the shortest ones before."""
 Omitted = Annotated[T | None, Field(exclude_if=lambda value: value is None)]
 """A field that is left out of the file where there is nothing to say."""
 
+Statistics = Annotated[dict[str, JsonValue], Field(exclude_if=lambda value: not value)]
+"""What statistics of other packages say of an exchange, by name; left out where there are none."""
+
 
 class Score(Strict):
     """The scalars of :class:`fedmr_med.evaluation.metrics.Scores`.
@@ -78,6 +81,7 @@ class Evaluation(Strict):
         pooled: over the sites in ``pooled_sites``, which share their confusion matrix.
         held_back: the sites that answered and let no score out.
         metrics: every metric over those sites, for all classes together.
+        statistics: see :data:`Statistics`.
         figures, pooled_figures: the clinical figures by site and pooled. To keep files small they stay with the best
             and the last evaluation of a chain only.
     """
@@ -88,6 +92,7 @@ class Evaluation(Strict):
     pooled_sites: tuple[str, ...]
     held_back: tuple[str, ...] = ()
     metrics: dict[MetricName, float] = {}
+    statistics: Statistics = {}
     figures: dict[str, Figures] = {}
     pooled_figures: Figures | None = None
 
@@ -203,6 +208,7 @@ class RoundRecord(Strict):
         seconds: wall time from sending the model to the new one.
         secure: the secure sum of its statistics, where the job has one.
         prototype_norm: mean length of the class means that were shared in this round; None where none were.
+        statistics: see :data:`Statistics`.
     """
 
     round: int
@@ -211,6 +217,7 @@ class RoundRecord(Strict):
     seconds: float = 0.0
     secure: Omitted[SecureRecord] = None
     prototype_norm: Omitted[float] = None
+    statistics: Statistics = {}
 
 
 class HeadRecord(Strict):
@@ -224,6 +231,7 @@ class HeadRecord(Strict):
         bytes_up, bytes_down: size of the statistics that all sites sent, and of the models they received for it.
         seconds: wall time from sending the model to the head.
         evaluation: the model with this head.
+        statistics: see :data:`Statistics`.
     """
 
     round: int
@@ -235,6 +243,7 @@ class HeadRecord(Strict):
     bytes_down: int = 0
     seconds: float = 0.0
     evaluation: Evaluation | None = None
+    statistics: Statistics = {}
 
 
 class Best(Strict):
@@ -362,6 +371,7 @@ class RoundResult(Strict):
         terms: mean over the sites of each term of the local objective.
         local_seconds: mean over the sites of their local time; None where no site tells.
         prototype_norm: mean length of the class means that were shared; None where none were.
+        statistics: see :data:`Statistics`.
     """
 
     round: int
@@ -374,6 +384,7 @@ class RoundResult(Strict):
     terms: dict[str, float] = {}
     local_seconds: float | None = None
     prototype_norm: Omitted[float] = None
+    statistics: Statistics = {}
 
     @classmethod
     def of(cls, record: RoundRecord, evaluation: Evaluation | None) -> "RoundResult":
@@ -393,6 +404,7 @@ class RoundResult(Strict):
             terms={name: _mean([site.terms[name] for site in sites if name in site.terms]) for name in names},
             local_seconds=_mean(seconds) if seconds else None,
             prototype_norm=record.prototype_norm,
+            statistics=record.statistics,
         )
 
 

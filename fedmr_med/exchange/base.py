@@ -3,14 +3,18 @@
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
+from fedmr_med.evaluation.results import Statistics
 from fedmr_med.exchange.closing import Total
+from fedmr_med.models.reply_forms import statistic_sizes
 from fedmr_med.server.state import GlobalState
-from fedmr_med.wire.codec import Message
+from fedmr_med.statistics.fields import Values, add
+from fedmr_med.statistics.shared import layouts, shared_statistics
+from fedmr_med.wire.codec import Message, split_shared
 from fedmr_med.wire.messages import SiteReply
 
 
@@ -37,6 +41,9 @@ class Exchange(ABC):
         self._refused: dict[str, str] = {}
         self._started = time.monotonic()
         self._closed = False
+        sizes = statistic_sizes(job, state.prototypes.means.shape[1])
+        self._layouts = layouts(job.federation.statistics, self.kind, sizes)
+        self._shared: dict[str, Mapping[str, Values]] = {}
 
     @property
     def sent(self) -> GlobalState:
@@ -55,7 +62,10 @@ class Exchange(ABC):
                     raise WireError("the reply came after the round was closed", code="wire.late")
                 if site in self._counted():
                     raise WireError("a second reply in the same round", code="wire.duplicate")
-                return self._take(site, message)
+                rest, shared = split_shared(message, self._layouts)
+                reply = self._take(site, rest)
+                self._shared[site] = shared
+                return reply
             except WireError as e:
                 reason = str(e).removeprefix(f"{site}: ")
                 self._refused.setdefault(site, reason)
@@ -81,6 +91,25 @@ class Exchange(ABC):
         """Whether enough usable answers are there."""
         with self._lock:
             return len(self._counted()) >= self.job.federation.min_sites
+
+    def _shared_results(self, sites: Collection[str], total: Total | None) -> Statistics:
+        """Return what statistics of other packages say of the exchange, by name; nothing of one that nobody shares.
+
+        Args:
+            sites: those that count, where each site's values are known.
+            total: what a secure sum gave instead.
+        """
+        results: Statistics = {}
+        for statistic in shared_statistics(self.job.federation.statistics, self.kind):
+            if total is not None:
+                parts = [total.values[statistic.part]] if total.values is not None else []
+            else:
+                shared = [self._shared[site] for site in sorted(sites)]
+                parts = [values[statistic.part] for values in shared if statistic.part in values]
+            values = add(*parts) if parts else {}
+            if any(array.any() for array in values.values()):
+                results[statistic.name] = statistic.result(values)
+        return results
 
     @abstractmethod
     def close(self, total: Total | None = None) -> GlobalState:

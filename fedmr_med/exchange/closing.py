@@ -18,9 +18,12 @@ from fedmr_med.errors import WireError
 from fedmr_med.evaluation.results import SecureRecord
 from fedmr_med.models.job_network import build_network
 from fedmr_med.models.reply_forms import sum_forms
+from fedmr_med.privacy.mechanisms import Gaussian
 from fedmr_med.secure import FEWEST
 from fedmr_med.secure.messages import Keys, Masked, Offer, Release, Roster, Shares, threshold
 from fedmr_med.secure.summing import SecureSum
+from fedmr_med.statistics.base import Origin
+from fedmr_med.statistics.fields import Values
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.secure import (
     ASK_KEYS,
@@ -31,7 +34,7 @@ from fedmr_med.wire.secure import (
     decode_answer,
     encode_question,
 )
-from fedmr_med.wire.totals import SumForms, Values
+from fedmr_med.wire.totals import SumForms
 
 A = TypeVar("A", Keys, Offer, Masked, Shares)
 T = TypeVar("T")
@@ -48,14 +51,14 @@ class Total:
     Attributes:
         name: of the release.
         record: who took part, and what it cost; or why nothing was opened.
-        values: the totals by field; None where nothing was opened.
+        values: the totals by statistic; None where nothing was opened.
     """
 
     name: str
     record: SecureRecord
-    values: Values | None = None
+    values: Mapping[str, Values] | None = None
 
-    def read(self, reader: Callable[[Values], T]) -> tuple[T | None, SecureRecord]:
+    def read(self, reader: Callable[[Mapping[str, Values]], T]) -> tuple[T | None, SecureRecord]:
         """Return what ``reader`` makes of the values, and the record; None where there is nothing that it can read."""
         if self.values is None:
             return None, self.record
@@ -103,19 +106,18 @@ class SecureTotals:
         )
         return Total(name, record, values)
 
-    def _opened(self, name: str, sites: Sequence[str]) -> tuple[Values, tuple[str, ...], tuple[str, ...]]:
+    def _opened(self, name: str, sites: Sequence[str]) -> tuple[Mapping[str, Values], tuple[str, ...], tuple[str, ...]]:
         """Return the values, the sites that are in them, and those that had keys and are not.
 
         Raises:
             WireError: too few sites took part to the end.
         """
-        layout = self._forms.layout(name)
         release = Release(self._chain, self._session, name)
         question = Question(ASK_KEYS, release, self._job.digest())
         if unknown := [site for site in sites if site not in self._keys]:
             self._take(question, unknown, FEWEST, Keys, self._note_keys)
         roster = Roster.of([self._keys[site] for site in sites if site in self._keys])
-        secure = SecureSum(release, roster, layout.size)
+        secure = SecureSum(release, roster, self._forms.layout(name).size)
         needed = threshold(len(roster.entries))
         question = replace(question, step=ASK_OFFER, roster=roster)
         self._take(question, roster.names, needed, Offer, secure.take_offer)
@@ -125,7 +127,8 @@ class SecureTotals:
         survivors = secure.survivors()
         question = replace(question, step=ASK_SHARES, offers=(), survivors=survivors)
         self._take(question, survivors, needed, Shares, secure.take_shares)
-        return layout.unpack(secure.total()), survivors, tuple(sorted(set(roster.names) - set(survivors)))
+        values = self._forms.unpack(name, secure.total())
+        return values, survivors, tuple(sorted(set(roster.names) - set(survivors)))
 
     @cached_property
     def _forms(self) -> SumForms:
@@ -152,6 +155,19 @@ class SecureTotals:
                 continue
 
 
-def surplus(job: JobConfig, sites: Sequence[str]) -> float:
-    """Return how much more noise a total has than is needed: every site adds it as if the fewest took part."""
-    return math.sqrt(len(sites) / (job.federation.min_sites - 1))
+def origin(job: JobConfig, gaussian: Gaussian | None, sites: int) -> Origin:
+    """Return what is known of a total over some sites.
+
+    Args:
+        job: the job's settings.
+        gaussian: the noise of all values that have some; None where none has.
+        sites: how many sites' values are in it.
+    """
+    if gaussian is None:
+        return Origin(sites)
+    if not job.federation.sums_statistics:
+        # Each site has added all of the noise, and left out the classes that are too small for it.
+        return Origin(sites, 1, math.sqrt(sites) * gaussian.moments_scale)
+    # Every site adds noise as if the fewest took part, so a total of more of them has more than is needed.
+    surplus = math.sqrt(sites / (job.federation.min_sites - 1))
+    return Origin(sites, math.ceil(surplus * gaussian.least_count), surplus * gaussian.moments_scale)

@@ -1,28 +1,27 @@
 """The closed-form head: add up the sites' statistics and solve for the classifier."""
 
 import logging
-import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
-from fedmr_med.evaluation.results import HeadRecord
+from fedmr_med.evaluation.results import HeadRecord, Statistics
 from fedmr_med.exchange.base import Exchange
-from fedmr_med.exchange.closing import Total, surplus
+from fedmr_med.exchange.closing import Total, origin
 from fedmr_med.server.robust import too_long
 from fedmr_med.server.shelf import Shelf
 from fedmr_med.server.state import BIAS, WEIGHT, GlobalState, train_task
+from fedmr_med.statistics.fields import Values, add
 from fedmr_med.statistics.head import HeadStatistics, choose_shrinkage, projection, solve
+from fedmr_med.statistics.moments import HELD_OUT, KEPT, MEANS
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.kinds import HEAD
-from fedmr_med.wire.statistics import HeadReply, decode_statistics
-from fedmr_med.wire.totals import head_statistics, noisy_head_statistics
+from fedmr_med.wire.statistics import StatisticsReply, decode_statistics
 
 LONGEST = 1e6
 """Norm of a head's weights at most, as sites accept it; features that collapsed to points would give far more."""
@@ -49,7 +48,7 @@ class HeadExchange(Exchange):
         self._directions = projection(job.seed, features, job.head.projection)
         self._size = features if self._directions is None else len(self._directions)
         # Statistics of thousands of clients would not fit in memory.
-        self._replies: Shelf[HeadReply] = Shelf()
+        self._replies: Shelf[StatisticsReply] = Shelf()
         self._lengths: dict[str, float] = {}
 
     def close(self, total: Total | None = None) -> GlobalState:
@@ -61,46 +60,77 @@ class HeadExchange(Exchange):
             self._closed = True
             if total is not None:
                 return self._of_total(total) or self.state
-            answered = len(self._replies)
-            sharing = self._comparable()
-            if not sharing:
-                return self.state
-            none = HeadStatistics.zeros(self._classes, self._size)
-            kept, held_out, size = none, none, 0
+            sharing, totals, size = self._comparable(), dict[str, Values](), 0
             for name in sharing:
                 reply = self._replies[name]
-                assert reply.kept is not None
-                kept = kept + reply.kept
-                held_out = held_out if reply.held_out is None else held_out + reply.held_out
+                totals |= {
+                    part: add(totals[part], new) if part in totals else new for part, new in reply.values.items()
+                }
                 size += reply.bytes_up
-        return self._solved(kept, held_out, sites=tuple(sharing), answered=answered, bytes_up=size) or self.state
+            answered = len(self._replies)
+            results = self._shared_results(sharing, None)
+        parts, sites = self._read(totals, len(sharing)), tuple(sharing)
+        return self._solved(*parts, results, sites=sites, answered=answered, bytes_up=size) or self.state
 
     def _of_total(self, total: Total) -> GlobalState | None:
         """Return the state with the head of a secure total; None where it gives none."""
-        private, read = self.job.federation.private, head_statistics
-        if private is not None:
-            gaussian, more = private.head_gaussian, surplus(self.job, total.record.sites)
-            least, noise = math.ceil(more * gaussian.least_count), more * gaussian.moments_scale
-            read = partial(noisy_head_statistics, least=least, noise=noise)
-        statistics, record = total.read(read)
-        kept, held_out = statistics or (HeadStatistics.zeros(self._classes, self._size),) * 2
-        if not bool((kept.sums.counts > 0).any()):
+        parts, record = total.read(lambda values: self._read(values, len(total.record.sites)))
+        if parts is None:
             return None
-        return self._solved(kept, held_out, sites=record.sites, answered=len(record.sites), bytes_up=record.bytes_up)
+        results, sites = self._shared_results((), total), record.sites
+        return self._solved(*parts, results, sites=sites, answered=len(sites), bytes_up=record.bytes_up)
+
+    def _read(self, values: Mapping[str, Values], sites: int) -> tuple[HeadStatistics, HeadStatistics]:
+        """Return the statistics of the kept and of the held-out samples of some sites.
+
+        Raises:
+            WireError: no samples add up to them.
+        """
+        private = self.job.federation.private
+        known = origin(self.job, None if private is None else private.head_gaussian, sites)
+        none = HeadStatistics.zeros(self._classes, self._size)
+        kept, held_out = (
+            (statistic.read(values[statistic.name], known) if statistic.name in values else None) or none
+            for statistic in (KEPT, HELD_OUT)
+        )
+        means = MEANS.read(values[MEANS.name], known) if MEANS.name in values else None
+        return (kept if means is None else kept + HeadStatistics.from_sums(means)), held_out
 
     def _counted(self) -> Collection[str]:
         return self._replies
 
     def _take(self, site: str, message: Message) -> None:
-        reply = self._checked(site, message)
+        reply = decode_statistics(message, site, num_classes=self._classes, feature_size=self._size)
+        if reply.round != self.state.round:
+            raise WireError(
+                f"the statistics are for the model after round {reply.round}, not {self.state.round}",
+                code="wire.round",
+                key="statistics",
+            )
+        longest, most = max(map(_longest, self._read(reply.values, 1))), self.job.federation.max_norm
+        if not longest <= most:
+            raise WireError(
+                f"the statistics are of features of length {longest:.3g}, over {most:.3g}",
+                code="wire.norm",
+                key="statistics",
+            )
         self._replies.add(site, reply)
-        if reply.kept is not None:
-            self._lengths[site] = _longest_of(reply)
+        if reply.values:
+            self._lengths[site] = longest
 
     def _solved(
-        self, kept: HeadStatistics, held_out: HeadStatistics, *, sites: tuple[str, ...], answered: int, bytes_up: int
+        self,
+        kept: HeadStatistics,
+        held_out: HeadStatistics,
+        statistics: Statistics,
+        *,
+        sites: tuple[str, ...],
+        answered: int,
+        bytes_up: int,
     ) -> GlobalState | None:
-        """Solve for the head; None if it is not finite."""
+        """Solve for the head; None if there are no samples, or it is not finite."""
+        if not bool((kept.sums.counts > 0).any()):
+            return None
         settings = self.job.head
         shrinkage = settings.shrinkage
         if shrinkage is None:
@@ -120,8 +150,9 @@ class HeadExchange(Exchange):
             bytes_up=bytes_up,
             bytes_down=answered * self._bytes_down,
             seconds=time.monotonic() - self._started,
+            statistics=statistics,
         )
-        if not np.linalg.norm(arrays[WEIGHT]) <= LONGEST:
+        if not np.linalg.norm(weight.numpy()) <= LONGEST:
             _log.warning("no closed-form head: features of a class hardly differ, so that its weights have no bound")
             return None
         made = replace(self.state, head=arrays, history=self.state.history.with_head(record))
@@ -140,32 +171,9 @@ class HeadExchange(Exchange):
         odd = too_long([self._lengths[name] for name in sharing], self.job.federation)
         return [name for name, out in zip(sharing, odd, strict=True) if not out]
 
-    def _checked(self, site: str, message: Message) -> HeadReply:
-        reply = decode_statistics(message, site, num_classes=self._classes, feature_size=self._size)
-        if reply.round != self.state.round:
-            raise WireError(
-                f"the statistics are for the model after round {reply.round}, not {self.state.round}",
-                code="wire.round",
-                key="statistics",
-            )
-        longest, most = _longest_of(reply), self.job.federation.max_norm
-        if not longest <= most:
-            raise WireError(
-                f"the statistics are of features of length {longest:.3g}, over {most:.3g}",
-                code="wire.norm",
-                key="statistics",
-            )
-        return reply
 
-
-def _longest_of(reply: HeadReply) -> float:
-    return max(_longest(reply.kept), _longest(reply.held_out))
-
-
-def _longest(statistics: HeadStatistics | None) -> float:
+def _longest(statistics: HeadStatistics) -> float:
     """Return the largest length of features that statistics tell of: of a class's mean, or around it."""
-    if statistics is None:
-        return 0.0
     counts = statistics.sums.counts
     means = torch.linalg.vector_norm(statistics.sums.sums, dim=1) / counts.clamp(min=1)
     spread = (statistics.scatter.trace() / counts.sum().clamp(min=1)).sqrt()

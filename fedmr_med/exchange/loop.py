@@ -19,7 +19,6 @@ from fedmr_med.server.state import GlobalState, train_task
 from fedmr_med.wire.codec import Message, decode_task, encode_task
 from fedmr_med.wire.kinds import HEAD, SECURE, TRAIN
 from fedmr_med.wire.messages import TrainTask
-from fedmr_med.wire.totals import release_name
 
 
 def run(
@@ -181,7 +180,7 @@ class Server:
         """Add up securely what the sites hold, where the job asks for it and enough of them answered."""
         if not self._job.federation.sums_statistics or (exchange.kind == TRAIN and not exchange.has_quorum):
             return None
-        return self._totals.total(release_name(exchange.kind, task), answered)
+        return self._totals.total(task.release(exchange.kind), answered)
 
     def _ask_secure(self, question: Message, sites: Sequence[str], enough: int) -> dict[str, Message]:
         """Bring a step of a secure sum to sites; one that gives no answer of use has dropped out."""

@@ -1,24 +1,26 @@
 """A training round: refuse bad replies whole, hold the good ones until the round closes, then make the new state."""
 
-import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from fedmr_med import faults
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.exchange.base import Exchange
-from fedmr_med.exchange.closing import Total, surplus
+from fedmr_med.exchange.closing import Total, origin
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.server.aggregation import PrototypeAggregator, SecureStatistics
+from fedmr_med.server.aggregation import PrototypeAggregator
 from fedmr_med.server.robust import Comparison, needs_all_replies, offences, restrained
 from fedmr_med.server.shelf import MEMORY, Shelf
 from fedmr_med.server.state import GlobalState
+from fedmr_med.statistics.class_sums import PROTOTYPES
+from fedmr_med.statistics.fields import Values
+from fedmr_med.statistics.scores import SCORES
 from fedmr_med.wire.codec import Message, decode_reply
 from fedmr_med.wire.kinds import TRAIN
 from fedmr_med.wire.messages import SiteReply
-from fedmr_med.wire.totals import Values, class_sums, model_totals, noisy_class_sums, total_scores
+from fedmr_med.wire.totals import MODELS
 
 
 class TrainExchange(Exchange):
@@ -77,24 +79,23 @@ class TrainExchange(Exchange):
             self._leave_outliers_out()
             self._add_held()
             if total is not None:
-                self._aggregator.add_secure(self._statistics(total))
+                self._add_total(total)
             faults.reach(f"aggregate-{number}")
-            return self._aggregator.finish(self._num_sites, self._refused, time.monotonic() - self._started)
+            seconds = time.monotonic() - self._started
+            results = self._shared_results(self._aggregator.sites, total)
+            return self._aggregator.finish(self._num_sites, self._refused, seconds, results)
 
-    def _statistics(self, total: Total) -> SecureStatistics:
-        """Read the sums of all sites."""
+    def _add_total(self, total: Total) -> None:
+        """Read the sums of all sites, and add them."""
         private = self.job.federation.private
+        known = origin(self.job, None if private is None else private.gaussian, len(total.record.sites))
 
-        def read(values: Values) -> tuple[ClassSums, Scores | None, Values | None]:
-            if private is None:
-                sums = class_sums(values)
-            else:
-                more = surplus(self.job, total.record.sites)
-                sums = noisy_class_sums(values, math.ceil(more * private.gaussian.least_count))
-            return sums, total_scores(values), model_totals(values) or None
+        def read(values: Mapping[str, Values]) -> tuple[ClassSums | None, Scores | None, Values | None]:
+            sums = PROTOTYPES.read(values[PROTOTYPES.name], known)
+            return sums, SCORES.read(values[SCORES.name], known), values.get(MODELS)
 
         parts, record = total.read(read)
-        return SecureStatistics(record, *(parts or ()))
+        self._aggregator.add_total(record, *(parts or (None, None, None)))
 
     def _counted(self) -> Collection[str]:
         return set(self._held) | set(self._aggregator.sites)

@@ -9,9 +9,10 @@ from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import Total
 from fedmr_med.server.checks import Registered
 from fedmr_med.server.state import GlobalState
+from fedmr_med.statistics.base import Origin
+from fedmr_med.statistics.scores import SCORES
 from fedmr_med.wire.codec import Message, decode_validation
 from fedmr_med.wire.kinds import VALIDATE
-from fedmr_med.wire.totals import total_scores
 
 
 class ValidateExchange(Exchange):
@@ -43,8 +44,11 @@ class ValidateExchange(Exchange):
             if total is None:
                 evaluation = Evaluation.of(self.state.round, self._scores)
             else:
-                scores, record = total.read(total_scores)
+                known = Origin(len(total.record.sites))
+                scores, record = total.read(lambda values: SCORES.read(values[SCORES.name], known))
                 evaluation = Evaluation.of_total(self.state.round, scores, record.sites)
+            results = self._shared_results(self._scores, total)
+        evaluation = evaluation.model_copy(update={"statistics": results})
         history = self.state.history
         if not self._of_head:
             return self.state.scored(history.with_evaluation(evaluation))

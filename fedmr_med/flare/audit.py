@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 import numpy as np
-from nvflare.apis.dxo import DXO, from_shareable
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
@@ -13,6 +13,7 @@ from nvflare.apis.shareable import Shareable
 
 from fedmr_med.files import journal
 from fedmr_med.flare import context
+from fedmr_med.flare.messages import PARTS
 from fedmr_med.flare.outgoing import empty, task_headers
 from fedmr_med.wire import codec as wire
 
@@ -73,18 +74,26 @@ def describe(reply: Shareable, fl_ctx: FLContext) -> dict[str, Any]:
     if code != ReturnCode.OK:
         return {"code": code, "bytes": 0, "parts": {}}
     dxo = from_shareable(reply)
-    members = dxo.data if all(isinstance(part, DXO) for part in dxo.data.values()) else {"content": dxo}
+    members, meta = _members(dxo), dxo.data if dxo.data_kind == DataKind.METRICS else dxo.meta
     parts = {name: _part(part) for name, part in members.items()}
     line: dict[str, Any] = {"code": code, "bytes": sum(part["bytes"] for part in parts.values()), "parts": parts}
     if wire.PROTOTYPES in members:
-        names, classes = context.outgoing_view(fl_ctx).job.task.class_names, members[wire.PROTOTYPES].data["classes"]
+        names = context.outgoing_view(fl_ctx).job.task.class_names
+        classes = members[wire.PROTOTYPES].data["counts"].nonzero()[0]
         parts[wire.PROTOTYPES]["classes"] = [names[i] for i in classes]
-    if wire.ROUND in dxo.meta:
-        line["round"] = dxo.meta[wire.ROUND] + 1
-    scores = dxo.meta.get(wire.SCORES) or dxo.data.get(wire.SCORES)
-    line["metrics"] = "none" if not scores else "scalar" if scores["confusion"] is None else "per_class"
-    line["report"] = sorted(dxo.meta.get(wire.REPORT) or ())
+    if wire.ROUND in meta:
+        line["round"] = meta[wire.ROUND] + 1
+    scores = meta.get(wire.SCORES)
+    line["metrics"] = "none" if not scores else "per_class" if wire.WITHHELD in scores else "scalar"
+    line["report"] = sorted(meta.get(wire.REPORT) or ())
     return line
+
+
+def _members(dxo: DXO) -> dict[str, DXO]:
+    """Return the parts of a reply by name; one that has none is a part itself."""
+    if dxo.data_kind == DataKind.METRICS:
+        return {name: DXO(DataKind.METRICS, data=arrays) for name, arrays in dxo.data.get(PARTS, {}).items()}
+    return dxo.data if all(isinstance(part, DXO) for part in dxo.data.values()) else {"content": dxo}
 
 
 def _part(dxo: DXO) -> dict[str, Any]:

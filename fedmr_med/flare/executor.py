@@ -94,7 +94,7 @@ class FedMRExecutor(Executor):
         names = hospital.job.task.class_names
         shared, statistics = (
             " ".join(name for name, yes in zip(names, mask, strict=True) if yes) or "no class"
-            for mask in (hospital.shared_classes(), hospital.statistics_classes())
+            for mask in (hospital.releases.prototype_classes(), hospital.releases.statistics_classes())
         )
         demo = " (generated: DEMO)" if hospital.data.is_demo else ""
         held = [name for name, count in zip(names, hospital.counts, strict=True) if count]

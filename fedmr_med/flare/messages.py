@@ -18,7 +18,7 @@ from fedmr_med.wire import codec, statistics
 from fedmr_med.wire.codec import MODEL, Message
 from fedmr_med.wire.kinds import SUBMIT_MODEL, VALIDATE
 from fedmr_med.wire.messages import SiteReply, TrainTask
-from fedmr_med.wire.statistics import HeadReply
+from fedmr_med.wire.statistics import StatisticsReply
 
 PARTS = "parts"
 """Key of the arrays in a METRICS DXO."""
@@ -74,12 +74,12 @@ def decode_reply(shareable: Shareable, site: str, *, num_classes: int, feature_s
     return codec.decode_reply(to_message(shareable), site, num_classes=num_classes, feature_size=feature_size)
 
 
-def encode_statistics(reply: HeadReply) -> Shareable:
+def encode_statistics(reply: StatisticsReply) -> Shareable:
     """Encode the answer to a head task."""
     return to_shareable(statistics.encode_statistics(reply))
 
 
-def decode_statistics(shareable: Shareable, site: str, *, num_classes: int, feature_size: int) -> HeadReply:
+def decode_statistics(shareable: Shareable, site: str, *, num_classes: int, feature_size: int) -> StatisticsReply:
     """Decode the answer to a head task; raise WireError if it does not have the agreed form."""
     message = to_message(shareable)
     return statistics.decode_statistics(message, site, num_classes=num_classes, feature_size=feature_size)

@@ -33,7 +33,7 @@ from fedmr_med.site.view import SiteView
 from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.kinds import HEAD
 from fedmr_med.wire.messages import SiteReply, TrainTask
-from fedmr_med.wire.statistics import HeadReply
+from fedmr_med.wire.statistics import StatisticsReply
 
 
 class ScriptExecutor(ClientAPIExecutor):
@@ -63,7 +63,7 @@ class ScriptExecutor(ClientAPIExecutor):
             if task_name == AppConstants.TASK_VALIDATION:
                 return messages.encode_validation(None)
             if task_name == HEAD:
-                return messages.encode_statistics(HeadReply(fl_ctx.get_identity_name(), task.round))
+                return messages.encode_statistics(StatisticsReply(fl_ctx.get_identity_name(), task.round))
             return self._train(view, task, fl_ctx, abort_signal)
         except FedMRError as e:
             # The message may name files of this site, so it stays in the site's own log and journal.

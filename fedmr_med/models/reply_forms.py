@@ -4,9 +4,12 @@ from fedmr_med import methods, models
 from fedmr_med.arrays import Arrays, Forms, forms_of
 from fedmr_med.config import JobConfig
 from fedmr_med.models.job_network import build_network
-from fedmr_med.secure.fixed import Field
+from fedmr_med.statistics.base import Sizes
+from fedmr_med.statistics.fields import Field
 from fedmr_med.statistics.model_sums import sum_fields
+from fedmr_med.statistics.shared import layouts
 from fedmr_med.wire.form import ReplyForm
+from fedmr_med.wire.kinds import EXCHANGES
 from fedmr_med.wire.totals import SumForms
 
 
@@ -18,15 +21,16 @@ def reply_form(job: JobConfig) -> ReplyForm:
     return ReplyForm(
         class_names=job.task.class_names,
         feature_size=network.feature_size,
-        statistics_size=sums.statistics_size,
+        statistics_size=sums.sizes.statistics_size,
         settings=job.digest(),
         model=model,
         payload=payload,
         halved=job.federation.halved(names),
         secure=job.federation.secure,
-        sum_sizes=sums.sizes,
+        sum_sizes=sums.vector_sizes,
         private=job.federation.private is not None,
         training_noise=job.train.noise,
+        shared={kind: layouts(job.federation.statistics, kind, sums.sizes) for kind in EXCHANGES},
     )
 
 
@@ -40,10 +44,14 @@ def reply_arrays(job: JobConfig, model: Arrays, parameters: frozenset[str]) -> t
 
 def sum_forms(job: JobConfig, network: models.Network) -> SumForms:
     """Return the forms of the job's secure sums, given its network."""
-    size = network.feature_size
     fields: dict[str, Field] = {}
     if job.federation.sums_models:
         fields = sum_fields(
             methods.build(job.method).server(), models.state_arrays(network), models.parameter_names(network)
         )
-    return SumForms(job.task.num_classes, size, min(job.head.projection or size, size), fields)
+    return SumForms(statistic_sizes(job, network.feature_size), fields, job.federation.statistics)
+
+
+def statistic_sizes(job: JobConfig, feature_size: int) -> Sizes:
+    """Return the sizes of the job's statistics, given the length of its network's features."""
+    return Sizes(job.task.num_classes, feature_size, min(job.head.projection or feature_size, feature_size))

@@ -28,7 +28,7 @@ from fedmr_med.runner.local_sites import CLIENT_STATE, LocalSites, Work, parts_o
 from fedmr_med.runner.pool import Pool, open_pool
 from fedmr_med.server.chain import Chain
 from fedmr_med.server.state import GlobalState
-from fedmr_med.site.hospital import open_data
+from fedmr_med.site.images import open_data
 from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.codec import Message, encode_validation
 from fedmr_med.wire.kinds import HEAD, SECURE, TRAIN, VALIDATE

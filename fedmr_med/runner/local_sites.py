@@ -20,7 +20,8 @@ from fedmr_med.privacy.refusals import code_of, in_words
 from fedmr_med.process import kept_memory
 from fedmr_med.site.engine import Site, simulated_views
 from fedmr_med.site.features import SiteFeatures, feature_fold
-from fedmr_med.site.hospital import Hospital, open_data
+from fedmr_med.site.hospital import Hospital
+from fedmr_med.site.images import open_data
 from fedmr_med.site.training import outputs
 from fedmr_med.site.view import SiteView
 from fedmr_med.sites import SiteConfig

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 from fedmr_med.errors import WireError
 from fedmr_med.secure import FEWEST
-from fedmr_med.secure.primitives import Vector, digest
-
-MOST_SITES = 1000
-"""Sites of a sum at most; :mod:`fedmr_med.secure.fixed` counts on it."""
+from fedmr_med.secure.primitives import digest
+from fedmr_med.statistics.fields import MOST_SITES, Vector
 
 
 def threshold(sites: int) -> int:

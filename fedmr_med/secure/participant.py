@@ -28,8 +28,9 @@ from fedmr_med.schema import NAME_PATTERN
 from fedmr_med.secure import FEWEST, primitives
 from fedmr_med.secure.identity import Identity
 from fedmr_med.secure.messages import Keys, Masked, Offer, Release, Roster, Shares
-from fedmr_med.secure.primitives import NONCE, SEED, Vector
+from fedmr_med.secure.primitives import NONCE, SEED
 from fedmr_med.secure.summing import signed_mask
+from fedmr_med.statistics.fields import Vector
 
 OPENED = "opened.jsonl"
 

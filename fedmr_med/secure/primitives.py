@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, islice
 
 import numpy as np
-import numpy.typing as npt
 from Crypto.Protocol.SecretSharing import Shamir
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -20,8 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedmr_med.errors import WireError
-
-Vector = npt.NDArray[np.uint64]
+from fedmr_med.statistics.fields import Vector
 
 SEED, KEY, NONCE, TAG = 16, 32, 12, 16
 """Bytes of a seed or share, of a public key, and of what AES-GCM adds."""

@@ -1,7 +1,10 @@
 """The server's side of a round: validate every reply as a whole, add it up, and make the new global state."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import MappingProxyType
+
+from pydantic import JsonValue
 
 from fedmr_med import methods
 from fedmr_med.arrays import Arrays, distance
@@ -15,29 +18,12 @@ from fedmr_med.prototypes import ClassSums
 from fedmr_med.server.checks import ReplyCheck
 from fedmr_med.server.optimizer import server_step
 from fedmr_med.server.state import GlobalState
-from fedmr_med.statistics.model_sums import ModelSums, Values
+from fedmr_med.statistics.fields import Values
+from fedmr_med.statistics.model_sums import ModelSums
 from fedmr_med.wire.messages import SiteReply
 
 SLACK = 4
 """How much longer than one site's longest update that of all sites may be: FedNova weighs updates by their steps."""
-
-
-@dataclass(frozen=True)
-class SecureStatistics:
-    """What a secure sum over the sites gave for a round.
-
-    Attributes:
-        record: who took part, and what it cost.
-        sums: class sums of all of them; None where nothing could be opened: the prototypes age then.
-        scores: of the model that the round started from, pooled; None where nobody shares any.
-        models: the sums of the trained models (:mod:`fedmr_med.statistics.model_sums`); None where every reply holds
-            its own, or nothing could be opened.
-    """
-
-    record: SecureRecord
-    sums: ClassSums | None = None
-    scores: Scores | None = None
-    models: Values | None = None
 
 
 class PrototypeAggregator:
@@ -62,7 +48,8 @@ class PrototypeAggregator:
         self._server = method.server()
         self._models = ModelSums(self._server, state.model, state.parameters, buffers=job.federation.buffers)
         self._class_sums = ClassSums.zeros(*state.prototypes.means.shape)
-        self._secure: SecureStatistics | None = None
+        self._secure: SecureRecord | None = None
+        self._total_scores: Scores | None = None
         self.sites: dict[str, SiteRound] = {}
         self._scores: dict[str, Scores | None] = {}
 
@@ -95,32 +82,46 @@ class PrototypeAggregator:
             **({} if reply.report is None else reply.report.model_dump(exclude_unset=True)),
         )
 
-    def add_secure(self, statistics: SecureStatistics) -> None:
+    def add_total(
+        self, record: SecureRecord, sums: ClassSums | None, scores: Scores | None, models: Values | None
+    ) -> None:
         """Take the statistics of all sites together, where no reply holds any.
+
+        Args:
+            record: who took part in the secure sum, and what it cost.
+            sums: class sums of all of them; None where nothing could be opened: the prototypes age then.
+            scores: of the model that the round started from, pooled; None where nobody shares any.
+            models: the sums of the trained models; None where every reply holds its own, or nothing could be opened.
 
         Raises:
             FedMRError: it should hold their models too, and does not: without them there is no round.
         """
-        self._secure = statistics
+        self._secure, self._total_scores = record, scores
         if self.job.federation.sums_models:
-            if statistics.models is None:
+            if models is None:
                 raise FedMRError(
-                    f"Round {self.state.round + 1} has no secure total of the models: {statistics.record.error}. The "
+                    f"Round {self.state.round + 1} has no secure total of the models: {record.error}. The "
                     "global state stays; resume the chain once the same sites are there.",
                     code="round.no-secure-total",
                 )
-            sites, most = len(statistics.record.sites), self.job.federation.max_samples
-            self._models.take(statistics.models, sites=sites, most_images=most)
-        if statistics.sums is not None:
-            self._class_sums = self._class_sums + statistics.sums
+            self._models.take(models, sites=len(record.sites), most_images=self.job.federation.max_samples)
+        if sums is not None:
+            self._class_sums = self._class_sums + sums
 
-    def finish(self, num_sites: int, refused: Mapping[str, str], seconds: float = 0.0) -> GlobalState:
+    def finish(
+        self,
+        num_sites: int,
+        refused: Mapping[str, str],
+        seconds: float = 0.0,
+        statistics: Mapping[str, JsonValue] = MappingProxyType({}),
+    ) -> GlobalState:
         """Return the global state after the round.
 
         Args:
             num_sites: sites of the federation, whether or not they took part.
             refused: sites whose reply did not count, with the reason.
             seconds: wall time of the round.
+            statistics: what statistics of other packages say of it.
 
         Raises:
             WireError: no reply was added, or together they give values that are not finite.
@@ -142,11 +143,12 @@ class PrototypeAggregator:
             sites=self.sites,
             refused=dict(refused),
             seconds=seconds,
-            secure=None if secure is None else secure.record,
+            secure=secure,
             prototype_norm=self._class_sums.norm,
+            statistics=dict(statistics),
         )
-        if secure is not None and secure.scores is not None:
-            history = history.with_evaluation(Evaluation.of_total(state.round, secure.scores, secure.record.sites))
+        if secure is not None and self._total_scores is not None:
+            history = history.with_evaluation(Evaluation.of_total(state.round, self._total_scores, secure.sites))
         elif any(scores is not None for scores in self._scores.values()):
             history = history.with_evaluation(Evaluation.of(state.round, self._scores))
         new = replace(

@@ -105,7 +105,8 @@ class Site:
             return self._released(kind, encode_reply(reply, halved=view.form.halved), view)
         if kind == HEAD:
             return self._released(kind, encode_statistics(hospital.head_statistics(task)), view)
-        return self._released(kind, encode_validation(hospital.validate(task)), view)
+        answer = hospital.validate(task)
+        return self._released(kind, encode_validation(answer.scores, answer.shared), view)
 
     def _released(self, kind: str, answer: Message, started: SiteView) -> Message:
         """Return what may leave of an answer under the policy as it is now.

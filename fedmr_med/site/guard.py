@@ -4,10 +4,12 @@ A message is read strictly and written anew from what was read, so nothing that 
 further key, array or class. Whatever cannot be read in full is refused.
 """
 
+from dataclasses import replace
+
 from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.secure.messages import Masked
-from fedmr_med.site.release import permitted, permitted_scores, permitted_statistics
+from fedmr_med.site.release import permitted, permitted_scores, permitted_shared, permitted_statistics
 from fedmr_med.wire.codec import (
     MODEL,
     Message,
@@ -15,11 +17,12 @@ from fedmr_med.wire.codec import (
     decode_validation,
     encode_reply,
     encode_validation,
+    split_shared,
 )
 from fedmr_med.wire.form import ReplyForm
 from fedmr_med.wire.kinds import HEAD, SECURE, SUBMIT_MODEL, TRAIN, VALIDATE
 from fedmr_med.wire.secure import decode_answer, encode_answer
-from fedmr_med.wire.statistics import HeadReply, decode_statistics, encode_statistics
+from fedmr_med.wire.statistics import StatisticsReply, decode_statistics, encode_statistics
 
 
 def released(kind: str, message: Message, policy: SitePolicy, form: ReplyForm) -> Message:
@@ -30,20 +33,23 @@ def released(kind: str, message: Message, policy: SitePolicy, form: ReplyForm) -
         PolicyError: the policy does not allow an answer of this kind.
     """
     names, summed = form.class_names, form.secure != "none"
+    message, values = split_shared(message, form.shared.get(kind, {}))
+    shared = {} if summed else permitted_shared(kind, values, policy, form)
     if kind == TRAIN:
         reply = decode_reply(message, "", num_classes=len(names), feature_size=form.feature_size)
         form.check(reply)
         secure, noise = form.secure, form.training_noise
         left = permitted(reply, policy, names, secure=secure, private=form.private, training_noise=noise)
-        return encode_reply(left, halved=form.halved)
+        return encode_reply(replace(left, shared=shared), halved=form.halved)
     if kind == VALIDATE:
         scores = decode_validation(message, len(names))
-        return encode_validation(None if summed else permitted_scores(scores, policy, names))
+        return encode_validation(None if summed else permitted_scores(scores, policy, names), shared)
     if kind == HEAD:
         statistics = decode_statistics(message, "", num_classes=len(names), feature_size=form.statistics_size)
         if summed or (policy.privacy is not None and not form.private):
-            return encode_statistics(HeadReply("", statistics.round))
-        return encode_statistics(permitted_statistics(statistics, policy, names))
+            return encode_statistics(StatisticsReply("", statistics.round))
+        allowed = permitted_statistics(statistics.values, policy, names) | shared
+        return encode_statistics(replace(statistics, values=allowed))
     if kind == SECURE and summed:
         # What a masked vector holds, nobody can see: whoever made it answers for that.
         answer = decode_answer(message, "")

@@ -9,7 +9,6 @@ noise: there, small classes are in no sum.
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +24,10 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site.ledger import LEDGER_FILE, Ledger
 from fedmr_med.site.training import to_device
-from fedmr_med.statistics.head import HeadStatistics, projection, triangle_of
-from fedmr_med.wire.totals import noisy_head_values, noisy_statistics
+from fedmr_med.statistics.class_sums import COUNTS, SUMS
+from fedmr_med.statistics.fields import Values
+from fedmr_med.statistics.head import projection, triangle_of
+from fedmr_med.statistics.moments import KEPT, MEANS, MOMENTS
 
 Weights = npt.NDArray[np.float64]
 
@@ -71,37 +72,29 @@ class PrivateSums:
             return None
         return self._large_enough(gaussian.add_to(found.sums, found.weights), gaussian)
 
-    def summed_head(
-        self, network: Network, batches: Batches, fold: Fold, *, chain: str, release: str
-    ) -> dict[str, npt.NDArray[Any]]:
-        """Return what the site puts into a secure sum for a closed-form head, after the budget was charged for it.
+    def head(self, network: Network, batches: Batches, fold: Fold, *, chain: str, release: str) -> dict[str, Values]:
+        """Return the statistics for a closed-form head as they may leave, after the budget was charged for them.
+
+        For a secure sum there is always something, as for :meth:`sums`. There a site without scatter puts in noise
+        alone: a further field of means would cost everybody's head as much noise again.
 
         Raises:
             PolicyError: as :meth:`sums`.
         """
         gaussian, directions = self._settings.head_gaussian, self._directions(network)
+        summed, scatter = self._job.federation.sums_statistics, self._policy.share_scatter
         found = Clipped.zeros(self._job.task.num_classes, _length(network, directions))
-        if self._policy.share_scatter:  # the total cannot tell whose scatter is missing
+        if scatter or not summed:
             found = self._made(network, batches, fold, chain, release, directions)
-        noisy = gaussian.add_to(found.sums, found.weights, parts=self._parts)
-        return noisy_head_values(noisy, gaussian.add_to_moments(found.moments, parts=self._parts))
-
-    def head(
-        self, network: Network, batches: Batches, fold: Fold, *, chain: str, release: str
-    ) -> HeadStatistics | None:
-        """Return the site's own statistics for a closed-form head with all of the noise; None if nothing may leave.
-
-        Raises:
-            PolicyError: as :meth:`sums`.
-        """
-        gaussian = self._settings.head_gaussian
-        found = self._made(network, batches, fold, chain, release, self._directions(network))
-        if not found.weights.any():
-            return None
-        sums = self._large_enough(gaussian.add_to(found.sums, found.weights), gaussian)
-        if sums is None or not self._policy.share_scatter:
-            return None if sums is None else HeadStatistics.from_sums(sums)
-        return noisy_statistics(sums, gaussian.add_to_moments(found.moments), gaussian.moments_scale)
+        parts = self._parts if summed else 1
+        sums = gaussian.add_to(found.sums, found.weights, parts=parts)
+        if not summed:
+            left = self._large_enough(sums, gaussian) if found.weights.any() else None
+            if left is None or not scatter:
+                return {} if left is None else {MEANS.name: MEANS.values(left)}
+            sums = left
+        moments = gaussian.add_to_moments(found.moments, parts=parts)
+        return {KEPT.name: {COUNTS: sums.counts.numpy(), SUMS: sums.sums.numpy(), MOMENTS: moments}}
 
     def epsilon(self) -> float:
         """Return what the releases so far have cost together, in all chains: the most of any class."""

@@ -4,6 +4,7 @@ The executor already makes no more than the policy allows. This is the same rule
 between the executor and the network.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -16,9 +17,13 @@ from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure import Secure
-from fedmr_med.statistics.head import HeadStatistics
+from fedmr_med.statistics.class_sums import COUNTS, SUMS
+from fedmr_med.statistics.fields import Values, add
+from fedmr_med.statistics.moments import MEANS
+from fedmr_med.statistics.shared import only_classes
+from fedmr_med.wire.form import ReplyForm
+from fedmr_med.wire.kinds import VALIDATE
 from fedmr_med.wire.messages import SiteReply
-from fedmr_med.wire.statistics import HeadReply
 
 _DIGITS = 3
 
@@ -135,22 +140,21 @@ def _scalars(scores: Scores) -> Scores:
     return Scores(accuracy, balanced, scores.samples)
 
 
-def permitted_statistics(reply: HeadReply, policy: SitePolicy, class_names: tuple[str, ...]) -> HeadReply:
+def permitted_statistics(
+    values: Mapping[str, Values], policy: SitePolicy, class_names: tuple[str, ...]
+) -> dict[str, Values]:
     """Return the statistics of a head exchange, without the scatter where the policy does not share it.
 
     Raises:
-        PolicyError: they hold a class that may not leave, or too few samples of one. A scatter matrix cannot be taken
+        PolicyError: they hold a class that may not leave, or too few samples of one. Second moments cannot be taken
             apart by class, so nothing of them leaves then.
     """
-    for part in (reply.kept, reply.held_out):
-        if part is not None:
-            policy.suppression(class_names).check(part.sums)
-    if policy.share_scatter:
-        return reply
+    for part in values.values():
+        policy.suppression(class_names).check(part[COUNTS])
+    if policy.share_scatter or not values:
+        return dict(values)
     # The part that was set aside serves to choose a shrinkage, of which there is none without scatter.
-    parts = [part for part in (reply.kept, reply.held_out) if part is not None]
-    sums = [HeadStatistics.from_sums(part.sums) for part in parts]
-    return replace(reply, kept=sum(sums[1:], start=sums[0]) if sums else None, held_out=None)
+    return {MEANS.name: add(*({name: part[name] for name in (COUNTS, SUMS)} for part in values.values()))}
 
 
 def _permitted_sums(sums: ClassSums | None, policy: SitePolicy, class_names: tuple[str, ...]) -> ClassSums | None:
@@ -158,3 +162,31 @@ def _permitted_sums(sums: ClassSums | None, policy: SitePolicy, class_names: tup
         return None
     left = policy.suppression(class_names).sums(sums)
     return left if bool((left.counts > 0).any()) else None
+
+
+def shared_classes(
+    kind: str, counts: IntArray, policy: SitePolicy, class_names: tuple[str, ...], *, private: bool
+) -> npt.NDArray[np.bool_]:
+    """Return the mask (C,) of the classes whose samples statistics of other packages may be made of.
+
+    They have no noise. So nothing of training images leaves in a job with noise, or at a site that demands it.
+
+    Args:
+        kind: of the exchange: training images, or for ``validate`` test images.
+        counts: (C,) numbers of these images.
+        policy: the site's policy.
+        class_names: the classes of the task.
+        private: whether the job has noise on class sums.
+    """
+    without_noise = not private and policy.privacy is None
+    allowed = policy.share_metrics == "per_class" if kind == VALIDATE else without_noise
+    return policy.shareable_classes(counts, class_names) & allowed
+
+
+def permitted_shared(kind: str, values: Mapping[str, Values], policy: SitePolicy, form: ReplyForm) -> dict[str, Values]:
+    """Return what of statistics of other packages may leave, as far as their fields tell the classes apart."""
+    most = np.full(len(form.class_names), np.iinfo(np.int64).max)
+    classes = shared_classes(kind, most, policy, form.class_names, private=form.private)
+    if not classes.any():
+        return {}
+    return {part: only_classes(content, form.shared[kind][part], classes) for part, content in values.items()}

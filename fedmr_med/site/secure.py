@@ -1,6 +1,7 @@
 """A site's part in secure sums: holds what its policy lets out, and answers the steps of the protocol."""
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 from fedmr_med.config import JobConfig
@@ -10,9 +11,10 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.secure import FEWEST
 from fedmr_med.secure.identity import Identity
 from fedmr_med.secure.participant import Participant
+from fedmr_med.statistics.fields import Values
 from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.secure import ASK_KEYS, ASK_MASKED, ASK_OFFER, Answer, Question
-from fedmr_med.wire.totals import SumForms, Values
+from fedmr_med.wire.totals import SumForms
 
 SECURE, COHORTS_FILE = "secure", "opened_totals.jsonl"
 
@@ -32,8 +34,8 @@ class SecureSite:
         self._site, self._job, self._policy = site, job, policy
         self._folder, self._identity = state_folder, identity
 
-    def hold(self, chain: str, name: str, values: Values, forms: SumForms) -> None:
-        """Keep what goes into the release ``name``; the fields that are not there are zero.
+    def hold(self, chain: str, name: str, values: Mapping[str, Values], forms: SumForms) -> None:
+        """Keep what goes into the release ``name``, by statistic; what is not there is zero.
 
         A release that was opened keeps the vector that it was opened with.
 
@@ -41,7 +43,7 @@ class SecureSite:
             WireError: a value is not finite, or too large for the sum.
         """
         participant = self._participant(chain)
-        if participant.hold(name, forms.layout(name).pack(values)):
+        if participant.hold(name, forms.pack(name, values)):
             with private_files():
                 write_text(participant.folder / f"{name}.policy", self._policy_digest())
         for path in participant.folder.glob("*.policy"):

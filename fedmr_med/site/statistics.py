@@ -1,5 +1,7 @@
 """A site's statistics for the closed-form head: one pass over its training images with the received model."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -8,7 +10,10 @@ from fedmr_med.data.loading import Batches
 from fedmr_med.network import Network
 from fedmr_med.seeding import numpy_generator
 from fedmr_med.site.training import to_device
+from fedmr_med.statistics.base import Sizes
+from fedmr_med.statistics.fields import Values, add
 from fedmr_med.statistics.head import HeadStatistics
+from fedmr_med.statistics.shared import Samples, SharedStatistic, only_classes
 
 Mask = npt.NDArray[np.bool_]
 
@@ -73,3 +78,39 @@ def head_statistics(
             aside = aside + HeadStatistics.from_features(features[rows], labels[rows], num_classes, classes=mask)
         start += len(labels)
     return kept, aside
+
+
+@torch.no_grad()
+def shared_values(
+    network: Network, batches: Batches, statistics: Sequence[SharedStatistic], classes: Mask, sizes: Sizes
+) -> dict[str, Values]:
+    """Return what a site puts into statistics of other packages, by part, in one pass in evaluation mode.
+
+    Args:
+        network: makes features and logits.
+        batches: the images.
+        statistics: are shown the samples of ``classes`` alone.
+        classes: (C,) the classes that may leave; rows of the others are zero, whatever a statistic puts there.
+        sizes: of the job's statistics.
+
+    Raises:
+        WireError: a statistic does not keep to its fields.
+    """
+    network.eval()
+    device = next(network.parameters()).device
+    totals: dict[str, Values] = {}
+    for images, labels in batches.epoch("statistics", shuffle=False):
+        rows = torch.from_numpy(classes)[labels]
+        if not bool(rows.any()):
+            continue
+        features, logits = (part.float().cpu()[rows].numpy() for part in network(to_device(images, device)))
+        samples = Samples(features, logits, labels[rows].numpy())
+        for statistic in statistics:
+            layout, part = statistic.layout(sizes), statistic.part
+            new = only_classes(layout.sent(statistic.values(samples, sizes)), layout, classes)
+            totals[part] = add(totals[part], new) if part in totals else new
+    return {
+        statistic.part: statistic.layout(sizes).checked(dict(totals[statistic.part]), statistic.part)
+        for statistic in statistics
+        if statistic.part in totals
+    }

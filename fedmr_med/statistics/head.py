@@ -127,6 +127,13 @@ def triangle_of(matrix: Tensor) -> Tensor:
     return matrix[upper[0], upper[1]]
 
 
+def between(sums: ClassSums) -> Tensor:
+    """Return sum over the classes of S S^T / n: what uncentred second moments (d, d) have beyond the scatter."""
+    # The root of an int64 tensor is float32, which would cost half of the digits of the scatter.
+    scaled = sums.sums / sums.counts.double().clamp(min=1).sqrt()[:, None]
+    return scaled.T @ scaled
+
+
 def symmetric(triangle: Tensor, size: int) -> Tensor:
     """Return the matrix (d, d) of an upper triangle, float64."""
     upper = torch.triu_indices(size, size)

@@ -4,7 +4,6 @@ The server adds replies. Where models are summed securely (``federation.secure: 
 own reply alone, their numbers add up over the sites, and the server goes on from the total as if it had added them.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,13 +12,12 @@ import numpy.typing as npt
 
 from fedmr_med.arrays import Arrays, Forms
 from fedmr_med.errors import WireError
-from fedmr_med.secure.fixed import BITS, Field
+from fedmr_med.statistics.fields import BITS, Field, Values
 from fedmr_med.statistics.sums import Sums
 
 BUFFERS, COUNTERS, NUMBERS = "buffers", "counters", "numbers"
 IMAGES, SITES = "images", "sites"
 _SEPARATOR = "/"
-Values = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)

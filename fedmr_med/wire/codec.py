@@ -1,47 +1,51 @@
 """The one wire format: named parts of numpy arrays, and plain values beside them.
 
     task:   {model, prototypes (means, available, age), method, averaged, backbone}
-    reply:  {model, prototypes (classes, sums, counts), method, histograms}
-    scores: {histograms}
+    reply:  {model, method, prototypes, scores}
+    scores: {scores}
 
-``averaged`` is absent from the task of a method that scores the model it trains on, and ``prototypes`` from the
-reply of a site that shares none. Only the rows of shared classes are sent, so a class that is held back leaves neither
-sum nor count. ``histograms`` belong to the scores. Decoding checks the form of everything it touches and raises
-:class:`WireError`; whether the values make sense is checked by the aggregation. ``backbone`` is in a task where a part
-of the network is frozen, until every site has answered with it; its digest is always there.
+``averaged`` is absent from the task of a method that scores the model it trains on. ``prototypes`` and ``scores`` of a
+reply are statistics (:mod:`fedmr_med.statistics`): each part has exactly the fields of one, and is absent where a site
+shares none of it. A class that is held back is zero in them. Decoding checks the form of everything it touches and
+raises :class:`WireError`; whether the values make sense is checked by the aggregation. ``backbone`` is in a task where
+a part of the network is frozen, until every site has answered with it; its digest is always there.
 
 With ``federation.wire: float16`` the model's parameters travel as :mod:`fedmr_med.wire.half` packs them.
 """
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.errors import ConfigError, WireError
 from fedmr_med.evaluation import MAX_IMAGES
-from fedmr_med.evaluation.clinical import IntArray
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.results import SiteReport
-from fedmr_med.prototypes import ClassSums, Prototypes
+from fedmr_med.prototypes import Prototypes
 from fedmr_med.schema import NAME_PATTERN, brief, validated
+from fedmr_med.statistics.base import Sizes, Statistic
+from fedmr_med.statistics.class_sums import PROTOTYPES as CLASS_SUMS
+from fedmr_med.statistics.fields import Layout, Values
+from fedmr_med.statistics.scores import SCORES as SCORE_STATISTIC
 from fedmr_med.wire.agreement import agreed_settings, agreement
 from fedmr_med.wire.backbone import Backbone
 from fedmr_med.wire.half import pack, unpack
-from fedmr_med.wire.histograms import decode_histograms, encode_histograms
 from fedmr_med.wire.messages import SiteReply, TrainTask
 
 MODEL, PROTOTYPES, METHOD, AVERAGED = "model", "prototypes", "method", "averaged"
-BACKBONE, HISTOGRAMS = "backbone", "histograms"
+BACKBONE = "backbone"
 ROUND, ROUNDS, CHAIN, ACCEPTED = "round", "rounds", "chain", "accepted"
 SAMPLES, SCORES, REPORT, BYTES_DOWN = "samples", "scores", "report", "bytes_down"
 EXPONENTS = "exponents"
-_SCORE_KEYS = {"accuracy", "balanced_accuracy", "samples", "confusion", "withheld"}
+WITHHELD = "withheld"
+_SCALARS = {"accuracy", "balanced_accuracy", SAMPLES}
 _MOST = 10**12
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -115,14 +119,9 @@ def encode_reply(reply: SiteReply, *, halved: Collection[str] = ()) -> Message:
     model, exponents = pack(reply.model, halved if reply.model else ())  # none where a secure sum takes it
     parts = {MODEL: model, METHOD: reply.payload}
     if reply.prototypes is not None:
-        classes = reply.prototypes.counts.nonzero().flatten()
-        parts[PROTOTYPES] = {
-            "classes": classes.numpy(),
-            "sums": reply.prototypes.sums[classes].float().numpy(),
-            "counts": reply.prototypes.counts[classes].numpy(),
-        }
-    if reply.scores is not None and reply.scores.histograms is not None:
-        parts[HISTOGRAMS] = encode_histograms(reply.scores.histograms)
+        classes, size = reply.prototypes.sums.shape
+        parts[PROTOTYPES] = encode_part(CLASS_SUMS, reply.prototypes, Sizes(classes, size, size))
+    parts |= _score_parts(reply.scores) | _shared_parts(reply.shared)
     meta = {
         **agreement(reply.settings),
         ROUND: reply.round,
@@ -142,34 +141,30 @@ def decode_reply(message: Message, site: str, *, num_classes: int, feature_size:
         WireError: it does not have the agreed form.
     """
     settings = agreed_settings(message.meta)
-    unexpected = message.parts.keys() - {MODEL, PROTOTYPES, METHOD, HISTOGRAMS}
+    unexpected = message.parts.keys() - {MODEL, METHOD, PROTOTYPES, SCORES}
     if unexpected:
         raise WireError(
             f"the reply has an unexpected part {min(unexpected)!r}", code="wire.unasked", key=min(unexpected)
         )
-    prototypes = None
-    if PROTOTYPES in message.parts:
-        prototypes = _class_sums(message.parts[PROTOTYPES], num_classes, feature_size)
+    sizes = Sizes(num_classes, feature_size, feature_size)
     return SiteReply(
         site=site,
         round=whole_number(message.meta, ROUND),
         samples=whole_number(message.meta, SAMPLES, most=MAX_IMAGES),
         settings=settings,
         model=_unpacked(message),
-        prototypes=prototypes,
+        prototypes=decode_part(CLASS_SUMS, message.parts.get(PROTOTYPES), sizes),
         payload=_part(message, METHOD),
-        scores=decode_scores(message.meta.get(SCORES), num_classes, message.parts.get(HISTOGRAMS)),
+        scores=decode_scores(message, num_classes),
         report=_report(message.meta.get(REPORT)),
         bytes_up=message.size,
         bytes_down=whole_number(message.meta, BYTES_DOWN),
     )
 
 
-def encode_validation(scores: Scores | None) -> Message:
+def encode_validation(scores: Scores | None, shared: Mapping[str, Values] = MappingProxyType({})) -> Message:
     """Encode a site's scores of a model; None where it shares none, or a secure sum takes them."""
-    histograms = None if scores is None else scores.histograms
-    parts = {} if histograms is None else {HISTOGRAMS: encode_histograms(histograms)}
-    return Message(parts, {SCORES: encode_scores(scores)})
+    return Message(_score_parts(scores) | _shared_parts(shared), {SCORES: encode_scores(scores)})
 
 
 def decode_validation(message: Message, num_classes: int) -> Scores | None:
@@ -178,81 +173,93 @@ def decode_validation(message: Message, num_classes: int) -> Scores | None:
     Raises:
         WireError: they do not have the agreed form.
     """
-    if unexpected := message.parts.keys() - {HISTOGRAMS}:
+    if unexpected := message.parts.keys() - {SCORES}:
         raise WireError(f"the scores have an unexpected part {min(unexpected)!r}", code="wire.unasked", key="scores")
-    return decode_scores(message.meta.get(SCORES), num_classes, message.parts.get(HISTOGRAMS))
+    return decode_scores(message, num_classes)
+
+
+def split_shared(message: Message, layouts: Mapping[str, Layout]) -> tuple[Message, dict[str, Values]]:
+    """Return a message without its statistics of other packages, and these by part.
+
+    Raises:
+        WireError: they do not have the agreed fields.
+    """
+    known = {part: layout for part, layout in layouts.items() if part in message.parts}
+    shared = {part: layout.checked(message.parts[part], part) for part, layout in known.items()}
+    rest = {name: arrays for name, arrays in message.parts.items() if name not in shared}
+    return Message(rest, message.meta), dict(shared)
+
+
+def _shared_parts(shared: Mapping[str, Values]) -> dict[str, Arrays]:
+    return {part: dict(values) for part, values in shared.items()}
+
+
+def encode_part(statistic: Statistic[T], content: T, sizes: Sizes) -> Arrays:
+    """Encode one statistic."""
+    return statistic.layout(sizes).sent(statistic.values(content))
+
+
+def decode_part(statistic: Statistic[T], part: Arrays | None, sizes: Sizes) -> T | None:
+    """Decode one statistic; None where it has no part, or nothing in it.
+
+    Raises:
+        WireError: it does not have the agreed fields, or no samples add up to it.
+    """
+    return None if part is None else statistic.read(statistic.layout(sizes).checked(part, statistic.name))
 
 
 def encode_scores(scores: Scores | None) -> dict[str, Any] | None:
-    """Encode scores as plain values, their histograms aside."""
+    """Encode what of scores does not add up: the classes that are held back, or the scalars where they are alone."""
     if scores is None:
         return None
-    confusion = None if scores.confusion is None else scores.confusion.tolist()
-    return {
-        "accuracy": scores.accuracy,
-        "balanced_accuracy": scores.balanced_accuracy,
-        "samples": scores.samples,
-        "confusion": confusion,
-        "withheld": list(scores.withheld),
-    }
+    if scores.confusion is not None:
+        return {WITHHELD: list(scores.withheld)}
+    return {name: getattr(scores, name) for name in sorted(_SCALARS)}
 
 
-def decode_scores(content: Any, num_classes: int, histograms: Arrays | None = None) -> Scores | None:
-    """Decode scores, and the histograms that came with them.
+def decode_scores(message: Message, num_classes: int) -> Scores | None:
+    """Decode the scores of a message.
 
     Raises:
         WireError: they are neither absent nor well formed, or do not fit each other.
     """
-    if content is None:
-        if histograms is not None:
-            raise WireError("histograms without scores", code="wire.form", key="histograms")
-        return None
-    if not isinstance(content, dict) or content.keys() != _SCORE_KEYS:
+    content, part = message.meta.get(SCORES), message.parts.get(SCORES)
+    keys = content.keys() if isinstance(content, dict) else None
+    if content is not None and keys != ({WITHHELD} if part is not None else _SCALARS):
         raise WireError("the scores do not have the agreed keys", code="wire.form", key="scores")
+    if part is None:
+        return None if content is None else _scalars(content)
+    if content is None:
+        raise WireError("a confusion matrix without the classes that are held back", code="wire.form", key="scores")
+    decoded = decode_part(SCORE_STATISTIC, part, Sizes(num_classes, 0, 0))
+    return None if decoded is None else replace(decoded, withheld=_withheld(content[WITHHELD], decoded))
+
+
+def _score_parts(scores: Scores | None) -> dict[str, Arrays]:
+    if scores is None or scores.confusion is None:
+        return {}
+    return {SCORES: encode_part(SCORE_STATISTIC, scores, Sizes(len(scores.confusion), 0, 0))}
+
+
+def _scalars(content: Mapping[str, Any]) -> Scores:
     shares = content["accuracy"], content["balanced_accuracy"]
     if not all(type(share) is float and 0 <= share <= 1 for share in shares):
         raise WireError("the scores are out of range", code="wire.range", key="scores")
-    samples = whole_number(content, SAMPLES, most=MAX_IMAGES)
-    matrix = None if content["confusion"] is None else _confusion(content["confusion"], num_classes)
-    if matrix is not None and matrix.sum() != samples:
-        raise WireError(
-            f"the confusion matrix counts {matrix.sum()} images, the scores {samples}",
-            code="wire.counts",
-            key="confusion",
-        )
-    withheld = _withheld(content["withheld"], matrix)
-    if histograms is not None and matrix is None:
-        raise WireError("histograms without a confusion matrix", code="wire.form", key="histograms")
-    found = None if histograms is None or matrix is None else decode_histograms(histograms, matrix)
-    return Scores(*shares, samples, matrix, withheld, found)
+    return Scores(*shares, whole_number(content, SAMPLES, most=MAX_IMAGES))
 
 
-def _withheld(classes: Any, confusion: IntArray | None) -> tuple[int, ...]:
+def _withheld(classes: Any, scores: Scores) -> tuple[int, ...]:
     """Return the classes whose rows are held back: only zeros may stand there."""
     if not isinstance(classes, list) or not all(type(label) is int for label in classes):
         raise WireError("the classes held back are not a list of labels", code="wire.form", key="withheld")
-    known = range(0 if confusion is None else len(confusion))
+    known = range(0 if scores.confusion is None else len(scores.confusion))
     if classes != sorted(set(classes)) or not set(classes) <= set(known):
         raise WireError("the classes held back are not in order, or do not exist", code="wire.range", key="withheld")
-    if confusion is not None and confusion[classes].any():
+    if scores.confusion is not None and scores.confusion[classes].any():
         raise WireError(
             "the confusion matrix has counts of a class that is held back", code="wire.counts", key="withheld"
         )
     return tuple(classes)
-
-
-def _confusion(rows: Any, num_classes: int) -> IntArray:
-    """Return the counts of a confusion matrix given as lists."""
-    lists = isinstance(rows, list) and all(isinstance(row, list) and len(row) == num_classes for row in rows)
-    if not lists or len(rows) != num_classes:
-        raise WireError(
-            f"the confusion matrix is not {num_classes} x {num_classes} counts", code="wire.form", key="confusion"
-        )
-    if not all(type(count) is int and 0 <= count <= MAX_IMAGES for row in rows for count in row):
-        raise WireError(
-            f"the confusion matrix has an entry that is no count up to {MAX_IMAGES}", code="wire.range", key="confusion"
-        )
-    return np.array(rows, dtype=np.int64)
 
 
 def _report(content: Any) -> SiteReport | None:
@@ -282,31 +289,6 @@ def _unpacked(message: Message) -> Arrays:
         return unpack(_part(message, MODEL), exponents)
     except ValueError as e:
         raise WireError(f"the model cannot be unpacked: {e}", code="wire.form", key="model") from e
-
-
-def _class_sums(rows: Arrays, num_classes: int, feature_size: int) -> ClassSums:
-    """Spread the shared rows over all classes."""
-    if rows.keys() != {"classes", "sums", "counts"}:
-        raise WireError(f"the prototypes have the keys {sorted(rows)}", code="wire.form", key="prototypes")
-    classes, sums, counts = rows["classes"], rows["sums"], rows["counts"]
-    if classes.dtype.kind != "i" or counts.dtype.kind != "i" or sums.dtype != np.float32:
-        raise WireError("the prototypes' arrays do not have the agreed types", code="wire.form", key="prototypes")
-    if classes.ndim != 1 or counts.shape != classes.shape or sums.shape != (len(classes), feature_size):
-        raise WireError(
-            f"the prototypes have shape {sums.shape} for {classes.shape} classes and {counts.shape} counts",
-            code="wire.form",
-            key="prototypes",
-        )
-    if (classes < 0).any() or (classes >= num_classes).any() or len(np.unique(classes)) != len(classes):
-        raise WireError(
-            "the prototypes name a class twice or one that does not exist", code="wire.range", key="prototypes"
-        )
-    if (counts < 1).any():
-        raise WireError("the prototypes have a count below one", code="wire.counts", key="prototypes")
-    spread = ClassSums.zeros(num_classes, feature_size)
-    spread.sums[torch.from_numpy(classes)] = torch.from_numpy(sums).double()
-    spread.counts[torch.from_numpy(classes)] = torch.from_numpy(counts).long()
-    return spread
 
 
 def _prototypes(arrays: Arrays) -> Prototypes:

@@ -1,10 +1,12 @@
 """Names, shapes and types of every array that a reply of a job may hold."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from fedmr_med.arrays import Arrays, Forms, difference
 from fedmr_med.errors import WireError
 from fedmr_med.secure import Secure
+from fedmr_med.statistics.fields import Layout
 from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.messages import SiteReply
 
@@ -23,6 +25,7 @@ class ReplyForm:
         secure: what leaves in secure sums only; for ``all``, ``model`` and ``payload`` are empty.
         sum_sizes: lengths of the vectors of secure sums.
         private: whether the job has noise on class sums.
+        shared: fields of the statistics of other packages, by part, by exchange.
         training_noise: noise on gradients relative to their clip; 0 where local training has none.
     """
 
@@ -37,6 +40,7 @@ class ReplyForm:
     sum_sizes: frozenset[int] = frozenset()
     private: bool = False
     training_noise: float = 0.0
+    shared: Mapping[str, Mapping[str, Layout]] = field(default_factory=dict)
 
     def check(self, reply: SiteReply) -> None:
         """Compare a reply's settings and arrays with the form.

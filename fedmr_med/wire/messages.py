@@ -1,11 +1,15 @@
 """What passes between server and sites: plain dataclasses of numpy arrays."""
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.prototypes import ClassSums, Prototypes
+from fedmr_med.statistics.fields import Values
 from fedmr_med.wire.backbone import Backbone
 
 
@@ -39,6 +43,25 @@ class TrainTask:
     backbone: Backbone | None = None
     bytes: int = 0
 
+    def release(self, kind: str) -> str:
+        """Return the name of the statistics that the task leads to, by which secure sums and ledgers know them.
+
+        Server and sites find the name by themselves. The model is in it: a site opens a name once, with one vector, so
+        a chain that was rolled back would else get the total of another model, and the two validations of a round one
+        total for both.
+
+        Args:
+            kind: of the exchange.
+        """
+        return f"{kind}-{self.round}-{self._model_digest}"
+
+    @cached_property
+    def _model_digest(self) -> str:
+        found = hashlib.blake2b(digest_size=8)
+        for name in sorted(self.model):
+            found.update(name.encode() + self.model[name].tobytes())
+        return found.hexdigest()
+
 
 @dataclass(frozen=True)
 class SiteReply:
@@ -54,6 +77,7 @@ class SiteReply:
         payload: what the method's client half adds.
         scores: how the *received* global model did on its test set, as far as the policy allows.
         report: local facts for the summary; None where the policy allows none.
+        shared: what it puts into statistics of other packages, by part.
         bytes_up, bytes_down: size of the arrays sent and received.
     """
 
@@ -66,5 +90,19 @@ class SiteReply:
     payload: Arrays = field(default_factory=dict)
     scores: Scores | None = None
     report: SiteReport | None = None
+    shared: Mapping[str, Values] = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0
+
+
+@dataclass(frozen=True)
+class ScoreReply:
+    """What a site answers when it scores a model.
+
+    Attributes:
+        scores: as far as the policy allows; None where it allows none, or a secure sum takes them.
+        shared: what the site puts into statistics of other packages, by part.
+    """
+
+    scores: Scores | None
+    shared: Mapping[str, Values] = field(default_factory=dict)

@@ -30,7 +30,8 @@ from fedmr_med.privacy.refusals import floor_code
 from fedmr_med.schema import dump_yaml
 from fedmr_med.server.checkpoint import load_checkpoint
 from fedmr_med.server.state import initial_state
-from fedmr_med.site.hospital import Hospital, open_data
+from fedmr_med.site.hospital import Hospital
+from fedmr_med.site.images import open_data
 from fedmr_med.sites import load_site
 from tests.helpers.chains import history, tiny_job
 from tests.helpers.federation import ADMIN, SERVER, Federation, wait_for
@@ -213,7 +214,7 @@ def test_no_count_of_a_withheld_class_can_be_derived_from_the_replies_of_a_chain
             answers = (
                 messages.encode_reply(hospital.train(task)),
                 messages.encode_statistics(hospital.head_statistics(task)),
-                messages.encode_validation(hospital.validate(task)),
+                messages.encode_validation(hospital.validate(task).scores),
             )
             without_any = dict(figures(reply) for reply in answers)
             assert all(found == without_any[kind] for kind, found in told), (name, told, without_any)

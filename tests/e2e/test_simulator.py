@@ -65,7 +65,7 @@ def own_sums(site: str, folder: Path) -> ClassSums:
     """What the site's class sums are after its first round, whether or not it shares them."""
     hospital = small_hospital(site, JOB, folder)
     hospital.train(task_for(initial_state(JOB), JOB))
-    return class_sums(hospital.network, hospital.prototype_batches, JOB.task.num_classes)
+    return class_sums(hospital.network, hospital.batches.plain, JOB.task.num_classes)
 
 
 def model_hash(state: GlobalState) -> str:

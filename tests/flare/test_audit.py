@@ -39,7 +39,7 @@ def test_each_reply_is_one_line_with_kinds_shapes_bytes_and_classes(tmp_path: Pa
     assert train["parts"]["model"]["shapes"].keys() == sent.model.keys()
     held = [name for name, n in zip(site.job.task.class_names, sent.prototypes.counts, strict=True) if n]
     assert train["parts"]["prototypes"]["classes"] == held
-    assert train["parts"]["prototypes"]["shapes"]["sums"] == ["float32", len(held), sent.prototypes.sums.shape[1]]
+    assert train["parts"]["prototypes"]["shapes"]["sums"] == ["float32", *sent.prototypes.sums.shape]
     assert train["metrics"] == validate["metrics"] == "per_class"
 
 

@@ -63,7 +63,7 @@ def test_a_site_trains_by_its_own_settings(tmp_path: Path) -> None:
 
 def test_what_a_job_carries_counts_in_the_simulator_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     deploy(tmp_path, small_job(), carried=OPEN)
-    assert parts(ask(tmp_path, "train", simulated=True)) == {"model", "method", "prototypes", "histograms"}
+    assert parts(ask(tmp_path, "train", simulated=True)) == {"model", "method", "prototypes", "scores"}
     with caplog.at_level(logging.ERROR):
         refused = ask(tmp_path, "train", simulated=False)
     assert refused.get_return_code() == refusals.CONFIG

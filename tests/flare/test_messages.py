@@ -16,6 +16,7 @@ from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.flare import messages as wire
 from fedmr_med.flare.outgoing import same_message
 from fedmr_med.prototypes import ClassSums
+from fedmr_med.wire import codec
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.small import initial_state, small_job, task_for
@@ -76,7 +77,7 @@ def test_a_reply_comes_back() -> None:
     assert reply.scores.confusion.tolist() == (np.eye(CLASSES) * 2).tolist()
     assert reply.payload["steps"].tolist() == [3]
     assert reply.report == SiteReport(seconds=1.5)
-    assert reply.bytes_up == 24 + 8 + 4 + 2 * 8 + 2 * SIZE * 4 + 2 * 8
+    assert reply.bytes_up == codec.encode_reply(a_reply(sums)).size > 24 + 8 + 4 + CLASSES * (8 + 4 * SIZE)
 
 
 def test_what_is_not_shared_has_no_trace_in_the_bytes() -> None:
@@ -101,14 +102,14 @@ def spoiled(change: str) -> Shareable:
         dxo.data["model"].data["w"] = np.array([None])
     elif change == "means instead of sums":
         rows["means"] = rows.pop("sums")
-    elif change == "class out of range":
-        rows["classes"] = np.array([1, CLASSES])
-    elif change == "class twice":
-        rows["classes"] = np.array([1, 1])
+    elif change == "a class too many":
+        rows["counts"] = np.append(rows["counts"], 0)
+    elif change == "a sum without a count":
+        rows["counts"] = np.zeros_like(rows["counts"])
     elif change == "negative count":
-        rows["counts"] = np.array([5, -7])
+        rows["counts"] = -rows["counts"]
     elif change == "float counts":
-        rows["counts"] = np.array([5.0, 7.0])
+        rows["counts"] = rows["counts"].astype(np.float64)
     elif change == "feature size":
         rows["sums"] = rows["sums"][:, :2]
     elif change == "no samples":
@@ -116,9 +117,9 @@ def spoiled(change: str) -> Shareable:
     elif change == "samples as text":
         dxo.meta["samples"] = "40"
     elif change == "scores out of range":
-        dxo.meta["scores"]["accuracy"] = 1.5
+        dxo.data["scores"].data["confusion"] = dxo.data["scores"].data["confusion"] - 3
     elif change == "confusion of another size":
-        dxo.meta["scores"]["confusion"] = [[1]]
+        dxo.data["scores"].data["confusion"] = np.array([[1]])
     elif change == "scores not a mapping":
         dxo.meta["scores"] = 0.9
     return dxo.to_shareable()
@@ -133,8 +134,8 @@ def spoiled(change: str) -> Shareable:
         "not an array",
         "object array",
         "means instead of sums",
-        "class out of range",
-        "class twice",
+        "a class too many",
+        "a sum without a count",
         "negative count",
         "float counts",
         "feature size",

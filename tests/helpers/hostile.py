@@ -24,7 +24,8 @@ CANARY = np.full((1, FEATURES), 1234.5678, dtype=np.float32)
 
 def put_prototypes_back(reply: Shareable) -> Shareable:
     """Add a prototype to a reply, in the agreed form."""
-    rows = {"classes": np.array([1]), "sums": CANARY, "counts": np.array([20])}
+    rows = {"sums": np.zeros((8, FEATURES), dtype=np.float32), "counts": np.zeros(8, dtype=np.int64)}
+    rows["sums"][1], rows["counts"][1] = CANARY, 20
     reply["DXO"]["data"]["prototypes"] = DXO(DataKind.APP_DEFINED, data=rows)
     return reply
 

@@ -160,7 +160,7 @@ def epochs(hospital: Hospital, round_number: int) -> list[tuple[np.ndarray, np.n
     return [
         (x.flatten(1).double().numpy(), y.numpy())
         for epoch in range(config.epochs or 0)
-        for x, y in hospital.train_batches.epoch(*stream, epoch, shuffle=True, drop_single=True)
+        for x, y in hospital.batches.train.epoch(*stream, epoch, shuffle=True, drop_single=True)
     ]
 
 
@@ -183,7 +183,7 @@ def compare(
     numpy_side = rule(federation.state.model, sizes, settings, **options)
     everything = {}
     for k, site in enumerate(federation.sites.values()):
-        parts = list(site.prototype_batches.epoch("all", shuffle=False))
+        parts = list(site.batches.plain.epoch("all", shuffle=False))
         everything[k] = (
             np.concatenate([x.flatten(1).double().numpy() for x, _ in parts]),
             np.concatenate([y.numpy() for _, y in parts]),

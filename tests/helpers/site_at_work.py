@@ -28,7 +28,7 @@ from fedmr_med.server.state import GlobalState
 from fedmr_med.wire import codec
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.messages import SiteReply
-from fedmr_med.wire.statistics import HeadReply
+from fedmr_med.wire.statistics import StatisticsReply
 from tests.helpers.small import initial_state, lenient, small_hospital, small_job, task_for
 
 SITE, JOB = "vienna-dias", "5ca1ab1e"
@@ -136,7 +136,7 @@ def full_reply() -> SiteReply:
 
 
 @cache
-def full_statistics() -> HeadReply:
+def full_statistics() -> StatisticsReply:
     """Return real statistics for a head of every class; made once."""
     job = small_job()
     policy = lenient(share_prototypes=True, min_class_count=1)

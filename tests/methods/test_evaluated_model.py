@@ -75,7 +75,7 @@ def test_a_site_scores_the_mean_and_trains_from_the_global_model(tmp_path: Path)
         federation.round()
     site, task = federation.sites["c"], federation.task()
     load_arrays(site.network, federation.state.leaving().model)
-    expected = scores(evaluate(site.network, site.test_batches, CLASSES))
+    expected = scores(evaluate(site.network, site.batches.test, CLASSES))
     reply, plain = site.train(task), site.train(replace(task, averaged={}))
     assert reply.scores is not None
     assert np.array_equal(reply.scores.confusion, expected.confusion)

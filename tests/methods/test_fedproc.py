@@ -70,7 +70,7 @@ def test_a_class_without_a_prototype_is_no_negative_either() -> None:
 def test_prototypes_are_means_of_unit_features_unless_fedmr_uses_them_too(tmp_path: Path) -> None:
     unit = Federation(job("fedproc"), tmp_path / "unit", WithBatchNorm)
     replies = {reply.site: reply for reply in unit.round()}
-    everything = class_sums(unit.sites["a"].network, unit.sites["a"].prototype_batches, CLASSES, unit=True)
+    everything = class_sums(unit.sites["a"].network, unit.sites["a"].batches.plain, CLASSES, unit=True)
     assert torch.equal(replies["a"].prototypes.sums, everything.sums)
     assert float((replies["a"].prototypes.sums.norm(dim=1) / everything.counts.clamp(min=1)).max()) <= 1
     assert not FedProc(FedProcOptions(average="as_they_are")).unit_prototypes

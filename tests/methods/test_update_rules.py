@@ -80,7 +80,7 @@ def test_feddc_keeps_drift_and_control_of_every_site(tmp_path: Path) -> None:
 def test_the_control_of_feddc_estimates_the_gradient(tmp_path: Path) -> None:
     # With effective steps the control is of the size of a gradient; with plain steps it would be several times that.
     federation, expected = compare(job("feddc", alpha=0.0), reference.FedDC, tmp_path, ("abc",))
-    x, y = next(iter(federation.sites["c"].prototype_batches.epoch("all", shuffle=False)))
+    x, y = next(iter(federation.sites["c"].batches.plain.epoch("all", shuffle=False)))
     gradient = reference.FedAvg.gradient(expected, 2, expected.w, x.flatten(1).double().numpy(), y.numpy())
     size = np.sqrt(sum((g**2).sum() for g in gradient.values()))
     control = np.sqrt(sum((c**2).sum() for c in expected.c_local[2].values()))

@@ -29,9 +29,9 @@ def test_suppression_leaves_nothing_of_a_class_that_is_small_or_opted_out() -> N
 
 
 def test_a_scatter_matrix_leaves_whole_or_not_at_all() -> None:
-    Suppression(11, CHOSEN).check(sums([11, 0, 0]))
+    Suppression(11, CHOSEN).check(np.array([11, 0, 0]))
     with raises("policy.too-few-images"):
-        Suppression(11, CHOSEN).check(sums([11, 10, 0]))
+        Suppression(11, CHOSEN).check(np.array([11, 10, 0]))
 
 
 def test_rounding_never_says_less_than_one_multiple() -> None:

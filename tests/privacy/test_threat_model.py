@@ -39,7 +39,7 @@ def test_the_update_of_an_opted_out_site_can_carry_the_features_of_single_images
     load_arrays(network, state.model)
     network.eval()
     with torch.no_grad():
-        batches = hospital.prototype_batches.epoch("all", shuffle=False)
+        batches = hospital.batches.plain.epoch("all", shuffle=False)
         features = torch.cat([network(images)[0] for images, _ in batches]).numpy()
 
     solved = 0

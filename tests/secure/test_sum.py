@@ -15,7 +15,7 @@ from scipy import stats
 from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.secure.messages import Release, Roster, Shares, threshold
 from fedmr_med.secure.participant import Participant
-from fedmr_med.secure.primitives import Vector
+from fedmr_med.statistics.fields import Vector
 from tests.helpers.errors import raises
 from tests.helpers.secure import CHAIN, NAME, SESSION, begin, masked, opened, participants
 

@@ -93,7 +93,7 @@ ON_THE_REPLY: dict[str, tuple[Callable[[SiteReply], SiteReply], str, str | None]
     "counts beyond the images": (lambda reply: replace(reply, samples=1), "wire.counts", "prototypes"),
 }
 ON_THE_WIRE: dict[str, tuple[Callable[[Shareable], Shareable], str, str | None]] = {
-    "negative counts": (lambda reply: with_counts(reply, lambda counts: -counts), "wire.counts", "prototypes"),
+    "negative counts": (lambda reply: with_counts(reply, lambda counts: -counts), "wire.range", "prototypes"),
     "counts as fractions": (lambda reply: with_counts(reply, lambda counts: counts / 2), "wire.form", "prototypes"),
     "not a collection": (lambda _: DXO(DataKind.WEIGHTS, data={"x": np.zeros(1)}).to_shareable(), "wire.form", None),
     "empty": (lambda _: Shareable(), "wire.form", None),

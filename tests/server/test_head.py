@@ -1,5 +1,6 @@
 """A head exchange with real sites: equal to pooled data, whoever holds what, and silent where the policy is."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +19,13 @@ from fedmr_med.runner import Federation
 from fedmr_med.server.chain import BEST_MODEL
 from fedmr_med.server.state import BIAS, WEIGHT, GlobalState
 from fedmr_med.sites import DemoSource, SiteConfig
+from fedmr_med.statistics.base import Origin
+from fedmr_med.statistics.fields import add
 from fedmr_med.statistics.head import HeadStatistics, projection, solve
+from fedmr_med.statistics.moments import KEPT
 from fedmr_med.wire.kinds import HEAD
 from fedmr_med.wire.messages import TrainTask
-from fedmr_med.wire.statistics import HeadReply, encode_statistics
+from fedmr_med.wire.statistics import StatisticsReply, encode_statistics
 from tests.helpers.errors import raises
 from tests.helpers.small import CLOSED, OPEN, initial_state, lenient, small_hospital, small_job, task_for
 
@@ -35,19 +39,21 @@ def state() -> GlobalState:
 
 
 @pytest.fixture(scope="module")
-def replies(state: GlobalState, tmp_path_factory: pytest.TempPathFactory) -> dict[str, HeadReply]:
+def replies(state: GlobalState, tmp_path_factory: pytest.TempPathFactory) -> dict[str, StatisticsReply]:
     folder: Path = tmp_path_factory.mktemp("sites")
     return {name: small_hospital(name, JOB, folder).head_statistics(task_for(state, JOB)) for name in SITES}
 
 
-def closed(state: GlobalState, replies: dict[str, HeadReply], job: JobConfig = JOB) -> GlobalState:
+def closed(state: GlobalState, replies: dict[str, StatisticsReply], job: JobConfig = JOB) -> GlobalState:
     collector = HeadExchange(job, state)
     for site, reply in replies.items():
         collector.offer(site, encode_statistics(reply))
     return collector.close()
 
 
-def test_the_head_is_that_of_pooled_features(state: GlobalState, replies: dict[str, HeadReply], tmp_path: Path) -> None:
+def test_the_head_is_that_of_pooled_features(
+    state: GlobalState, replies: dict[str, StatisticsReply], tmp_path: Path
+) -> None:
     features, labels = [], []
     for name in SITES:
         site = small_hospital(name, JOB, tmp_path)
@@ -55,7 +61,7 @@ def test_the_head_is_that_of_pooled_features(state: GlobalState, replies: dict[s
         site.network.eval()
         shared = torch.from_numpy(OPEN.shareable_classes(site.counts, JOB.task.class_names))
         with torch.no_grad():
-            for images, y in site.prototype_batches.epoch("test", shuffle=False):
+            for images, y in site.batches.plain.epoch("test", shuffle=False):
                 features.append(site.network(images)[0][shared[y]])
                 labels.append(y[shared[y]])
     pooled = HeadStatistics.from_features(torch.cat(features), torch.cat(labels), 8)
@@ -67,7 +73,7 @@ def test_the_head_is_that_of_pooled_features(state: GlobalState, replies: dict[s
 
 
 def test_the_order_of_arrival_changes_nothing_and_the_model_stays(
-    state: GlobalState, replies: dict[str, HeadReply]
+    state: GlobalState, replies: dict[str, StatisticsReply]
 ) -> None:
     one, other = closed(state, replies), closed(state, dict(reversed(replies.items())))
     assert np.array_equal(one.head[WEIGHT], other.head[WEIGHT])
@@ -82,7 +88,7 @@ def test_an_opted_out_site_makes_and_sends_nothing(
     def fail(*_: object) -> None:
         raise AssertionError("statistics were made at a site that shares none")
 
-    monkeypatch.setattr("fedmr_med.site.hospital.head_statistics", fail)
+    monkeypatch.setattr("fedmr_med.site.releases.head_statistics", fail)
     reply = small_hospital("msk", JOB, tmp_path, CLOSED).head_statistics(task_for(state, JOB))
     message = encode_statistics(reply)
     assert message.parts == {}
@@ -93,26 +99,25 @@ def test_a_class_below_the_minimum_takes_no_part(state: GlobalState, tmp_path: P
     policy = lenient(share_prototypes=True, min_class_count=20, share_metrics="per_class")
     site = small_hospital("rosendahl", JOB, tmp_path, policy)
     reply = site.head_statistics(task_for(state, JOB))
-    total = reply.kept.sums.counts.numpy() + (0 if reply.held_out is None else reply.held_out.sums.counts.numpy())
+    total = sum(part["counts"] for part in reply.values.values())
     assert total.tolist() == np.where(site.counts >= 20, site.counts, 0).tolist()
     assert 0 < (total > 0).sum() < (site.counts > 0).sum()
-    for part in filter(None, (reply.kept, reply.held_out)):
-        assert not ((part.sums.counts > 0) & (part.sums.counts < 20)).any(), "a part of a class leaves on its own"
+    for part in reply.values.values():
+        assert not ((part["counts"] > 0) & (part["counts"] < 20)).any(), "a part of a class leaves on its own"
 
 
 def test_without_scatter_the_nearest_class_mean_wins(
-    state: GlobalState, replies: dict[str, HeadReply], tmp_path: Path
+    state: GlobalState, replies: dict[str, StatisticsReply], tmp_path: Path
 ) -> None:
     policy = lenient(share_prototypes=True, share_scatter=False)
     task = task_for(state, JOB)
     sums = {name: small_hospital(name, JOB, tmp_path, policy).head_statistics(task) for name in SITES}
     for reply in sums.values():
-        assert "scatter" not in encode_statistics(reply).parts["kept"]
-        assert reply.held_out is None
+        assert {name: part.keys() for name, part in reply.values.items()} == {"means": {"counts", "sums"}}
     made = closed(state, sums)
     assert made.history.head.shrinkage is None
-    total = sum((reply.kept for reply in sums.values()), start=HeadStatistics.zeros(8, 128)).sums
-    means = (total.sums / total.counts.clamp(min=1)[:, None]).numpy()
+    total = add(*(reply.values["means"] for reply in sums.values()))
+    means = total["sums"] / np.maximum(total["counts"], 1)[:, None]
     np.testing.assert_allclose(made.head[WEIGHT], means, rtol=1e-6)
     # One site that shares it is enough for the covariance; the others count in the means.
     assert closed(state, sums | {"bcn": replies["bcn"]}).history.head.shrinkage == 0.1
@@ -133,8 +138,9 @@ def test_projected_statistics_give_the_head_of_projected_features(
         assert np.array_equal(made.head[WEIGHT], closed(state, whole).head[WEIGHT])
         return
     torch.testing.assert_close(directions @ directions.T, torch.eye(size, dtype=torch.float64))
-    parts = [part for reply in whole.values() for part in (reply.kept, reply.held_out) if part is not None]
-    pooled = sum(parts, start=HeadStatistics.zeros(8, 128))
+    parts = [part for reply in whole.values() for part in reply.values.values()]
+    pooled = KEPT.read(add(*parts), Origin(len(parts)))
+    assert pooled is not None
     small = ClassSums(pooled.sums.sums @ directions.T, pooled.sums.counts)
     expected = solve(HeadStatistics(small, small, directions @ pooled.scatter @ directions.T), 0.1)
     weight = (expected.weight @ directions).numpy()
@@ -144,7 +150,7 @@ def test_projected_statistics_give_the_head_of_projected_features(
 
 
 def test_answers_for_another_model_and_second_ones_are_refused(
-    state: GlobalState, replies: dict[str, HeadReply]
+    state: GlobalState, replies: dict[str, StatisticsReply]
 ) -> None:
     collector = HeadExchange(JOB, state)
     with raises("wire.round", "statistics"):
@@ -155,13 +161,16 @@ def test_answers_for_another_model_and_second_ones_are_refused(
     assert collector.standing()[0] == ["bcn"]
 
 
-def scaled(reply: HeadReply, factor: float) -> HeadReply:
-    assert reply.kept is not None
-    sums = replace(reply.kept.sums, sums=factor * reply.kept.sums.sums)
-    return replace(reply, kept=replace(reply.kept, sums=sums))
+def changed(reply: StatisticsReply, **change: Callable[[np.ndarray], np.ndarray]) -> StatisticsReply:
+    kept = {name: change.get(name, np.copy)(array) for name, array in reply.values["kept"].items()}
+    return replace(reply, values=dict(reply.values) | {"kept": kept})
 
 
-def test_statistics_out_of_all_proportion_do_not_count(state: GlobalState, replies: dict[str, HeadReply]) -> None:
+def scaled(reply: StatisticsReply, factor: float) -> StatisticsReply:
+    return changed(reply, sums=lambda sums: factor * sums, moments=lambda moments: factor**2 * moments)
+
+
+def test_statistics_out_of_all_proportion_do_not_count(state: GlobalState, replies: dict[str, StatisticsReply]) -> None:
     others = {f"like {site}": reply for site, reply in replies.items()}
     good = closed(state, others)
     for factor in (1e3, 1e8):
@@ -169,18 +178,18 @@ def test_statistics_out_of_all_proportion_do_not_count(state: GlobalState, repli
         assert np.array_equal(made.head[WEIGHT], good.head[WEIGHT])
         assert "odd" not in made.history.head.sites
     with raises("wire.norm", "statistics"):
-        closed(state, {"odd": scaled(replies["bcn"], 1e200)})
+        closed(state, {"odd": scaled(replies["bcn"], 1e20)})
 
 
-def test_features_that_collapsed_to_points_give_no_head(state: GlobalState, replies: dict[str, HeadReply]) -> None:
+def test_features_that_collapsed_to_points_give_no_head(
+    state: GlobalState, replies: dict[str, StatisticsReply]
+) -> None:
     """Their scatter is rounding alone, and its inverse without bound: sites would refuse the head and stop the job."""
-    collapsed = {
-        name: replace(reply, kept=replace(reply.kept, scatter=1e-16 * reply.kept.scatter), held_out=None)
-        for name, reply in replies.items()
-    }
+    kept = KEPT.read(replies["bcn"].values["kept"])
+    assert kept is not None
+    collapsed = KEPT.values(replace(kept, scatter=1e-16 * kept.scatter))
     assert closed(state, replies).head
-    one_site = {"bcn": collapsed["bcn"]}
-    assert closed(state, one_site) is state
+    assert closed(state, {"bcn": replace(replies["bcn"], values={"kept": collapsed})}) is state
 
 
 def test_when_an_exchange_is_due(state: GlobalState) -> None:
@@ -220,7 +229,7 @@ def test_a_run_that_was_stopped_before_its_head_makes_it_on_resuming(
     policy = lenient(share_prototypes=True, min_class_count=1, share_metrics="per_class")
     whole = Federation(small_job(), sites(policy), tmp_path / "whole").run()
 
-    def stop(self: object, task: TrainTask) -> HeadReply:
+    def stop(self: object, task: TrainTask) -> StatisticsReply:
         raise KeyboardInterrupt
 
     stopped = Federation(small_job(), sites(policy), tmp_path / "stopped")

@@ -18,7 +18,7 @@ from fedmr_med.runner import Federation
 from fedmr_med.runner.local_sites import LocalSites, SiteAnswer
 from fedmr_med.schema import validated
 from fedmr_med.server.state import GlobalState, initial_state
-from fedmr_med.site import hospital as hospital_module
+from fedmr_med.site import releases
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.codec import Message
@@ -225,13 +225,13 @@ def test_a_site_keeps_its_update_short_where_nobody_else_can(tmp_path: Path) -> 
 
 def test_a_total_that_moves_the_model_too_far_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A site with software of its own does not keep its update short; who it is, the total does not tell."""
-    genuine = hospital_module.clipped_update
+    genuine = releases.clipped_update
 
     def unbounded(model: Arrays, received: Arrays, norm: float) -> tuple[Arrays, float]:
         huge = {name: start + 100 * (model[name] - start) for name, start in received.items()}
         return model | huge, genuine(model, received, norm)[1]
 
-    monkeypatch.setattr(hospital_module, "clipped_update", unbounded)
+    monkeypatch.setattr(releases, "clipped_update", unbounded)
     with raises("round.too-far", "federation.clip_update"):
         federation(tmp_path, {"federation": ALL["federation"] | {"clip_update": 0.1}}).run()
 

@@ -80,7 +80,7 @@ def test_an_approval_taken_back_while_the_site_computes_keeps_its_answer_in(tmp_
 
 def test_a_policy_made_stricter_while_the_site_computes_holds_for_its_answer(tmp_path: Path) -> None:
     site = SiteOnDisk(tmp_path)
-    assert {codec.PROTOTYPES, codec.HISTOGRAMS} <= site.ask().parts.keys()
+    assert {codec.PROTOTYPES, codec.SCORES} <= site.ask().parts.keys()
     site.meanwhile = lambda: site.set_policy("share_prototypes: false, share_metrics: none, training: null")
     answer = site.ask()
     assert answer.parts.keys() == {codec.MODEL, codec.METHOD}

@@ -54,7 +54,7 @@ def test_prototypes_are_sums_of_the_trained_network_over_shared_classes(tmp_path
     job = small_job()
     hospital = small_hospital("vienna-dias", job, tmp_path)
     answer = hospital.train(task_for(initial_state(job), job))
-    everything = class_sums(hospital.network, hospital.prototype_batches, 8)
+    everything = class_sums(hospital.network, hospital.batches.plain, 8)
     assert everything.counts.tolist() == hospital.counts.tolist()
     shared = hospital.counts >= 10
     assert 0 < shared.sum() < (hospital.counts > 0).sum(), "the demo must hold rare classes here"
@@ -87,7 +87,7 @@ def test_nothing_is_computed_that_may_not_leave(tmp_path: Path, monkeypatch: pyt
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("features were summed at a site that shares none")
 
-    monkeypatch.setattr("fedmr_med.site.hospital.class_sums", fail)
+    monkeypatch.setattr("fedmr_med.site.releases.class_sums", fail)
     assert reply(tmp_path, policy=CLOSED, method=PAPER).prototypes is None
     with pytest.raises(AssertionError):
         reply(tmp_path, policy=OPEN)
@@ -97,7 +97,7 @@ def test_nothing_is_computed_that_may_not_leave(tmp_path: Path, monkeypatch: pyt
 def test_prototypes_that_no_loss_uses_are_neither_computed_nor_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
 ) -> None:
-    monkeypatch.setattr("fedmr_med.site.hospital.class_sums", pytest.fail)
+    monkeypatch.setattr("fedmr_med.site.releases.class_sums", pytest.fail)
     assert reply(tmp_path, method={"options": options}).prototypes is None
 
 

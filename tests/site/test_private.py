@@ -133,7 +133,7 @@ def test_a_site_with_a_budget_shares_nothing_with_a_job_without_noise(tmp_path: 
     hospital = small_hospital("bcn", job, tmp_path, policy)
     task = task_for(initial_state(job), job)
     assert hospital.train(task).prototypes is None
-    assert hospital.head_statistics(task).kept is None
+    assert hospital.head_statistics(task).values == {}
 
 
 @pytest.mark.parametrize("secure", ["none", "statistics"])
@@ -146,12 +146,12 @@ def test_noise_does_not_take_the_place_of_the_small_cell_rule_where_a_site_has_n
     hospital = small_hospital("bcn", small_job(federation=settings), tmp_path, policy)
     small = (hospital.counts > 0) & (hospital.counts < 30)
     assert small.any()
-    assert hospital.private is not None
-    images = (hospital.network, hospital.prototype_batches, hospital.data.train)
-    sums = hospital.private.sums(*images, chain="chain", release="train-0")
+    assert hospital.releases.private is not None
+    images = (hospital.network, hospital.batches.plain, hospital.data.train)
+    sums = hospital.releases.private.sums(*images, chain="chain", release="train-0")
     assert sums is not None
     assert not sums.counts.numpy()[small].any()
-    made = hospital.private.summed_head(*images, chain="chain", release="head-0")["kept_moments"]
+    made = hospital.releases.private.head(*images, chain="chain", release="head-0")["kept"]["moments"]
     expected = clipped(*images, Clip(PRIVATE["clip"]), hospital.counts >= 30).moments
     np.testing.assert_allclose(made, expected, atol=1e-3 * np.abs(expected).max())
 

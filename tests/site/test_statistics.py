@@ -41,5 +41,5 @@ def test_a_site_says_whose_statistics_leave_for_the_head(tmp_path: Path) -> None
     for exchange, name, some in (("last", "open", True), ("none", "open", False), ("last", "closed", False)):
         job = small_job("fedavg", head={"exchange": exchange})
         site = small_hospital("rosendahl", job, tmp_path / f"{exchange}-{name}", policies[name])
-        assert not site.shared_classes().any()
-        assert site.statistics_classes().any() == some
+        assert not site.releases.prototype_classes().any()
+        assert site.releases.statistics_classes().any() == some

@@ -9,7 +9,7 @@ from fedmr_med import methods
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import MethodConfig
 from fedmr_med.methods.base import Contribution, ServerHalf
-from fedmr_med.secure.fixed import Layout
+from fedmr_med.statistics.fields import Layout
 from fedmr_med.statistics.model_sums import ModelSums, sum_fields
 from tests.helpers.errors import raises
 

@@ -71,10 +71,6 @@ def test_a_reply_made_with_other_settings_is_refused_with_both_digests() -> None
     replace(form, settings=SETTINGS).check(REPLY)
 
 
-def scores(**changes: Any) -> dict[str, Any]:
-    return encode_reply(REPLY).meta["scores"] | changes
-
-
 def test_the_reply_itself_is_read() -> None:
     reply = decoded()
     assert reply.report == REPLY.report
@@ -120,46 +116,67 @@ def test_a_report_with_anything_else_is_refused(report: object) -> None:
         decoded(report=report)
 
 
+def with_scalars(change: Any) -> SiteReply:
+    message = encode_reply(replace(REPLY, scores=Scores(0.5, 0.25, 8)))
+    scores = message.meta["scores"] | change if isinstance(change, dict) else change
+    meta = message.meta | {"scores": scores}
+    return decode_reply(Message(message.parts, meta), "bcn", num_classes=CLASSES, feature_size=SIZE)
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
         ({"accuracy": math.nan}, ("wire.range", "scores")),
         ({"accuracy": "0.5"}, ("wire.range", "scores")),
         ({"balanced_accuracy": 1.5}, ("wire.range", "scores")),
-        ({"samples": 9}, ("wire.counts", "confusion")),
-        ({"samples": 10**15, "confusion": None}, ("wire.range", "samples")),
-        ({"confusion": [[10**15, 0], [0, 0]], "samples": 8}, ("wire.range", "confusion")),
-        ({"confusion": [[True, 2], [3, 2]]}, ("wire.range", "confusion")),
-        ({"confusion": [[-1, 4], [3, 2]]}, ("wire.range", "confusion")),
-        ({"confusion": [[1.0, 2], [3, 2]]}, ("wire.range", "confusion")),
-        ({"confusion": [[1, 2, 3], [3, 2]]}, ("wire.form", "confusion")),
-        ({"confusion": "text"}, ("wire.form", "confusion")),
+        ({"samples": 10**15}, ("wire.range", "samples")),
         ({"more": 1}, ("wire.form", "scores")),
+        ({"withheld": [0]}, ("wire.form", "scores")),
+        (0.9, ("wire.form", "scores")),
     ],
 )
-def test_scores_are_scores(change: dict[str, Any], fault: tuple[str, ...]) -> None:
+def test_scalars_are_scalars(change: Any, fault: tuple[str, ...]) -> None:
+    assert with_scalars({}).scores == Scores(0.5, 0.25, 8)
     with raises(*fault):
-        decoded(scores=scores(**change))
+        with_scalars(change)
 
 
-NOTHING = {"confusion": [[0, 0], [0, 0]], "samples": 0}
+def with_matrix(rows: Any, **meta: Any) -> SiteReply:
+    message = encode_reply(REPLY)
+    message.parts["scores"]["confusion"] = np.asarray(rows)
+    return decode_reply(Message(message.parts, message.meta | meta), "bcn", num_classes=CLASSES, feature_size=SIZE)
+
+
+@pytest.mark.parametrize(
+    ("rows", "code"),
+    [
+        ([[10**15, 0], [0, 0]], "wire.range"),
+        ([[-1, 4], [3, 2]], "wire.range"),
+        ([[True, True], [True, True]], "wire.form"),
+        ([[1.0, 2], [3, 2]], "wire.form"),
+        ([[1, 2]], "wire.form"),
+    ],
+)
+def test_a_matrix_is_counts(rows: object, code: str) -> None:
+    with raises(code, "scores"):
+        with_matrix(rows)
+
+
+@pytest.mark.parametrize("scores", [None, {}, {"withheld": [0], "samples": 8}])
+def test_a_matrix_says_which_classes_are_held_back_and_nothing_else(scores: object) -> None:
+    with raises("wire.form", "scores"):
+        decoded(scores=scores)
 
 
 @pytest.mark.parametrize("classes", [[-1], [2], [0, 0], [1, 0], [True], [0.0], ["0"], 0, None, (0,)])
 def test_classes_held_back_are_known_and_in_order(classes: object) -> None:
     with pytest.raises(WireError):
-        decoded(scores=scores(**NOTHING, withheld=classes))
+        with_matrix([[0, 0], [0, 2]], scores={"withheld": classes})
 
 
 def test_a_class_that_is_held_back_has_no_counts() -> None:
-    first_row_empty = {"confusion": [[0, 0], [3, 2]], "samples": 5}
-    assert decoded(scores=scores(**first_row_empty, withheld=[0])).scores.withheld == (0,)
-    with pytest.raises(WireError):
-        decoded(scores=scores(**first_row_empty, withheld=[1]))
-    assert decoded(scores=scores(**NOTHING, withheld=[0, 1])).scores.withheld == (0, 1)
-
-
-def test_without_a_confusion_matrix_no_class_is_held_back() -> None:
-    assert decoded(scores=scores(confusion=None, withheld=[])).scores.withheld == ()
-    with pytest.raises(WireError):
-        decoded(scores=scores(confusion=None, withheld=[0]))
+    rows = [[0, 0], [3, 2]]
+    assert with_matrix(rows, scores={"withheld": [0]}).scores.withheld == (0,)
+    with raises("wire.counts", "withheld"):
+        with_matrix(rows, scores={"withheld": [1]})
+    assert with_matrix(np.zeros((2, 2), np.int64), scores={"withheld": [0, 1]}).scores is None

@@ -8,9 +8,13 @@ import torch
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.errors import WireError
+from fedmr_med.statistics.base import Origin
+from fedmr_med.statistics.fields import add
 from fedmr_med.statistics.head import HeadStatistics
+from fedmr_med.statistics.moments import HELD_OUT, KEPT, MEANS
 from fedmr_med.wire.codec import Message
-from fedmr_med.wire.statistics import HELD_OUT, KEPT, HeadReply, decode_statistics, encode_statistics
+from fedmr_med.wire.statistics import StatisticsReply, decode_statistics, encode_statistics
+from tests.helpers.errors import raises
 
 CLASSES, SIZE = 5, 4
 
@@ -21,58 +25,59 @@ def statistics(seed: int, labels: list[int]) -> HeadStatistics:
 
 
 def a_message() -> Message:
-    reply = HeadReply("bcn", 7, statistics(0, [1] * 9 + [3] * 8), statistics(1, [1, 1, 3]))
-    return encode_statistics(reply)
+    kept, held_out = statistics(0, [1] * 9 + [3] * 8), statistics(1, [1, 1, 3])
+    values = {"kept": KEPT.values(kept), "held_out": HELD_OUT.values(held_out), "means": MEANS.values(kept.sums)}
+    return encode_statistics(StatisticsReply("bcn", 7, values))
 
 
-def decoded(message: Message) -> HeadReply:
+def decoded(message: Message) -> StatisticsReply:
     return decode_statistics(message, "bcn", num_classes=CLASSES, feature_size=SIZE)
 
 
 def test_statistics_come_back_to_the_bit() -> None:
-    sent, read = statistics(0, [1] * 9 + [3] * 8), decoded(a_message())
-    assert (read.site, read.round) == ("bcn", 7)
-    assert torch.equal(read.kept.sums.sums, sent.sums.sums)
-    assert torch.equal(read.kept.sums.counts, sent.sums.counts)
-    torch.testing.assert_close(read.kept.scatter, (sent.scatter + sent.scatter.T) / 2, rtol=1e-14, atol=1e-14)
-    assert read.held_out.sums.counts.tolist() == [0, 2, 0, 1, 0]
-    again = encode_statistics(read)
+    sent, reply = statistics(0, [1] * 9 + [3] * 8), decoded(a_message())
+    assert (reply.site, reply.round) == ("bcn", 7)
+    read = KEPT.read(reply.values["kept"])
+    assert read is not None
+    assert torch.equal(read.sums.sums, sent.sums.sums)
+    assert torch.equal(read.sums.counts, sent.sums.counts)
+    torch.testing.assert_close(read.scatter, sent.scatter, rtol=1e-13, atol=1e-13)
+    assert reply.values["held_out"]["counts"].tolist() == [0, 2, 0, 1, 0]
+    again = encode_statistics(reply)
     assert all(
         np.array_equal(again.parts[part][name], array)
         for part, arrays in a_message().parts.items()
         for name, array in arrays.items()
-    ), "filter and guard read it and write it again"
+    ), "the guard reads it and writes it again"
+
+
+def test_the_sum_of_two_sites_reads_as_the_statistics_of_all_their_samples() -> None:
+    one, other = statistics(0, [1] * 9 + [3] * 8), statistics(1, [1, 1, 3, 4])
+    read, both = KEPT.read(add(KEPT.values(one), KEPT.values(other)), Origin(2)), one + other
+    assert read is not None
+    torch.testing.assert_close(read.scatter, both.scatter, rtol=1e-12, atol=1e-12)
+    assert (read.freedom, read.sums.counts.tolist()) == (both.freedom, both.sums.counts.tolist())
 
 
 def test_what_is_not_shared_has_no_part() -> None:
-    assert encode_statistics(HeadReply("msk", 7)).parts == {}
-    assert decoded(encode_statistics(HeadReply("msk", 7))).kept is None
-
-
-def test_without_scatter_the_sums_alone_travel() -> None:
-    sums = HeadStatistics.from_sums(statistics(0, [1] * 9 + [3] * 8).sums)
-    message = encode_statistics(HeadReply("msk", 7, sums))
-    assert message.parts[KEPT].keys() == {"classes", "counts", "sums"}
-    read = decoded(message).kept
-    assert torch.equal(read.sums.sums, sums.sums.sums)
-    assert read.freedom == 0
+    assert encode_statistics(StatisticsReply("msk", 7)).parts == {}
+    assert decoded(encode_statistics(StatisticsReply("msk", 7))).values == {}
 
 
 SPOILED: dict[str, Callable[[dict[str, Arrays]], object]] = {
     "an unexpected part": lambda parts: parts.update(other={}),
-    "held-out alone": lambda parts: parts.pop(KEPT),
-    "a key less": lambda parts: parts[KEPT].pop("counts"),
-    "another class": lambda parts: parts[KEPT].update(classes=np.array([1, CLASSES])),
-    "a class twice": lambda parts: parts[KEPT].update(classes=np.array([1, 1])),
-    "no count": lambda parts: parts[KEPT].update(counts=np.array([9, 0])),
-    "counts as floats": lambda parts: parts[KEPT].update(counts=np.array([9.0, 8.0])),
-    "a huge count": lambda parts: parts[KEPT].update(counts=np.array([9, 2**62])),
-    "sums of another size": lambda parts: parts[KEPT].update(sums=parts[KEPT]["sums"][:, :2]),
-    "float32 sums": lambda parts: parts[KEPT].update(sums=parts[KEPT]["sums"].astype(np.float32)),
-    "a whole matrix": lambda parts: parts[KEPT].update(scatter=np.zeros((SIZE, SIZE))),
-    "NaN": lambda parts: parts[HELD_OUT].update(sums=parts[HELD_OUT]["sums"] * np.nan),
-    "infinite scatter": lambda parts: parts[KEPT].update(scatter=parts[KEPT]["scatter"] + np.inf),
-    "a negative variance": lambda parts: parts[KEPT].update(scatter=-parts[KEPT]["scatter"]),
+    "held-out alone": lambda parts: parts.pop("kept"),
+    "a key less": lambda parts: parts["kept"].pop("counts"),
+    "scatter of means": lambda parts: parts["means"].update(moments=parts["kept"]["moments"]),
+    "a class more": lambda parts: parts["kept"].update(counts=np.append(parts["kept"]["counts"], 0)),
+    "counts as floats": lambda parts: parts["kept"].update(counts=parts["kept"]["counts"].astype(float)),
+    "a huge count": lambda parts: parts["kept"].update(counts=parts["kept"]["counts"] + 2**62),
+    "a negative count": lambda parts: parts["means"].update(counts=-parts["means"]["counts"]),
+    "sums of another size": lambda parts: parts["kept"].update(sums=parts["kept"]["sums"][:, :2]),
+    "float32 sums": lambda parts: parts["kept"].update(sums=parts["kept"]["sums"].astype(np.float32)),
+    "a whole matrix": lambda parts: parts["kept"].update(moments=np.zeros((SIZE, SIZE))),
+    "NaN": lambda parts: parts["held_out"].update(sums=parts["held_out"]["sums"] * np.nan),
+    "infinite moments": lambda parts: parts["kept"].update(moments=parts["kept"]["moments"] + np.inf),
 }
 
 
@@ -82,3 +87,11 @@ def test_malformed_statistics_are_refused(fault: str) -> None:
     SPOILED[fault](message.parts)
     with pytest.raises(WireError):
         decoded(message)
+
+
+def test_moments_and_sums_that_no_samples_have_are_not_read() -> None:
+    kept = dict(a_message().parts["kept"])
+    with raises("wire.range", "kept"):
+        KEPT.read(kept | {"moments": -kept["moments"]})
+    with raises("wire.counts", "kept"):
+        KEPT.read(kept | {"counts": np.where(kept["counts"] == 9, 0, kept["counts"])})

@@ -14,8 +14,8 @@ from fedmr_med.secure import FEWEST
 from fedmr_med.secure.identity import UNSIGNED, Certified, Identity
 from fedmr_med.secure.messages import Release, Roster, threshold
 from fedmr_med.secure.participant import Participant
-from fedmr_med.secure.primitives import Vector
 from fedmr_med.secure.summing import SecureSum
+from fedmr_med.statistics.fields import Vector
 from fedmr_med.wire.secure import Answer, Question, encode_answer, encode_question
 
 CHAIN, SESSION, NAME = "chain", "session", "cost"

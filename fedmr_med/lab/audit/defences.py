@@ -12,13 +12,12 @@ from fedmr_med.lab.audit.attacks import Floats, Ints, Release
 from fedmr_med.privacy.mechanisms import Clip, Gaussian
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.secure.fixed import BITS, Field, Layout
 from fedmr_med.secure.identity import UNSIGNED
 from fedmr_med.secure.messages import Release as Sum
 from fedmr_med.secure.messages import Roster
 from fedmr_med.secure.participant import Participant
-from fedmr_med.secure.primitives import Vector
 from fedmr_med.secure.summing import SecureSum
+from fedmr_med.statistics.fields import BITS, Field, Layout, Vector
 
 NONE, POLICY, SMALL_CELLS, NOISE, SECURE, TOTAL = "none", "policy", "k = 11", "noise", "secure", "secure total"
 DEFENCES = (NONE, POLICY, SMALL_CELLS, NOISE, SECURE, TOTAL)

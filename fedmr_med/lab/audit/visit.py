@@ -141,7 +141,7 @@ def visit(name: str, job: JobConfig, site: SiteConfig, state: GlobalState) -> Vi
 
 def _folds(hospital: Hospital) -> Folds:
     unit = hospital.method.unit_prototypes
-    return Folds(*(_seen(hospital.network, b, unit) for b in (hospital.prototype_batches, hospital.test_batches)))
+    return Folds(*(_seen(hospital.network, b, unit) for b in (hospital.batches.plain, hospital.batches.test)))
 
 
 @torch.no_grad()

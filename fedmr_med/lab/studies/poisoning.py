@@ -140,7 +140,7 @@ class PoisonedSites(LocalSites):
             fold = Relabelled(train, task_settings.num_classes - 1 - train.labels)
             plain = transforms.build(task_settings.transform, train=False, image_size=task_settings.image_size)
             batches = Batches(fold, plain, batch_size=hospital.job.train.batch_size)
-            hospital.train_batches = hospital.prototype_batches = batches
+            hospital.batches.train = hospital.batches.plain = batches
         return ATTACKS[self.attack](hospital.train(task), task)
 
 

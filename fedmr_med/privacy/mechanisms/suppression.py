@@ -40,13 +40,12 @@ class Suppression(Mechanism):
         leaves = self.passes(table.reshape(len(table), -1).sum(1))
         return np.where(leaves.reshape(-1, *[1] * (table.ndim - 1)), table, 0)
 
-    def check(self, sums: ClassSums) -> None:
-        """Look at the sums beside a scatter matrix, which cannot be taken apart by class.
+    def check(self, counts: IntArray) -> None:
+        """Look at the counts (C,) beside second moments, which cannot be taken apart by class.
 
         Raises:
-            PolicyError: they hold a class that may not leave, so nothing of them may.
+            PolicyError: they are of a class that may not leave, so nothing may.
         """
-        counts = sums.counts.numpy()
         if bool(((counts > 0) & ~self.passes(counts)).any()):
             raise PolicyError(
                 "the statistics hold a class that the policy does not share, or too few images of one.",

@@ -13,15 +13,15 @@ from fedmr_med.models.reply_forms import sum_forms
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation
 from fedmr_med.secure.messages import Masked
-from fedmr_med.secure.primitives import Vector
 from fedmr_med.secure.summing import SecureSum
 from fedmr_med.site.training import class_sums
 from fedmr_med.sites import DemoSource, SiteConfig
-from fedmr_med.wire.totals import COUNTS, SUMS
+from fedmr_med.statistics.fields import Vector
 from tests.helpers.small import OPEN, small_hospital, small_job
 
 CENTRES = {"rosendahl": 3, "msk": 4, "vienna-dias": 5}
 AUDITED = "rosendahl"
+COUNTS, SUMS = "prototypes/counts", "prototypes/sums"
 LEAST = 1e-4  # p-value; true randomness is below it once in ten thousand tests
 
 
@@ -71,7 +71,7 @@ def test_the_frames_give_nothing_to_the_attacks(frames: dict[str, Vector], tmp_p
     job = small_job()
     hospital = small_hospital(AUDITED, job, tmp_path)
     classes = job.task.num_classes
-    true = class_sums(hospital.network, hospital.prototype_batches, classes)
+    true = class_sums(hospital.network, hospital.batches.plain, classes)
     assert counts.counts_read(true, hospital.counts) == 1, "the attack works on what is not masked"
     layout = sum_forms(job, hospital.network).layout(next(iter(frames)))
     plain = layout.pack({COUNTS: true.counts.numpy(), SUMS: true.sums.numpy()})

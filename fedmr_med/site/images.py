@@ -1,0 +1,65 @@
+"""A site's images, opened: its folds, and the batches that training, statistics and scores take of them."""
+
+from fedmr_med import data
+from fedmr_med.config import JobConfig
+from fedmr_med.data import transforms
+from fedmr_med.data.base import SiteData
+from fedmr_med.data.loading import Batches
+from fedmr_med.data.transforms import Transform
+from fedmr_med.errors import DataError
+from fedmr_med.site.features import SiteFeatures
+from fedmr_med.sites import SiteConfig
+from fedmr_med.wire.backbone import Backbone
+
+
+def open_data(name: str, job: JobConfig, site: SiteConfig) -> SiteData:
+    """Load the data of a site, whose name is for messages.
+
+    Raises:
+        DataError: it is missing or damaged, or less than two training samples.
+    """
+    loaded = data.load(site, job.task, seed=job.seed)
+    if len(loaded.train) < 2:
+        raise DataError(
+            f"Site {name} has {len(loaded.train)} training samples; training needs at least two.", code="data.too-few"
+        )
+    return loaded
+
+
+class SiteBatches:
+    """The batches of a site.
+
+    Attributes:
+        train: training images, augmented.
+        plain: training images as they are, in the order of the fold.
+        test: test images, in the order of the fold.
+
+    Args:
+        job: the job's settings.
+        folds: the site's data.
+        features: what takes the place of the images, once a task has named a frozen backbone; None for images.
+    """
+
+    train: Batches
+    plain: Batches
+    test: Batches
+
+    def __init__(self, job: JobConfig, folds: SiteData, features: SiteFeatures | None):
+        self._size, self._features = job.train.batch_size, features
+        if features is None:
+            task, augment = job.task, job.train.augment
+            augmented = transforms.build(task.transform, train=augment, image_size=task.image_size)
+            plain = transforms.build(task.transform, train=False, image_size=task.image_size)
+            self._open(folds, augmented, plain, job.train.workers)
+
+    def open(self, backbone: Backbone | None) -> None:
+        """Let the features of a frozen backbone take the place of the images, where the job has one."""
+        if self._features is not None:
+            unchanged = transforms.unchanged
+            self._open(self._features.open(backbone), unchanged, unchanged, workers=0)
+
+    def _open(self, folds: SiteData, augmented: Transform, plain: Transform, workers: int) -> None:
+        size = self._size
+        self.train = Batches(folds.train, augmented, batch_size=size, workers=workers)
+        self.plain = Batches(folds.plain or folds.train, plain, batch_size=size, workers=workers)
+        self.test = Batches(folds.test, plain, batch_size=size, workers=workers)

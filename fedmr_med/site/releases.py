@@ -1,0 +1,254 @@
+"""What may leave one site in one job: the one place that decides.
+
+Made from the site's policy, its privacy budget and the job's closing. Classes that are opted out or too small are left
+out of everything; where the job has noise it is added here; and where the job sums securely, values are held for the
+sum, and the reply is without them.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedmr_med import methods
+from fedmr_med.config import JobConfig
+from fedmr_med.data.base import Fold, SiteData, class_counts
+from fedmr_med.data.loading import Batches
+from fedmr_med.evaluation.clinical import IntArray
+from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.results import MAX_TERM, SiteReport
+from fedmr_med.methods.base import Contribution
+from fedmr_med.models import parameter_names
+from fedmr_med.models.reply_forms import statistic_sizes, sum_forms
+from fedmr_med.network import Network
+from fedmr_med.privacy.mechanisms.clip import clipped_update
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.schema import validated
+from fedmr_med.secure.identity import UNSIGNED
+from fedmr_med.site.private import PrivateSums
+from fedmr_med.site.private_training import PrivateTraining
+from fedmr_med.site.release import permitted, permitted_statistics, released_scores, shared_classes
+from fedmr_med.site.secure import SecureSite
+from fedmr_med.site.statistics import head_statistics, hold_out, shared_values
+from fedmr_med.site.training import class_sums, outputs
+from fedmr_med.statistics.base import Statistic
+from fedmr_med.statistics.class_sums import PROTOTYPES
+from fedmr_med.statistics.fields import Values
+from fedmr_med.statistics.head import projection
+from fedmr_med.statistics.model_sums import ModelSums
+from fedmr_med.statistics.moments import HELD_OUT, KEPT
+from fedmr_med.statistics.scores import SCORES
+from fedmr_med.statistics.shared import shared_statistics
+from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
+from fedmr_med.wire.messages import ScoreReply, SiteReply, TrainTask
+from fedmr_med.wire.statistics import StatisticsReply
+from fedmr_med.wire.totals import MODELS
+
+T = TypeVar("T")
+Mask = npt.NDArray[np.bool_]
+
+_log = logging.getLogger(__name__)
+
+
+class Images(NamedTuple):
+    """Images to make statistics of: a network that makes features, batches in the order of a fold, and the fold."""
+
+    network: Network
+    batches: Batches
+    fold: Fold
+
+
+class Releases:
+    """Decides what leaves.
+
+    Attributes:
+        policy: the site's own policy, made stricter by the job where the job asks for less.
+        counts: (C,) training images per class.
+        private: makes what leaves with noise; None where the job has none.
+
+    Args:
+        name: name of the site.
+        job: the job's settings.
+        policy: the site's policy.
+        fold: the training images.
+        state_folder: where the site keeps what it needs from round to round.
+        witness: of the ledger of its privacy budget.
+    """
+
+    def __init__(
+        self, name: str, job: JobConfig, policy: SitePolicy, fold: Fold, state_folder: Path, witness: Path | None
+    ):
+        self._name, self._job, self.policy = name, job, policy
+        self._names = job.task.class_names
+        self._method = methods.build(job.method)
+        self.counts = class_counts(fold, job.task.num_classes)
+        private = job.federation.private
+        self.private = None if private is None else PrivateSums(name, job, policy, state_folder, witness)
+        # It only holds vectors here; whoever answers the steps of a sum brings the site's certificate.
+        self._secure = SecureSite(name, job, policy, state_folder, UNSIGNED)
+
+    def prototype_classes(self) -> Mask:
+        """Return the mask (C,) of the classes whose prototype this site sends in this job."""
+        demanded = self.policy.privacy is not None and self.private is None
+        shared = self.policy.shareable_classes(self.counts, self._names)
+        return shared & (self._method.uses_prototypes and not demanded)
+
+    def statistics_classes(self) -> Mask:
+        """Return the mask (C,) of the classes whose statistics this site sends for a closed-form head in this job."""
+        asked = self._method.head_exchange if self._job.head.exchange is None else self._job.head.exchange
+        return self.policy.shareable_classes(self.counts, self._names) & (asked != "none")
+
+    def scores(self, images: Images) -> Scores | None:
+        """Score a network on test images, as far as the policy allows."""
+        if self.policy.share_metrics == "none" or not len(images.fold):
+            return None
+        return released_scores(*outputs(images.network, images.batches), self.policy, self._names)
+
+    def prototypes(
+        self, task: TrainTask, images: Images, *, keep_withheld: bool
+    ) -> tuple[ClassSums | None, ClassSums | None]:
+        """Make the class sums that may leave, with noise where the job has some, and those that stay.
+
+        Nothing is computed where neither is wanted.
+        """
+        shared = torch.from_numpy(self.prototype_classes() & (self.private is None))
+        sums = None
+        if shared.any() or keep_withheld:
+            unit = self._method.unit_prototypes
+            sums = class_sums(images.network, images.batches, len(self._names), unit=unit)
+        withheld = (self.counts > 0) & ~self.prototype_classes()
+        stays = None if sums is None or not keep_withheld else sums.only(torch.from_numpy(withheld))
+        if self.private is not None:
+            return self._noisy_prototypes(self.private, task, images), stays
+        return (None if sums is None or not shared.any() else sums.only(shared)), stays
+
+    def _noisy_prototypes(self, private: PrivateSums, task: TrainTask, images: Images) -> ClassSums | None:
+        due = self._method.uses_prototypes and private.due(task.round)
+        if not due or self._secure.opened(task.chain, task.release(TRAIN)):
+            return None
+        return private.sums(*images, chain=task.chain, release=task.release(TRAIN))
+
+    def train(self, task: TrainTask, reply: SiteReply, images: Images) -> SiteReply:
+        """Return what leaves of a reply to a train task, given the training images and the trained network."""
+        federation, noise, private = self._job.federation, self._job.train.noise, self.private is not None
+        allowed = permitted(reply, self.policy, self._names, private=private, training_noise=noise)
+        shared = self._shared(TRAIN, lambda: images, self.counts)
+        if not federation.sums_statistics:
+            return replace(allowed, shared=shared)
+        # Noise must stay whole, also where it makes a count look small.
+        sums = reply.prototypes if private else allowed.prototypes
+        values = _values(PROTOTYPES, sums) | _score_values(allowed.scores) | shared
+        if federation.sums_models:
+            values[MODELS] = self._model_sums(task, allowed, images.network)
+        self._hold(TRAIN, task, values, images.network)
+        return permitted(allowed, self.policy, self._names, secure=federation.secure, training_noise=noise)
+
+    def _model_sums(self, task: TrainTask, reply: SiteReply, network: Network) -> Values:
+        """Return the trained model as sums that add up over the sites, its change scaled down if it is too long."""
+        names, most = parameter_names(network), self._job.federation.clip_update
+        model, length = clipped_update(reply.model, {name: task.model[name] for name in names}, most)
+        if length > most:
+            _log.warning("%s: the update of length %.3g is scaled down to clip_update %.3g", self._name, length, most)
+        sums = ModelSums(self._method.server(), task.model, names)
+        sums.add(Contribution(self._name, reply.samples, model, reply.payload))
+        return sums.values()
+
+    def report(
+        self, data: SiteData, terms: Mapping[str, float], seconds: float, training: PrivateTraining | None
+    ) -> SiteReport | None:
+        """Make the figures of a round for the summary; None where the policy shares none.
+
+        Args:
+            data: the site's folds.
+            terms: of the local objective; one that diverged is left out, as no number stands for it.
+            seconds: local time.
+            training: trains with noise, where the job has some.
+        """
+        if self.policy.share_metrics == "none":
+            return None
+        costs = {"epsilon": self.private, "training_epsilon": training}
+        figures = {
+            "seconds": seconds,
+            "terms": {name: value for name, value in terms.items() if abs(value) <= MAX_TERM},
+            "images_total": len(data.train) + len(data.test) + len(data.skipped),
+            "images_skipped": len(data.skipped),
+            **{name: part.epsilon() for name, part in costs.items() if part is not None},
+        }
+        return validated(SiteReport, figures, f"the report of {self._method.name}")
+
+    def validate(self, task: TrainTask, images: Images) -> ScoreReply:
+        """Return what leaves of the scores of a received model on test images, if a secure sum does not take them."""
+        scores = self.scores(images)
+        shared = self._shared(VALIDATE, lambda: images, class_counts(images.fold, len(self._names)))
+        if not self._job.federation.sums_statistics:
+            return ScoreReply(scores, shared)
+        self._hold(VALIDATE, task, _score_values(scores) | shared, images.network)
+        return ScoreReply(None)
+
+    def head(self, task: TrainTask, network: Network, open_images: Callable[[], Images]) -> StatisticsReply:
+        """Return the statistics for a closed-form head that leave, if a secure sum does not take them.
+
+        Args:
+            task: names the model.
+            network: of the job.
+            open_images: loads the model and opens the images; nobody calls it where nothing is made of them.
+        """
+        values = self._head_values(task, open_images) | self._shared(HEAD, open_images, self.counts)
+        if not self._job.federation.sums_statistics:
+            return StatisticsReply(self._name, task.round, values)
+        self._hold(HEAD, task, values, network)
+        return StatisticsReply(self._name, task.round)
+
+    def _head_values(self, task: TrainTask, open_images: Callable[[], Images]) -> dict[str, Values]:
+        if self.private is not None:
+            if self._secure.opened(task.chain, task.release(HEAD)):
+                return {}
+            return self.private.head(*open_images(), chain=task.chain, release=task.release(HEAD))
+        shared = self.policy.shareable_classes(self.counts, self._names) & (self.policy.privacy is None)
+        if not shared.any():
+            return {}
+        network, batches, fold = open_images()
+        held = hold_out(
+            fold.labels,
+            shared,
+            fraction=self._job.head.held_out,
+            smallest=self.policy.min_class_count,
+            stream=(self._job.seed, self._name),
+        )
+        directions = projection(self._job.seed, network.feature_size, self._job.head.projection)
+        kept, held_out = head_statistics(network, batches, len(self._names), shared, held, directions=directions)
+        values = _values(KEPT, kept) | _values(HELD_OUT, held_out if held.any() else None)
+        return permitted_statistics(values, self.policy, self._names)
+
+    def _shared(self, kind: str, open_images: Callable[[], Images], counts: IntArray) -> dict[str, Values]:
+        """Make the statistics of other packages, of the samples of classes that may leave; nothing where none may.
+
+        Args:
+            kind: of the exchange.
+            open_images: opens the images.
+            counts: (C,) how many there are of each class.
+        """
+        statistics = shared_statistics(self._job.federation.statistics, kind)
+        private = self.private is not None
+        classes = shared_classes(kind, counts, self.policy, self._names, private=private)
+        if not statistics or not classes.any():
+            return {}
+        network, batches, _ = open_images()
+        return shared_values(network, batches, statistics, classes, statistic_sizes(self._job, network.feature_size))
+
+    def _hold(self, kind: str, task: TrainTask, values: dict[str, Values], network: Network) -> None:
+        self._secure.hold(task.chain, task.release(kind), values, sum_forms(self._job, network))
+
+
+def _values(statistic: Statistic[T], content: T | None) -> dict[str, Values]:
+    return {} if content is None else {statistic.name: statistic.values(content)}
+
+
+def _score_values(scores: Scores | None) -> dict[str, Values]:
+    return _values(SCORES, None if scores is None or scores.confusion is None else scores)

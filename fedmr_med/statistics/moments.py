@@ -1,0 +1,66 @@
+"""Statistics for a closed-form head as fields: class sums, and uncentred second moments, which add up."""
+
+from collections.abc import Mapping
+
+import torch
+
+from fedmr_med.errors import WireError
+from fedmr_med.statistics.base import ONE_SITE, Origin, Sizes, Statistic
+from fedmr_med.statistics.class_sums import ClassSumStatistic, read_class_sums
+from fedmr_med.statistics.fields import BITS, Field, Values
+from fedmr_med.statistics.head import HeadStatistics, between, symmetric, triangle_of
+
+MOMENTS = "moments"
+_SLACK = 1e-3  # of a variance, relative to the second moment that it is a small part of
+
+
+class MomentStatistic(Statistic[HeadStatistics]):
+    """Class sums with the second moments of the very same images."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self._sums = ClassSumStatistic(name, "statistics_size")
+
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        """Return (C,) counts, (C, d) sums, and the upper triangle of the (d, d) moments."""
+        size = sizes.statistics_size
+        return {**self._sums.fields(sizes), MOMENTS: Field((size * (size + 1) // 2,), BITS)}
+
+    def values(self, content: HeadStatistics) -> Values:
+        """Return sums and moments of the images behind the scatter."""
+        moments = content.scatter + between(content.scattered)
+        return {**self._sums.values(content.scattered), MOMENTS: triangle_of(moments).numpy()}
+
+    def read(self, values: Values, origin: Origin = ONE_SITE) -> HeadStatistics | None:
+        """Return the statistics; with noise, no variance is below what noise alone gives."""
+        sums = read_class_sums(values, origin, self.name)
+        if not bool((sums.counts > 0).any()):
+            return None
+        moments = symmetric(torch.from_numpy(values[MOMENTS]), sums.sums.shape[1])
+        scatter = moments - between(sums)
+        if origin.least_count is not None:
+            return HeadStatistics(sums, sums, above_noise(scatter, origin.moments_noise))
+        # Rounding can leave a direction without variance slightly negative.
+        diagonal = scatter.diagonal()
+        if bool((diagonal < -_SLACK * (1 + moments.diagonal().abs())).any()):
+            raise WireError(f"{self.name!r} has moments that no features have", code="wire.range", key=self.name)
+        diagonal.clamp_(min=0)
+        return HeadStatistics(sums, sums, scatter)
+
+
+def above_noise(scatter: torch.Tensor, noise: float) -> torch.Tensor:
+    """Return a scatter matrix (d, d) with no variance below what noise alone gives.
+
+    A symmetric matrix of independent noise has eigenvalues up to 2 sqrt(d) times its standard deviation ``noise`` (the
+    semicircle law). Directions below it tell nothing, and a head would divide by them.
+    """
+    eigenvalues, vectors = torch.linalg.eigh(scatter)
+    raised: torch.Tensor = (vectors * eigenvalues.clamp(min=2 * noise * len(scatter) ** 0.5)) @ vectors.T
+    return raised
+
+
+KEPT, HELD_OUT = MomentStatistic("kept"), MomentStatistic("held_out")
+"""Of a site's training images, and of those set aside to choose the shrinkage."""
+
+MEANS = ClassSumStatistic("means", "statistics_size")
+"""Of the training images of a site that shares no scatter. Apart from the others, they count in the means alone."""

@@ -1,0 +1,93 @@
+"""Scores as fields: the confusion matrix and the score histograms of test images."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedmr_med.errors import WireError
+from fedmr_med.evaluation import MAX_IMAGES
+from fedmr_med.evaluation.clinical import BINS, MAX_NLL, TEMPERATURES, IntArray, ScoreHistograms
+from fedmr_med.evaluation.metrics import Scores, scores
+from fedmr_med.statistics.base import ONE_SITE, Origin, Sizes, Statistic, counts
+from fedmr_med.statistics.fields import BITS, Field, Values
+
+CONFUSION = "confusion"
+_SLACK = 1e-3  # of sums of real numbers, which a secure sum rounds
+
+
+class ScoreStatistic(Statistic[Scores]):
+    """Confusion matrix and histograms; scalars alone do not add up, so scores without a matrix put nothing in."""
+
+    name = "scores"
+
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        """Return the (C, C) matrix and the six arrays of the histograms."""
+        classes = sizes.num_classes
+        return {
+            CONFUSION: counts(classes, classes),
+            "positives": counts(classes, BINS),
+            "negatives": counts(classes, BINS),
+            "right": counts(BINS),
+            "wrong": counts(BINS),
+            "nll": Field((len(TEMPERATURES),), BITS, least=0),
+            "brier": Field((2,), BITS, least=0),
+        }
+
+    def values(self, content: Scores) -> Values:
+        """Return matrix and histograms, which are zero where there are none."""
+        if content.confusion is None:
+            raise ValueError("scores without a confusion matrix do not add up")
+        nothing = _no_histograms(len(content.confusion))
+        return {CONFUSION: content.confusion, **vars(content.histograms or nothing)}
+
+    def read(self, values: Values, origin: Origin = ONE_SITE) -> Scores | None:
+        """Return the scores of all images together; nothing of them says which classes a site holds back."""
+        confusion: IntArray = values[CONFUSION]
+        if (confusion < 0).any() or confusion.sum() > origin.sites * MAX_IMAGES:
+            raise WireError("the confusion matrix has counts that no sites have", code="wire.counts", key=self.name)
+        histograms = ScoreHistograms(**{name: array for name, array in values.items() if name != CONFUSION})
+        counted = any(array.any() for array in vars(histograms).values())
+        if not confusion.any() and not counted:
+            return None
+        if counted:
+            self._check(histograms, confusion, origin.sites)
+        return replace(scores(confusion), histograms=histograms if counted else None)
+
+    def _check(self, histograms: ScoreHistograms, confusion: IntArray, sites: int) -> None:
+        """Compare histograms with the matrix of the same images; some of several sites may have put in none."""
+        images, positives, samples = confusion.sum(1), histograms.positives.sum(1), histograms.samples
+        fits = np.array_equal if sites == 1 else _at_most
+        integers = (histograms.positives, histograms.negatives, histograms.right, histograms.wrong)
+        if any((array < 0).any() for array in integers) or not fits(positives, images):
+            self._refuse("count other images than the confusion matrix")
+        if not np.array_equal(histograms.negatives.sum(1), samples - positives):
+            self._refuse("count other negatives than positives")
+        right = int(np.trace(confusion))
+        answers = np.array([histograms.right.sum(), histograms.wrong.sum()])
+        # A site sends no answers at all where one of the two kinds is too rare to leave.
+        if answers.any() and not fits(answers, np.array([right, confusion.sum() - right])):
+            self._refuse("count other answers than the confusion matrix")
+        limits = {"nll": np.array([samples * MAX_NLL]), "brier": samples * np.array([2.0, 4.0])}
+        for name, limit in limits.items():
+            values = getattr(histograms, name)
+            # A comparison with NaN is false, so this refuses what is not finite as well.
+            if not ((values >= 0) & (values <= limit + _SLACK)).all():
+                self._refuse(f"have a {name} out of range", code="wire.range")
+
+    def _refuse(self, reason: str, code: str = "wire.counts") -> None:
+        raise WireError(f"the histograms {reason}", code=code, key="histograms")
+
+
+SCORES = ScoreStatistic()
+
+
+def _at_most(values: npt.NDArray[Any], limits: npt.NDArray[Any]) -> bool:
+    return bool((values <= limits).all())
+
+
+def _no_histograms(classes: int) -> ScoreHistograms:
+    rows, row = np.zeros((classes, BINS), np.int64), np.zeros(BINS, np.int64)
+    return ScoreHistograms(rows, rows, row, row, np.zeros(len(TEMPERATURES)), np.zeros(2))

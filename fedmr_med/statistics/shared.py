@@ -1,0 +1,102 @@
+"""Statistics that other packages let sites share: registered by name, asked for by ``federation.statistics`` of a job.
+
+A statistic says its fields, what a batch of samples puts in, and what a total means. It sees only samples of classes
+that may leave the site, and knows nothing of policy, secure sums or messages.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import JsonValue
+
+from fedmr_med.registry import Registry
+from fedmr_med.statistics.base import Sizes
+from fedmr_med.statistics.fields import Field, Layout, Values
+
+PREFIX = "shared/"
+"""Before the name of a statistic in messages and secure sums, so that it takes nobody's place."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A batch of samples of classes that may leave.
+
+    Attributes:
+        features: (n, d) float32.
+        logits: (n, C) float32.
+        labels: (n,) int64.
+    """
+
+    features: npt.NDArray[np.float32]
+    logits: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.int64]
+
+
+class SharedStatistic(ABC):
+    """One statistic of a package.
+
+    Attributes:
+        name: as a job asks for it.
+        exchange: when it is made: ``train`` of the training images with the trained network, ``validate`` of the test
+            images and ``head`` of the training images with the received one.
+    """
+
+    name: ClassVar[str]
+    exchange: ClassVar[Literal["train", "validate", "head"]]
+
+    @abstractmethod
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        """Return its fields; those with one row per class are ``by_class``."""
+
+    @abstractmethod
+    def values(self, samples: Samples, sizes: Sizes) -> Values:
+        """Return what a batch of samples puts in; batches and sites are added."""
+
+    @abstractmethod
+    def result(self, total: Values) -> JsonValue:
+        """Return what the total over all sites means, for the results of the round."""
+
+    @property
+    def part(self) -> str:
+        """Its name in messages and secure sums."""
+        return PREFIX + self.name
+
+    def layout(self, sizes: Sizes) -> Layout:
+        """Return its fields as they travel."""
+        return Layout(self.fields(sizes))
+
+
+def _fits(name: str, item: object) -> bool:
+    return isinstance(item, type) and issubclass(item, SharedStatistic) and item.name == name
+
+
+SHARED: Registry[type[SharedStatistic]] = Registry("statistic", group="fedmr_med.statistics", fits=_fits)
+
+
+def shared_statistics(names: Iterable[str], exchange: str) -> tuple[SharedStatistic, ...]:
+    """Return the statistics of an exchange that a job asks for by name.
+
+    Raises:
+        ConfigError: there is no such statistic, or its package does not load.
+    """
+    found = (SHARED.get(name, "federation.statistics")() for name in names)
+    return tuple(statistic for statistic in found if statistic.exchange == exchange)
+
+
+def layouts(names: Iterable[str], exchange: str, sizes: Sizes) -> dict[str, Layout]:
+    """Return the fields of the statistics of an exchange that a job asks for, by part."""
+    return {statistic.part: statistic.layout(sizes) for statistic in shared_statistics(names, exchange)}
+
+
+def only_classes(values: Values, layout: Layout, classes: npt.NDArray[np.bool_]) -> Values:
+    """Return values in which the rows of classes outside the mask (C,) are zero."""
+    return {
+        name: np.where(classes.reshape(-1, *[1] * (values[name].ndim - 1)), values[name], 0).astype(field.dtype)
+        if field.by_class
+        else values[name]
+        for name, field in layout.fields.items()
+    }
