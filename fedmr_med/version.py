@@ -2,3 +2,19 @@
 
 __version__ = "0.1.0"
 """As in pyproject.toml; messages between server and sites carry it."""
+
+PACKAGES = ("fedmr-med", "torch", "nvflare", "monai", "numpy")
+"""Whose versions a result depends on."""
+
+
+def installed() -> dict[str, str]:
+    """Return the version of each of :data:`PACKAGES` that is installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -15,11 +15,12 @@ FLARE_EXCEPTIONS = {"fedmr_med.lab.perf.stock"}  # what FLARE's own aggregation 
 # Where the command line finds the lab's commands, and where hospitals' processes are kept from importing it.
 WHO_NAMES_THE_LAB = {"fedmr_med.cli.lab", "fedmr_med.deploy.start", "fedmr_med.deploy.without_lab"}
 QUIET_ROOMS = {"data", "server", "site", "wire", "methods", "models"}
-PRESENTATION = {"rich", "matplotlib", "typer", "jinja2", "tqdm"}
+MOST_LAYERS = 12
+PRESENTATION = {"rich", "typer", "jinja2", "tqdm"}
 # From a tenth of a second to several: only what needs one of them imports it, when it needs it.
 SLOW_TO_IMPORT = {
     *("torch._dynamo", "torch._inductor", "sympy", "torchvision", "monai", "opacus", "onnx", "onnxruntime"),
-    *("scipy", "sklearn", "pandas", "albumentations", "cv2", "PIL", "pydicom", "matplotlib"),
+    *("scipy", "sklearn", "pandas", "albumentations", "cv2", "PIL", "pydicom"),
 }
 
 
@@ -47,6 +48,19 @@ def test_imports_between_packages_point_one_way() -> None:
         cycle = e.args[1][::-1]
         arrows = [f"{a} -> {b} ({', '.join(sorted(rooms[a][b]))})" for a, b in pairwise(cycle)]
         raise AssertionError("packages import each other in a circle:\n" + "\n".join(arrows)) from None
+
+
+def test_imports_between_packages_have_few_layers() -> None:
+    """Each room lies above all that it imports. The lab counts as one: nothing that is installed lies above it."""
+    below: dict[str, set[str]] = {}
+    for name, imported in graph().items():
+        whole = name.split(".")[0]
+        below.setdefault(whole, set()).update({other.split(".")[0] for other in imported} - {whole})
+    chains: dict[str, list[str]] = {}
+    for name in TopologicalSorter(below).static_order():
+        chains[name] = [name, *max((chains[other] for other in below[name]), key=len, default=[])]
+    longest = max(chains.values(), key=len)
+    assert len(longest) <= MOST_LAYERS, " -> ".join(longest)
 
 
 def lab(module: str) -> bool:
@@ -81,6 +95,10 @@ def test_flare_is_imported_by_its_adapters_only() -> None:
     assert {module for module, _ in users} <= FLARE_EXCEPTIONS
 
 
+def test_flower_is_imported_by_its_adapter_only() -> None:
+    assert {room(module) for module, _ in users_of({"flwr"})} == {"flower"}
+
+
 def loaded_by(code: str) -> set[str]:
     """Return the modules of a process that runs ``code``, with every package that one of them is in."""
     done = subprocess.run(
@@ -101,6 +119,12 @@ def test_the_command_line_answers_help_without_what_does_the_work() -> None:
     assert not loaded & ({"torch", "numpy", "pydantic", "nvflare"} | SLOW_TO_IMPORT)
 
 
+def test_settings_are_read_without_what_computes() -> None:
+    loaded = loaded_by("import fedmr_med.config, fedmr_med.sites, fedmr_med.privacy.policy")
+    assert "pydantic" in loaded
+    assert not loaded & {"torch", "numpy", "cryptography"}
+
+
 def test_a_client_process_imports_nothing_that_training_does_not_need() -> None:
     # A step as well: torch loads its compiler with the first torch.optim.Optimizer.
     step = "client = Client(Case('small_cnn', 12, batch_size=2), 'fedmr'); client.prepare_steps(); client.step()"
@@ -116,9 +140,10 @@ def test_presentation_stays_out_of_the_rooms_that_do_the_work() -> None:
 def test_the_readme_draws_the_tree_as_it_is() -> None:
     tree = re.search(r"^fedmr_med/\n((?:  .*\n)+)", (REPOSITORY / "README.md").read_text(), flags=re.MULTILINE)
     assert tree is not None, "the architecture section draws the package as a tree"
-    entries = re.findall(r"^  (\S+(?: \S+)*)", tree[1], flags=re.MULTILINE)
-    named = {name.removesuffix("/").removesuffix(".py") for entry in entries for name in entry.split()}
+    drawn, folder = set(), ""
+    for indent, entry in re.findall(r"^( +)(\S+(?: \S+)*)", tree[1], flags=re.MULTILINE):
+        names = [name.removesuffix("/").removesuffix(".py") for name in entry.split()]
+        drawn |= {f"{folder}.{name}" for name in names} if len(indent) > 2 else set(names)
+        folder = folder if len(indent) > 2 else names[-1]
     rooms = {room(module) for module in sources()} - {PACKAGE}
-    packages = {path.parent.name for path in (REPOSITORY / PACKAGE).glob("*/__init__.py")}
-    assert named <= rooms, f"in the README but not in the package: {named - rooms}"
-    assert packages <= named, f"in the package but not in the README: {packages - named}"
+    assert drawn == rooms, f"only in the README: {drawn - rooms}; only in the package: {rooms - drawn}"

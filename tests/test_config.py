@@ -14,7 +14,7 @@ from pydantic import BaseModel, create_model
 from fedmr_med import config
 from fedmr_med.config import FIRST_DEFAULTS, HeadConfig, JobConfig, TrainConfig, load_job
 from fedmr_med.errors import ConfigError
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.privacy.policy import Sharing
 from fedmr_med.schema import dump_yaml
 from fedmr_med.site.approval import settings_id

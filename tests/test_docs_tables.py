@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedmr_med.evaluation.results import RunResults, read_result
-from fedmr_med.lab.bench.summary import Row, rows
-from fedmr_med.lab.comparison.spread import Spread
+from fedmr_med.evaluation.seeds import Row, Spread, rows
 from tests.helpers import REPOSITORY
 
 DOCS = REPOSITORY / "docs"

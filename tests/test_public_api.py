@@ -16,7 +16,7 @@ def run(code: str) -> str:
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
     loaded = run("import fedmr_med, sys; print(dir(fedmr_med)); print(*sys.modules)").split()
-    heavy = ("torch", "nvflare", "numpy", "pydantic", "monai", "albumentations", "matplotlib")
+    heavy = ("torch", "nvflare", "numpy", "pydantic", "monai", "albumentations")
     assert not {name for name in loaded if name.split(".")[0] in heavy}
 
 

@@ -21,7 +21,7 @@ TWO_ROUNDS = """
 import sys
 from pathlib import Path
 import fedmr_med.flare.executor
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.runner import Federation
 from fedmr_med.sites import DemoSource, SiteConfig

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from fedmr_med import Federation, SiteConfig, SitePolicy
-from fedmr_med.jobs.own import own_job
+from fedmr_med.jobs.catalog import own_job
 from fedmr_med.sites import ManifestSource
 
 CLASSES = ("blank", "stripes", "square")

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from fedmr_med.cli.options import Json, names
+
 app = typer.Typer(no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 SplitFile = Annotated[Path | None, typer.Option(help="FLamby's train_test_split; default: the one in the folder.")]
 Flamby = Annotated[Path | None, typer.Option(help="A FLamby checkout, which holds train_test_split.")]
 
@@ -89,9 +90,8 @@ def check(
     """Read every row and open every image of a hospital's folder; exit code 1 if anything has to be fixed."""
     from fedmr_med.data.check import check_folder
 
-    names = [name.strip() for name in classes.split(",") if name.strip()]
     findings = []
-    for finding in check_folder(folder, names):
+    for finding in check_folder(folder, names(classes)):
         findings.append(finding)
         typer.echo(f"{_MARKS[finding.outcome]} {finding.site}: {finding.message}", err=as_json)
     failed = any(finding.outcome == "fix" for finding in findings)
@@ -137,7 +137,7 @@ def manifest(
 @app.command()
 def describe(
     place: Annotated[str, typer.Argument(help="'demo', a folder of Fed-ISIC2019, or a folder of sites.")],
-    png: Annotated[Path | None, typer.Option(help="Also draw the table into this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also draw the table, into this HTML file.")] = None,
     classes: Annotated[str | None, typer.Option(help="Classes, comma-separated; default: ISIC2019's.")] = None,
     split_file: SplitFile = None,
     flamby: Flamby = None,
@@ -149,13 +149,13 @@ def describe(
 
     from fedmr_med.data.describe import describe as count
     from fedmr_med.data.flamby_isic import CLASS_NAMES
-    from fedmr_med.report.class_counts import draw_sites, site_tables, unreadable_lines
+    from fedmr_med.report.class_counts import site_tables, unreadable_lines, write_counts
 
-    names = tuple(name.strip() for name in classes.split(",")) if classes else CLASS_NAMES
-    description = count(place, class_names=names, split_file=split_file, flamby=flamby, quick=quick)
-    if png:
-        draw_sites(description, png)
-        typer.echo(f"Drawn to {png}.", err=True)
+    chosen = tuple(names(classes)) if classes else CLASS_NAMES
+    description = count(place, class_names=chosen, split_file=split_file, flamby=flamby, quick=quick)
+    if html:
+        write_counts(description, html)
+        typer.echo(f"Drawn to {html}.", err=True)
     if as_json:
         typer.echo(json.dumps(description.as_json()))
     else:

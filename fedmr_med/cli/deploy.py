@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from fedmr_med.cli.options import Json
+
 KIT_VARIABLE = "FEDMR_MED_KIT"
 
 app = typer.Typer(no_args_is_help=True)
@@ -20,7 +22,6 @@ Sites = Annotated[Path, typer.Option(help="Folder with one folder per hospital: 
 Host = Annotated[str | None, typer.Option(help="Name by which hospitals reach the server.")]
 Port = Annotated[int | None, typer.Option(help="The server's port.")]
 Chain = Annotated[str, typer.Argument(help="Id of the chain, as printed by submit.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
 @app.command()

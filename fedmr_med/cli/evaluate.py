@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fedmr_med.cli.options import Json
 from fedmr_med.errors import ConfigError
 
 
@@ -26,21 +27,20 @@ def evaluate(
     local_baseline: Annotated[
         bool, typer.Option("--local-baseline", help="Also train on the train fold alone, with the same budget.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Score a model without training it: on your own images, or at all sites of a federation."""
-    if (place is None) == (job is None):
+    if fold not in ("test", "train", "all"):
+        raise ConfigError(f"--fold: {fold!r} is not one of test, train, all.", code="config.unknown-name", key="--fold")
+    if job is not None and place is None:
+        typer.echo(_write_job(model, job, sites))
+        return
+    if place is None or job is not None:
         raise ConfigError(
             "Give either a manifest to score the model here, or --job to score it at all sites.",
             code="config.conflict",
             key="--job",
         )
-    if fold not in ("test", "train", "all"):
-        raise ConfigError(f"--fold: {fold!r} is not one of test, train, all.", code="config.unknown-name", key="--fold")
-    if job is not None:
-        typer.echo(_write_job(model, job, sites))
-        return
-    assert place is not None
     from fedmr_med.evaluation.results import RunResults, versioned, write_result
     from fedmr_med.inference import evaluate as work
     from fedmr_med.inference.predict import write_predictions
@@ -53,15 +53,20 @@ def evaluate(
     failed = write_predictions(out / "predictions.csv", predictions, saved.job.task.class_names)
     for prediction in failed:
         typer.echo(f"cannot be read: {table.manifest.parent / prediction.image}: {prediction.error}", err=True)
-    runs = (result, work.local_baseline(saved, table, site, out / "baseline")) if local_baseline else (result,)
-    results = RunResults(runs=runs)
+    runs = [result]
+    if local_baseline:
+        from fedmr_med.runner import alone
+
+        runs.append(alone.local_baseline(saved, table, site, out / "baseline"))
+    results = RunResults(runs=tuple(runs))
     write_result(out / "results.json", results)
     write_report([out / "results.json"], out / "report.html")
     if as_json:
         typer.echo(json.dumps(versioned(results)))
         return
     for run in runs:
-        typer.echo(_line(run.label, run.history.evaluations[-1].pooled_figures if run.history else None))
+        for line in work.lines(run):
+            typer.echo(line)
     typer.echo(
         f"results: {out / 'results.json'}, predictions: {out / 'predictions.csv'}, report: {out / 'report.html'}"
     )
@@ -80,17 +85,3 @@ def _write_job(model: Path, folder: Path, sites: Path | None) -> Path:
     carried = {name: path.read_text(encoding="utf-8") for name, path in found.items()}
     write_job(evaluation_job(saved, carried), folder, carried, initial_model=model)
     return folder
-
-
-def _line(label: str, figures: object) -> str:
-    from fedmr_med.evaluation.figures import Estimate, Figures
-
-    if not isinstance(figures, Figures):
-        return f"{label}: no figures"
-
-    def text(name: str, estimate: Estimate | None) -> str:
-        return f"{name} {estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})" if estimate else f"{name} -"
-
-    parts = [text("AUROC", figures.auroc), text("balanced accuracy", figures.balanced_accuracy)]
-    parts.append(text("Brier", figures.brier))
-    return f"{label}: {figures.samples} images, {', '.join(parts)}"

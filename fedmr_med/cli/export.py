@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from fedmr_med.cli.options import Json
+
 
 def export(
     model: Annotated[Path, typer.Argument(help="A model file, such as best_model.pt.")],
@@ -15,7 +17,7 @@ def export(
         Path | None, typer.Option(help="results.json of the run, for the model card; default: the one beside MODEL.")
     ] = None,
     also: Annotated[list[str] | None, typer.Option(help="Another installed exporter, by its name.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write a model as a MONAI Bundle with its model card, and as ONNX."""
     from fedmr_med.export import EXPORTERS, Source

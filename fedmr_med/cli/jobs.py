@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from fedmr_med.cli.options import Json, names
+
 app = typer.Typer(no_args_is_help=True)
 
 
@@ -31,7 +33,7 @@ def write(
     name: Annotated[str | None, typer.Option(help="Name of the job and its folder.")] = None,
     out: Annotated[Path, typer.Option(help="Folder to write the job folders into.")] = Path("jobs"),
     sites: Annotated[Path, typer.Option(help="Folder with one folder per hospital, for isic2019.")] = Path("sites"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write one job folder; without --dataset, one for each dataset of the paper."""
     from fedmr_med.jobs.catalog import any_job, paper_jobs
@@ -80,7 +82,7 @@ def new(
         list[str] | None, typer.Option("--set", help="Any other setting, such as train.lr=0.05 or mu1=0.1.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder to write the job folder into.")] = Path("jobs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write a job for your own hospitals and classes, ready for the simulator."""
     from fedmr_med.jobs.changes import parse_settings
@@ -90,8 +92,7 @@ def new(
     changes = parse_settings(settings or [])
     changes |= {"federation.rounds": rounds} if rounds else {}
     changes |= {"model.name": model} if model else {}
-    names = [text.strip() for text in classes.split(",") if text.strip()]
-    job, found = new_job(name, sites, names, method=method, base=base, changes=changes)
+    job, found = new_job(name, sites, names(classes), method=method, base=base, changes=changes)
     folder = out / job.name
     write_job(job, folder, site_files(found))
     silent = [site for site, config in found.items() if config.policy.share_metrics == "none"]
@@ -107,7 +108,7 @@ def new(
 @app.command()
 def show(
     job: Annotated[Path, typer.Argument(help="Job folder, or the name of one in jobs/.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Print every setting of a job: first what it sets, then what it leaves at the default."""
     from fedmr_med.jobs.folder import find_job

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from fedmr_med.cli.options import Json
+
 
 def predict(
     model: Annotated[Path, typer.Argument(help="A model file, such as best_model.pt.")],
@@ -13,11 +15,11 @@ def predict(
     out: Annotated[Path, typer.Option("-o", "--out", help="The table to write.")] = Path("predictions.csv"),
     calibrate: Annotated[bool, typer.Option(help="Divide logits by the model's temperature.")] = True,
     gradcam: Annotated[Path | None, typer.Option(help="Write Grad-CAM overlays into this folder.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write a probability per class for each image; one that cannot be read is named, and the rest goes on."""
+    from fedmr_med.data.prepared import find_images
     from fedmr_med.inference.predict import Predictor, write_predictions
-    from fedmr_med.inference.reader import find_images
     from fedmr_med.models.model_file import load_model
 
     saved = load_model(model)

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from fedmr_med.cli.options import Json
+
 
 def report(
     runs: Annotated[
@@ -16,7 +18,7 @@ def report(
         ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="The HTML file to write.")] = Path("report.html"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write one HTML page about runs, several of them side by side; it opens offline in any browser."""
     from fedmr_med.files import check_writable

@@ -8,6 +8,7 @@ from typing import Literal
 
 from fedmr_med.data.duplicates import in_sentences
 from fedmr_med.data.folds import Row, open_rows, shared_groups, too_many_bad
+from fedmr_med.data.images import image_files
 from fedmr_med.data.labels import labels_of
 from fedmr_med.data.manifest import COLUMNS, parse_manifest
 from fedmr_med.data.tables import open_table
@@ -16,7 +17,6 @@ from fedmr_med.privacy.refusals import ClassNamesError
 from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig, load_site
 
 MANIFEST = "manifest.csv"
-IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".dcm"))
 
 IMAGE_SIZE = 200
 """The size of the jobs that the toolkit brings: what a check decodes, their sites find in the cache."""
@@ -41,21 +41,21 @@ def check_folder(folder: Path, classes: Sequence[str] = ()) -> Iterator[Finding]
     Raises:
         DataError: there is nothing to check.
     """
-    for name, path, site in _sites(folder):
+    for name, site in _sites(folder):
         if isinstance(site, FedMRError):
             yield Finding(name, "fix", str(site))
             continue
         try:
-            yield from _check(name, path, site, tuple(classes))
+            yield from _check(name, site, tuple(classes))
         except (DataError, ClassNamesError) as e:
             yield Finding(name, "fix", str(e))
 
 
-def _sites(folder: Path) -> Iterator[tuple[str, Path, SiteConfig | FedMRError]]:
-    """Yield name, manifest and settings of each hospital; where the settings are not valid, the error."""
+def _sites(folder: Path) -> Iterator[tuple[str, SiteConfig | FedMRError]]:
+    """Yield name and settings of each hospital; where the settings are not valid, the error."""
     folder = folder.resolve()
     if folder.is_file():
-        yield folder.parent.name, folder, _plain(folder.parent, folder.name)
+        yield folder.parent.name, _plain(folder.parent, folder.name)
         return
     if not folder.is_dir():
         raise DataError(f"{folder} is neither a folder nor a table.", code="file.missing")
@@ -68,17 +68,9 @@ def _sites(folder: Path) -> Iterator[tuple[str, Path, SiteConfig | FedMRError]]:
         )
     for path in found:
         try:
-            site = load_site(path / SITE_FILE) if (path / SITE_FILE).is_file() else _plain(path, MANIFEST)
-            if not isinstance(site.data, ManifestSource):
-                raise DataError(
-                    f"{path / SITE_FILE}: data.source is {site.data.source}, which has no manifest.",
-                    code="config.conflict",
-                    key="data.source",
-                )
+            yield path.name, load_site(path / SITE_FILE) if (path / SITE_FILE).is_file() else _plain(path, MANIFEST)
         except FedMRError as e:
-            yield path.name, path, e
-            continue
-        yield path.name, site.data.root / site.data.manifest, site
+            yield path.name, e
 
 
 def _plain(root: Path, manifest: str) -> SiteConfig:
@@ -89,9 +81,14 @@ def _holds_images(folder: Path) -> bool:
     return (folder / SITE_FILE).is_file() or (folder / MANIFEST).is_file()
 
 
-def _check(name: str, path: Path, site: SiteConfig, classes: tuple[str, ...]) -> Iterator[Finding]:
-    assert isinstance(site.data, ManifestSource)
-    root = site.data.root
+def _check(name: str, site: SiteConfig, classes: tuple[str, ...]) -> Iterator[Finding]:
+    if not isinstance(site.data, ManifestSource):
+        raise DataError(
+            f"{name}/{SITE_FILE}: data.source is {site.data.source}, which has no manifest.",
+            code="config.conflict",
+            key="data.source",
+        )
+    root, path = site.data.root, site.data.root / site.data.manifest
     names = classes or _own_classes(path, site)
     numbered, problems = parse_manifest(path, labels_of(site, names))
     rows = [row for _, row in numbered]
@@ -155,7 +152,4 @@ def _counts(rows: Sequence[Row], names: Sequence[str]) -> str:
 
 def _unlisted(root: Path, listed: set[str]) -> list[str]:
     """Return the image files below a folder that no row names."""
-    found = (
-        path.relative_to(root).as_posix() for path in sorted(root.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES
-    )
-    return [path for path in found if path not in listed]
+    return [name for name in image_files(root) if name not in listed]

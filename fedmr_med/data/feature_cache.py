@@ -69,8 +69,8 @@ def open_features(
                     raise ValueError(f"features of shape {made.shape} and type {made.dtype}, not {shape} float32")
                 with atomic_writer(path) as stream:
                     np.save(stream, made, allow_pickle=False)
-                found = _mapped(path, shape)
-                assert found is not None
+                mapped = _mapped(path, shape)
+                found = made if mapped is None else mapped
             os.utime(path)
         clean(folder, older_than_days=KEEP_DAYS)
     except OSError as e:

@@ -12,6 +12,7 @@ from fedmr_med.data.dicom import is_dicom, read_dicom
 if TYPE_CHECKING:
     from PIL import Image
 
+SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".dcm", ".dicom")
 MAX_ASPECT_RATIO = 10
 MIN_EDGE = 4
 _PAPER = (255, 255, 255)
@@ -21,6 +22,21 @@ _GREY_BITS = (8, 10, 12, 14, 16)
 
 class UnreadableImageError(Exception):
     """An image file cannot be used; the message says why."""
+
+
+def image_files(folder: Path) -> list[str]:
+    """Return the image files of a folder and its subfolders, relative to it with forward slashes, in order.
+
+    Raises:
+        OSError: a file without a suffix cannot be read.
+    """
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and _is_image(path))
+    return [path.relative_to(folder).as_posix() for path in files]
+
+
+def _is_image(path: Path) -> bool:
+    # Scanners and archives write DICOM files without a suffix.
+    return path.suffix.lower() in SUFFIXES or (not path.suffix and is_dicom(path))
 
 
 def decode(path: Path, edge: int) -> npt.NDArray[np.uint8]:

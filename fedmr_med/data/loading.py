@@ -88,7 +88,7 @@ class Batches:
         plan = [(stream, tuple(order[start : start + self._batch_size])) for start in starts]
         if drop_single and plan and len(plan[-1][1]) == 1:
             plan.pop()
-        yield from self._made(plan)
+        yield from self._batches_of(plan)
 
     def drawn(self, *stream: int | str, plan: Iterable[tuple[int, ...]]) -> Iterator[Batch]:
         """Iterate over batches of chosen items, none of them empty.
@@ -100,9 +100,9 @@ class Batches:
         Yields:
             as :meth:`epoch`.
         """
-        yield from self._made([((*stream, number), indices) for number, indices in enumerate(plan)])
+        yield from self._batches_of([((*stream, number), indices) for number, indices in enumerate(plan)])
 
-    def _made(self, plan: list[tuple[Stream, tuple[int, ...]]]) -> Iterator[Batch]:
+    def _batches_of(self, plan: list[tuple[Stream, tuple[int, ...]]]) -> Iterator[Batch]:
         if not self._workers:
             yield from (self._maker[key] for key in plan)
             return

@@ -1,7 +1,5 @@
 """Making a manifest for a folder of images: from its folders, or from a table that lies in it."""
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from fedmr_med.data.check import IMAGE_SUFFIXES, MANIFEST
+from fedmr_med.data.check import MANIFEST
 from fedmr_med.data.folds import FoldName
+from fedmr_med.data.images import SUFFIXES, image_files
 from fedmr_med.data.manifest import COLUMNS, image_path
-from fedmr_med.data.tables import open_table
+from fedmr_med.data.tables import open_table, table_text
 from fedmr_med.errors import DataError
 from fedmr_med.files import write_text
-from fedmr_med.sites import SITE_FILE
+from fedmr_med.schema.keys import commented_yaml
+from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig
 
 # What the columns of other people's tables are called.
 _IMAGE_COLUMNS = ("image", "image_id", "file", "filename", "file_name", "path", "isic_id")
@@ -23,16 +23,10 @@ _LABEL_COLUMNS = ("label", "class", "diagnosis", "dx", "target")
 _FOLD_COLUMNS = ("fold", "split")
 _FOLDS: dict[str, FoldName] = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 
-_SITE_FILE = """\
-# What this hospital works with and what it shares. Nothing leaves it but trained models until it says so here.
-data:
-  source: manifest
-  root: .                     # relative to this file
-policy:
-  share_prototypes: false     # true, or a list of classes, lets class prototypes leave this hospital
-  min_class_count: 11         # a class with fewer images leaves neither sum nor count nor score
-  share_metrics: none         # none, scalar or per_class
-"""
+_HEADING = (
+    "What this hospital works with and what it shares. Nothing leaves it but trained models until it says so here. "
+    "Relative paths count from the folder of this file."
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +40,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Made:
+class NewManifest:
     """What was written.
 
     Attributes:
@@ -78,7 +72,7 @@ def make_manifest(
     group_by: str | None = None,
     seed: int = 0,
     replace: bool = False,
-) -> Made:
+) -> NewManifest:
     """Write a manifest for a folder of images, and a site file that shares nothing where there is none.
 
     Args:
@@ -97,25 +91,23 @@ def make_manifest(
     path = folder / MANIFEST
     if path.exists() and not replace:
         raise DataError(f"{path} is there already; --force replaces it.", code="file.exists", key="--force")
-    files = [p.relative_to(folder) for p in sorted(folder.rglob("*")) if p.suffix.lower() in IMAGE_SUFFIXES]
+    files = [Path(name) for name in image_files(folder)]
     if not files:
-        raise DataError(f"{folder} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).", code="data.empty")
+        raise DataError(f"{folder} holds no images ({', '.join(SUFFIXES)}).", code="data.empty")
     table = table or _only_table(folder)
     items, how = _from_table(table, files, group_by) if table else _from_folders(folder, files, group_by)
     folds = assign_folds(items, split, seed)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows((item.image, item.label, fold, item.group) for item, fold in zip(items, folds, strict=True))
+    rows = ((item.image, item.label, fold, item.group) for item, fold in zip(items, folds, strict=True))
     site_file = None if (folder / SITE_FILE).exists() else folder / SITE_FILE
     try:
-        write_text(path, text.getvalue())
+        write_text(path, table_text(COLUMNS, rows))
         if site_file:
-            write_text(site_file, _SITE_FILE)
+            source = ManifestSource(source="manifest", root=Path())
+            write_text(site_file, commented_yaml(SiteConfig(data=source), _HEADING))
     except OSError as e:
         raise DataError(f"{path} cannot be written: {e.strerror or e}.", code="file.not-writable") from e
     classes = tuple(sorted({item.label for item in items}))
-    return Made(path, classes, folds.count("train"), folds.count("test"), how, site_file)
+    return NewManifest(path, classes, folds.count("train"), folds.count("test"), how, site_file)
 
 
 def assign_folds(items: Sequence[Item], split: float, seed: int) -> list[FoldName]:

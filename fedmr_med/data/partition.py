@@ -4,7 +4,6 @@ Every function returns one sorted int64 array of row numbers per client; no row 
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -200,11 +199,6 @@ def thin(labels: Labels, fraction: float, seed: int) -> Rows:
     generator = numpy_generator(seed, "thin")
     by_class = [generator.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
     return np.sort(np.concatenate([rows[: max(1, round(fraction * len(rows)))] for rows in by_class]))
-
-
-def counts_table(parts: Sequence[Rows], labels: Labels, num_classes: int) -> npt.NDArray[np.int64]:
-    """Return how many samples of each class each client holds, (clients, num_classes)."""
-    return np.stack([np.bincount(labels[part], minlength=num_classes) for part in parts]).astype(np.int64)
 
 
 def _check_request(labels: Labels, clients: int) -> None:

@@ -1,8 +1,8 @@
-"""Reading tables that people and their spreadsheets wrote."""
+"""Tables as files: reading what people and their spreadsheets wrote, and writing our own."""
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,3 +96,10 @@ def _decode(content: bytes) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         return content.decode("cp1252")
+
+
+def table_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as the text of a CSV file."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+    return text.getvalue()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.x509.oid import ExtensionOID, NameOID
+from cryptography.x509.oid import NameOID
 
 from fedmr_med.deploy.kit import read_json
 from fedmr_med.deploy.manifest import certificate
@@ -71,7 +71,8 @@ def try_server(kit: Path, timeout: float = 10.0) -> ServerAnswer:
         raise DeployError(
             f"{address} cannot be reached ({e}); is the server running and the port open?", code="server.unreachable"
         ) from e
-    assert raw is not None
+    if raw is None:
+        raise DeployError(f"{address} shows no certificate.", code="server.untrusted")
     found = x509.load_der_x509_certificate(raw)
     name = str(found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
     if name != identity:
@@ -122,9 +123,8 @@ def _ask_time(secure: ssl.SSLSocket, host: str) -> datetime | None:
 
 def _names(found: x509.Certificate) -> list[str]:
     try:
-        names = found.extensions.get_extension_for_oid(ExtensionOID.SUBJECT_ALTERNATIVE_NAME).value
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
-    assert isinstance(names, x509.SubjectAlternativeName)
     addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]
     return names.get_values_for_type(x509.DNSName) + addresses

@@ -21,7 +21,6 @@ GUARD = "fedmr_med.flare.guard.PolicyGuard"
 AUDIT = "fedmr_med.flare.audit.AuditLog"
 SITE_START = "fedmr_med.deploy.start.SiteStart"
 SERVER_START = "fedmr_med.deploy.start.ServerStart"
-STARTS = (SITE_START, SERVER_START)
 
 SITE_CLASSES = ("fedmr_med.flare.executor.FedMRExecutor",)
 SERVER_CLASSES = ("fedmr_med.flare.controller.FedMRController",)

@@ -137,8 +137,9 @@ def _read(path: Path, signer: Path) -> dict[str, str]:
     """Return the files of a list whose signature fits the signer's certificate."""
     content = read_json(path)
     key = certificate(signer).public_key()
-    assert isinstance(key, rsa.RSAPublicKey)
     try:
+        if not isinstance(key, rsa.RSAPublicKey):
+            raise TypeError(f"{signer.name} has no RSA key")
         signature = base64.b64decode(content.pop("signature"))
         key.verify(signature, _canonical(content), _padding(), hashes.SHA256())
         return dict(content["files"])

@@ -23,9 +23,6 @@ from fedmr_med.wire.codec import Message
 from fedmr_med.wire.kinds import HEAD
 from fedmr_med.wire.statistics import StatisticsReply, decode_statistics
 
-HELD = 64
-"""Statistics in memory at a time; those of further sites wait in a file."""
-
 LONGEST = 1e6
 """Norm of a head's weights at most, as sites accept it; features that collapsed to points would give far more."""
 
@@ -51,7 +48,7 @@ class HeadExchange(Exchange):
         self._directions = projection(job.seed, features, job.head.projection)
         self._size = features if self._directions is None else len(self._directions)
         # Statistics of thousands of clients would not fit in memory.
-        self._replies: Shelf[StatisticsReply] = Shelf(HELD)
+        self._replies: Shelf[StatisticsReply] = Shelf()
         self._lengths: dict[str, float] = {}
 
     def close(self, total: Total | None = None) -> GlobalState:

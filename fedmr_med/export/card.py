@@ -5,20 +5,20 @@ a training run can answer; what people have to answer is left to them, and said 
 """
 
 import json
-from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pydantic import JsonValue
 
-from fedmr_med.evaluation.figures import Estimate, Figures
+from fedmr_med.evaluation.catalog import described, names_in
+from fedmr_med.evaluation.figures import Figures
 from fedmr_med.evaluation.results import Evaluation, History
 from fedmr_med.export.source import Source
 from fedmr_med.files import write_text
 from fedmr_med.privacy.explain import privacy_costs
+from fedmr_med.report.template import rendered
 from fedmr_med.schema import Strict
+from fedmr_med.version import installed
 
-PACKAGES = ("fedmr-med", "torch", "nvflare", "monai", "numpy")
 OPEN = (
     "Ethical approval, consent and the legal basis at each hospital",
     "How the reference labels were made, and by whom",
@@ -98,17 +98,16 @@ def make_card(source: Source) -> Card:
         pooled_sites=evaluation.pooled_sites if evaluation else (),
         privacy=_privacy(source, sites),
         open_points=OPEN,
-        versions={name: found for name in PACKAGES if (found := _version(name))},
+        versions=installed(),
         model_sha256=source.digest,
     )
 
 
 def _sites(history: History, evaluation: Evaluation | None) -> dict[str, SiteCard]:
-    names = {site for record in history.rounds for site in record.sites}
-    names |= {*evaluation.sites, *evaluation.held_back} if evaluation else set()
+    names = history.sites | ({*evaluation.sites, *evaluation.held_back} if evaluation else set())
     cards = {}
     for name in sorted(names):
-        taken = [record.sites[name] for record in history.rounds if name in record.sites]
+        taken = history.parts_of(name)
         told = evaluation.sites.get(name) if evaluation else None
         found = evaluation.figures.get(name) if evaluation else None
         shared = dict.fromkeys(label for part in taken for label in part.shared_classes)
@@ -142,9 +141,9 @@ def _limits(source: Source, pooled: Figures | None, sites: dict[str, SiteCard]) 
     for name, found in zip(names, pooled.classes, strict=True):
         if found.status != "scored":
             limits.append(f"{name}: no test image that could be counted.")
-        elif found.auroc and found.auroc.high - found.auroc.low > 0.1:
+        elif (auroc := found.metrics.get("auroc")) and (auroc.high or 0) - (auroc.low or 0) > 0.1:
             limits.append(f"{name}: {found.positives} test images; the AUROC is uncertain by more than 0.1.")
-    if _any_rough(pooled):
+    if pooled.rough:
         limits.append(
             "Areas called rough come from a few cells that hospitals joined so that no small count leaves. They can be "
             "far too good or too bad; score the model on images of your own."
@@ -170,86 +169,13 @@ def _privacy(source: Source, sites: dict[str, SiteCard]) -> tuple[str, ...]:
     return (*lines, *privacy_costs(history))
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def markdown(card: Card) -> str:
     """Return a card as a page."""
-    lines = [f"# Model card: {card.name}", ""]
-    if card.demo:
-        lines += ["**DEMO: trained on generated pictures. No figure here is a medical result.**", ""]
-    lines += ["## Intended use and limits", "", card.intended_use, "", *_bullets(card.limits)]
-    lines += ["## Results", "", *_pooled(card), *_classes(card), *_site_table(card)]
-    lines += ["## Protocol", "", *_bullets(f"{key}: {value}" for key, value in card.protocol.items())]
-    lines += ["## Privacy", "", *_bullets(card.privacy)]
-    lines += ["## Not answered by the run", "", *_bullets(card.open_points)]
-    facts = [f"{name} {found}" for name, found in card.versions.items()]
-    lines += ["## Versions", "", *_bullets([*facts, f"SHA-256 of the model file: `{card.model_sha256}`"])]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _pooled(card: Card) -> list[str]:
-    if card.pooled is None:
-        return ["No results are at hand.", ""]
-    found = card.pooled
-    error = found.calibration_error
-    rows = {
-        "AUROC, mean over classes": _area(found.auroc, rough=_any_rough(found)),
-        "Average precision, mean over classes": _area(found.auprc, rough=_any_rough(found)),
-        "Balanced accuracy": _text(found.balanced_accuracy),
-        "Accuracy": _text(found.accuracy),
-        "Brier score (0 to 2)": _text(found.brier),
-        "Expected calibration error": "held back" if error is None else f"{error:.3f}",
-    }
-    intro = f"{found.samples} test images of {', '.join(card.pooled_sites)}; intervals are of 95 %."
-    return [intro, "", "| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items()), ""]
-
-
-def _classes(card: Card) -> list[str]:
-    if card.pooled is None:
-        return []
-    lines = ["| class | images | AUROC | sensitivity | specificity |", "|---|---|---|---|---|"]
-    for name, c in zip(card.classes, card.pooled.classes, strict=True):
-        if c.status != "scored":
-            lines.append(f"| {name} | {'held back' if c.status == 'held_back' else 'none'} | | | |")
-        else:
-            rates = " | ".join(_text(estimate) for estimate in (c.sensitivity, c.specificity))
-            lines.append(f"| {name} | {c.positives} | {_area(c.auroc, rough=c.rough)} | {rates} |")
-    return [*lines, ""]
-
-
-def _site_table(card: Card) -> list[str]:
-    if not card.sites:
-        return []
-    lines = ["| site | training images | rounds | prototypes shared | AUROC | balanced accuracy |"]
-    lines.append("|---|---|---|---|---|---|")
-    for name, site in card.sites.items():
-        figures = site.figures
-        scores = (site.scores, "")
-        if figures:
-            scores = (_area(figures.auroc, rough=_any_rough(figures)), _text(figures.balanced_accuracy))
-        shared = " ".join(site.shared_prototypes) or "none"
-        images = "not told" if site.training_images is None else str(site.training_images)
-        lines.append(f"| {name} | {images} | {site.rounds} | {shared} | {' | '.join(scores)} |")
-    return [*lines, ""]
-
-
-def _any_rough(figures: Figures) -> bool:
-    return any(found.rough for found in figures.classes)
-
-
-def _area(estimate: Estimate | None, *, rough: bool) -> str:
-    """Return an area under a curve; one from a few joined cells gets no interval, which would promise too much."""
-    return f"rough, {estimate.value:.2f}" if estimate and rough else _text(estimate)
-
-
-def _text(estimate: Estimate | None) -> str:
-    return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})" if estimate else "-"
-
-
-def _bullets(lines: Iterable[str]) -> list[str]:
-    return [*(f"- {line}" for line in lines), ""]
+    return rendered(
+        Path(__file__).with_name("model_card.md"),
+        escaped=False,
+        card=card,
+        classes=list(zip(card.classes, card.pooled.classes, strict=True)) if card.pooled else [],
+        class_metrics=names_in(found.metrics for found in card.pooled.classes) if card.pooled else (),
+        metric=described,
+    )

@@ -48,7 +48,8 @@ def write_onnx(source: Source, folder: Path) -> list[Path]:
                 dynamo=True,
                 verbose=False,
             )
-            assert program is not None
+            if program is None:
+                raise RuntimeError("the exporter returned no model")
             program.save(str(path), external_data=False)
     except (RuntimeError, ValueError, torch.onnx.OnnxExporterError) as e:
         raise FedMRError(

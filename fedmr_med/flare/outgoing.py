@@ -17,7 +17,6 @@ from fedmr_med.errors import WireError
 from fedmr_med.flare import context, messages
 from fedmr_med.privacy import refusals
 from fedmr_med.site import guard
-from fedmr_med.site.view import SiteView
 
 # FLARE writes these on the way out: which task this answers, and the server's own cookies sent back.
 _FLARE_HEADERS = {
@@ -48,11 +47,7 @@ def released(reply: Shareable, fl_ctx: FLContext) -> Shareable:
         if code not in _CODES:
             raise WireError("the return code is not one of the known names", code="wire.header", key="return_code")
         return make_reply(code)
-    return released_under(context.outgoing_view(fl_ctx), str(fl_ctx.get_prop(FLContextKey.TASK_NAME)), reply)
-
-
-def released_under(view: SiteView, task: str, reply: Shareable) -> Shareable:
-    """Return a new message with what a view allows of a reply with content."""
+    view, task = context.outgoing_view(fl_ctx), str(fl_ctx.get_prop(FLContextKey.TASK_NAME))
     message = guard.released(task, messages.to_message(reply, task), view.policy, view.form)
     return messages.to_shareable(message, task)
 

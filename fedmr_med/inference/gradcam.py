@@ -8,11 +8,11 @@ import numpy.typing as npt
 from torch import nn
 
 from fedmr_med.data.images import UnreadableImageError
+from fedmr_med.data.prepared import Place
 from fedmr_med.errors import FedMRError
 from fedmr_med.files import atomic_writer
 from fedmr_med.inference.logits import Logits
 from fedmr_med.inference.predict import Predictor
-from fedmr_med.inference.reader import Place
 
 _STRENGTH = 0.4  # of the colours over the picture
 
@@ -51,7 +51,6 @@ def _write(path: Path, image: npt.NDArray[np.float32], heat: npt.NDArray[np.floa
     colour = np.broadcast_to(shown.transpose(1, 2, 0), (*shown.shape[1:], 3))
     map_ = cv2.applyColorMap((np.clip(heat, 0, 1) * 255).astype(np.uint8), cv2.COLORMAP_JET)
     mixed = (1 - _STRENGTH) * colour[..., ::-1] * 255 + _STRENGTH * map_
-    done, content = cv2.imencode(".png", mixed.round().astype(np.uint8))
-    assert done
+    _, content = cv2.imencode(".png", mixed.round().astype(np.uint8))  # it raises where it cannot
     with atomic_writer(path) as stream:
         stream.write(content.tobytes())

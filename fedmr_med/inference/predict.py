@@ -1,7 +1,5 @@
 """A model's answers for single images, as a table."""
 
-import csv
-import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +9,10 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional as F
 
+from fedmr_med.data.prepared import Place, Preparation
+from fedmr_med.data.tables import table_text
 from fedmr_med.evaluation.clinical import softmax
 from fedmr_med.files import write_text
-from fedmr_med.inference.reader import Place, Preparation
 from fedmr_med.models.model_file import SavedModel
 
 
@@ -89,19 +88,18 @@ def write_predictions(
     Columns: image, answer, ``p_CLASS`` per class, nearest (separated by spaces), error, and ``logit_CLASS`` if asked.
     """
     failed: list[Prediction] = []
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    rows: list[list[str]] = []
     raw = [f"logit_{name}" for name in class_names] if logits else []
-    writer.writerow(["image", "answer", *(f"p_{name}" for name in class_names), "nearest", "error", *raw])
     for prediction in predictions:
         if prediction.error:
             failed.append(prediction)
             blanks = [""] * (len(class_names) + 2)
-            writer.writerow([prediction.image, *blanks, prediction.error, *[""] * len(raw)])
+            rows.append([prediction.image, *blanks, prediction.error, *[""] * len(raw)])
             continue
         answer = class_names[int(prediction.probabilities.argmax())]
         shares = [f"{p:.6f}" for p in prediction.probabilities]
         exact = [repr(float(value)) for value in prediction.logits] if logits else []
-        writer.writerow([prediction.image, answer, *shares, " ".join(prediction.nearest), "", *exact])
-    write_text(path, text.getvalue())
+        rows.append([prediction.image, answer, *shares, " ".join(prediction.nearest), "", *exact])
+    columns = ["image", "answer", *(f"p_{name}" for name in class_names), "nearest", "error", *raw]
+    write_text(path, table_text(columns, rows))
     return failed

@@ -1,4 +1,4 @@
-"""A job on any dataset, and the jobs of the paper."""
+"""The settings of jobs: on any dataset, on data of one's own, and the jobs of the paper."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +19,9 @@ MANY_CLIENTS, DRAWN_CLIENTS = 50, 10
 
 # The datasets of the paper's headline, which have a job for FedAvg as well.
 TWO_METHODS = ("isic2019", "cifar10", "cifar100", "svhn", "fmnist")
+
+# What a task of one's own need not say.
+_OWN_TASK = {"dataset": "own", "image_size": 64, "transform": "plain"}
 
 
 def job_for(
@@ -53,9 +56,7 @@ def job_for(
     Raises:
         ConfigError: something is not known or not valid.
     """
-    record = DATASETS.get(dataset)
-    named, (method, preset) = method, resolve(method)
-    changes = own_changes(named, changes or {})
+    record, preset = DATASETS.get(dataset), resolve(method)[1]
     if record.sites and (split or clients):
         raise ConfigError(
             f"{dataset} is already partitioned by hospital; drop --split and --clients.",
@@ -65,14 +66,13 @@ def job_for(
     paper = record.protocol
     if preset.pictures_only and record.kind == "texts":
         raise ConfigError(
-            f"{named} is for pictures, not for the texts of {dataset}.", code="config.conflict", key=named
+            f"{method} is for pictures, not for the texts of {dataset}.", code="config.conflict", key=method
         )
     split = split or paper.split
     number = clients_of(dataset, split, clients)
     drawn = DRAWN_CLIENTS if number >= MANY_CLIENTS else None
     other = model is not None and model != paper.model
-    content = {
-        "name": name or "_".join(filter(None, (record.short_name or dataset, named, split))),
+    sections = {
         "task": {
             "dataset": dataset,
             "class_names": record.class_names,
@@ -82,8 +82,7 @@ def job_for(
             "split": split,
         },
         "model": {"name": model or paper.model, "options": {} if other else dict(paper.model_options)},
-        "method": {"name": method, "options": default_options(dataset, split, method, changes)},
-        "train": {"optimizer": "sgd", "lr": 0.01, "momentum": 0.9, "batch_size": 128, "epochs": 10},
+        "train": _sgd(batch_size=128, epochs=10),
         "federation": {
             "rounds": paper.rounds_by_clients.get(number, paper.rounds),
             "sites_per_round": drawn,
@@ -93,17 +92,104 @@ def job_for(
         },
         "seed": seed,
     }
-    job = validated(JobConfig, content, f"the job for {dataset}").override(dict(paper.settings))
-    # Options of a network are for that network alone, and one that was asked for stays.
-    settings, on_demo = dict(preset.settings), dict(preset.demo)
-    if record.kind == "images" and preset.small_images is not None and model is None:
-        settings |= preset.small_images
-    if model is not None:
-        settings, on_demo = _for_any_network(settings), _for_any_network(on_demo)
-    on_demo = merge({key: value for key, value in paper.demo.items() if not (other and key == "model")}, on_demo)
-    job = job.override(settings)
-    job = job.override(on_demo) if demo else job.model_copy(update={"demo": on_demo})
-    return change(job, changes)
+    # Options of a network are for that network alone.
+    on_demo = {key: value for key, value in paper.demo.items() if not (other and key == "model")}
+    return _job(
+        name or "_".join(filter(None, (record.short_name or dataset, method, split))),
+        method,
+        sections,
+        changes or {},
+        settings=paper.settings,
+        small_images=record.kind == "images",
+        own_network=model is not None,
+        demo=on_demo,
+        for_demo=demo,
+    )
+
+
+def own_job(
+    name: str,
+    task: Mapping[str, Any],
+    method: str,
+    model: str,
+    *,
+    rounds: int = 2,
+    seed: int = 0,
+    changes: Mapping[str, Any] | None = None,
+) -> JobConfig:
+    """Return a job on data that no record describes: a hospital's own images, arrays or texts.
+
+    Args:
+        name: name of the job.
+        task: the task section; ``class_names`` must be there.
+        method: name of a method or preset.
+        model: name of the network.
+        rounds: rounds of the chain.
+        seed: seed of the model and all that follows.
+        changes: other settings, as for :func:`job_for`.
+
+    Raises:
+        ConfigError: something is not known or not valid.
+    """
+    sections = {
+        "task": {**_OWN_TASK, **task},
+        "model": {"name": model},
+        "train": _sgd(batch_size=32, epochs=1),
+        "federation": {"rounds": rounds},
+        "seed": seed,
+    }
+    return _job(name, method, sections, changes or {}, own_network=True)
+
+
+def isic_job(method: str) -> JobConfig:
+    """Return the Fed-ISIC2019 job of a method, with FLamby's split, loss and budget; the demo has its own."""
+    return job_for("isic2019", method)
+
+
+def _job(
+    name: str,
+    method: str,
+    sections: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    *,
+    own_network: bool,
+    settings: Mapping[str, Any] | None = None,
+    small_images: bool = False,
+    demo: Mapping[str, Any] | None = None,
+    for_demo: bool = False,
+) -> JobConfig:
+    """Make a job: the one place where method, preset, data and changes come together, each on top of the former.
+
+    Args:
+        name: of the job.
+        method: name of a method or preset.
+        sections: of the job, all but the method.
+        changes: see :func:`job_for`.
+        own_network: whether the network was asked for, so that a preset leaves it.
+        settings: of the dataset, on top of the sections.
+        small_images: whether the dataset's images are small.
+        demo: settings for the dataset's demo; None where there is none.
+        for_demo: whether to start from them.
+    """
+    resolved, preset = resolve(method)
+    own, task = own_changes(method, changes), sections["task"]
+    options = default_options(task["dataset"], task.get("split"), resolved, own)
+    content = {"name": name, "method": {"name": resolved, "options": options}, **sections}
+    of_preset, demo_of_preset = dict(preset.settings), dict(preset.demo)
+    if own_network:
+        of_preset, demo_of_preset = _for_any_network(of_preset), _for_any_network(demo_of_preset)
+    elif small_images and preset.small_images is not None:
+        of_preset |= preset.small_images
+    job = validated(JobConfig, content, f"the job {name}").override(dict(settings or {})).override(of_preset)
+    if demo is not None:
+        whole = merge(dict(demo), demo_of_preset)
+        job = job.override(whole) if for_demo else job.model_copy(update={"demo": whole})
+    return change(job, own)
+
+
+def _sgd(**others: Any) -> dict[str, Any]:
+    """Return local training to start from."""
+    return {"optimizer": "sgd", "lr": 0.01, "momentum": 0.9, **others}
 
 
 def _for_any_network(settings: dict[str, Any]) -> dict[str, Any]:

@@ -98,16 +98,6 @@ class EfficientNetB0(Network):
         return features, self.classifier(features)
 
 
-def from_flamby(state: Mapping[str, T]) -> dict[str, T]:
-    """Rename the state of FLamby's ``Baseline`` to that of this network with the ``flamby`` head."""
-    return {name.replace("base_model._fc.", "classifier."): value for name, value in state.items()}
-
-
-def to_flamby(state: Mapping[str, T]) -> dict[str, T]:
-    """Rename the state of this network with the ``flamby`` head to that of FLamby's ``Baseline``."""
-    return {name.replace("classifier.", "base_model._fc."): value for name, value in state.items()}
-
-
 def load_backbone(base_model: nn.Module, path: Path, network: str) -> None:
     """Load everything but the classifier from efficientnet-pytorch's weights file for a network.
 

@@ -100,8 +100,8 @@ class Wrapped(Network):
 
     def _named_features(self, reached: Tensor) -> Tensor:
         """Return the output of the feature layer; see once that nothing but dropout lies behind it."""
-        assert self._layer_output is not None
-        features, self._layer_output = self._layer_output.flatten(1), None
+        kept, self._layer_output = self._layer_output, None
+        features = reached.new_empty(0) if kept is None else kept.flatten(1)
         if features.shape != reached.shape or not (self.training or self._checked or torch.equal(features, reached)):
             raise ConfigError(
                 f"model: the output of {self._named!r} is not what goes into the classifier; name the layer before.",

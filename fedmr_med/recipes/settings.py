@@ -9,8 +9,7 @@ from typing import Any
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError
-from fedmr_med.jobs.catalog import any_job, job_for
-from fedmr_med.jobs.own import own_job
+from fedmr_med.jobs.catalog import any_job, job_for, own_job
 from fedmr_med.schema import dump_yaml, validated
 from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 from fedmr_med.errors import ResultsError
 from fedmr_med.files import write_text
-from fedmr_med.report.elements import Section
+from fedmr_med.report.elements import DEMO_NOTE, Section
 from fedmr_med.report.pages import CHAIN_PAGES, attacks, audit, comparison
 from fedmr_med.report.sources import Attacks, AuditLog, ChainRun, Comparison, Source, find_sources
+from fedmr_med.report.template import rendered
 from fedmr_med.version import __version__
-
-DEMO = "DEMO on generated pictures: no figure here is a medical result."
 
 
 @dataclass(frozen=True)
@@ -48,20 +47,23 @@ def write_report(places: Sequence[Path], out: Path) -> list[Source]:
 
 def render(sources: Sequence[Source]) -> str:
     """Return a report as HTML; all text in it is escaped."""
-    from jinja2 import Environment, StrictUndefined
-
     runs = [source for source in sources if isinstance(source, ChainRun)]
     parts = [part(source, f"part{number}") for number, source in enumerate(sources)]
     if len(runs) > 1:
         parts.insert(0, Part("all", "Side by side", False, (comparison.side_by_side(runs),)))
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
-    demo = [p.title for p in parts if p.demo]
-    return template.render(
+    return page_of(parts)
+
+
+def page_of(parts: Sequence[Part]) -> str:
+    """Return parts as one HTML page that needs no other file; all text in it is escaped."""
+    here = Path(__file__)
+    return rendered(
+        here.with_name("report.html"),
+        escaped=True,
         title=parts[0].title if len(parts) == 1 else "Report on several runs",
         parts=parts,
-        demo=DEMO if demo else "",
-        style=Path(__file__).with_name("style.css").read_text(encoding="utf-8"),
+        demo=DEMO_NOTE if any(part.demo for part in parts) else "",
+        style=here.with_name("style.css").read_text(encoding="utf-8"),
         made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         version=__version__,
     )

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from fedmr_med.evaluation.figures import Estimate
-
 NONE = "-"
+_SHADES = 5
+DEMO_NOTE = "DEMO on generated pictures. No figure here is a medical result."
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,16 @@ def table(
     ).format(caption, caption, head, Markup("\n").join(body))
 
 
+def shade(kind: str, share: float) -> str:
+    """Return the class of a cell whose colour is stronger the larger its share, from 0 to 1, is.
+
+    Args:
+        kind: ``hit``, what is right, or ``miss``.
+        share: of its row, or of the largest value.
+    """
+    return f"{kind}{max(1, round(_SHADES * share))}"
+
+
 def figure(svg: Markup, caption: str, values: Markup | None = None) -> Markup:
     """Return a picture with a caption and, folded, the table of its values."""
     folded = Markup("<details><summary>The values</summary>{}</details>").format(values) if values else Markup("")
@@ -90,14 +100,6 @@ def legend(names: Sequence[str]) -> Markup:
 def figures_side_by_side(parts: Iterable[Markup]) -> Markup:
     """Return figures beside each other where there is room."""
     return Markup('<div class="grid">{}</div>').format(join(parts))
-
-
-def with_interval(estimate: Estimate | None, digits: int = 3) -> str:
-    """Return a figure and its interval of 95 %."""
-    if estimate is None:
-        return NONE
-    value, low, high = (f"{number:.{digits}f}" for number in (estimate.value, estimate.low, estimate.high))
-    return f"{value} ({low} to {high})"
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -1,7 +1,7 @@
 """Charts as inline SVG: no script, no font, no file from elsewhere. Points say their value under the mouse."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -38,19 +38,31 @@ def lines(
     *,
     xlabel: str,
     ylabel: str,
-    whole_x: bool = True,
     yrange: tuple[float, float] | None = None,
     width: int = _WIDTH,
+    bands: Mapping[str, Points] | None = None,
 ) -> Markup:
-    """Return a chart of lines by name, in the colours of :func:`fedmr_med.report.elements.legend`."""
-    points = [point for line in series.values() for point in line]
+    """Return a chart of lines by name, in the colours of :func:`fedmr_med.report.elements.legend`.
+
+    Args:
+        title: what the chart shows, read out with it.
+        series: points of each line.
+        xlabel, ylabel: names of the axes.
+        yrange: of the y axis; None fits it to the values.
+        width: in units of the picture.
+        bands: outline of an area around a line, by the line's name.
+    """
+    areas = bands or {}
+    points = [point for lines in (series, areas) for line in lines.values() for point in line]
     xs, ys = [x for x, _ in points] or [0.0], [y for _, y in points] or [0.0]
     low, high = yrange or _nice_range(ys)
     first, last = min(xs), max(xs)
     axes = Axes((first, last if last > first else first + 1), (low, high), width=width)
-    parts = [_frame(axes, xlabel, ylabel, whole_x=whole_x)]
+    parts = [_frame(axes, xlabel, ylabel, whole_x=True)]
     for index, (name, line) in enumerate(series.items()):
-        parts.append(_line(axes, line, f"l{index % 8}"))
+        if name in areas:
+            parts.append(_shape(axes, areas[name], f"band d{index % 8}", "polygon"))
+        parts.append(_shape(axes, line, f"l{index % 8}"))
         parts += [_dot(axes, x, y, f"d{index % 8}", f"{name}: {y:.4g} at {xlabel} {x:g}") for x, y in line]
     return _picture(title, axes, parts, f"{len(series)} lines: {', '.join(series)}.")
 
@@ -58,12 +70,51 @@ def lines(
 def square(title: str, series: Mapping[str, Points], *, xlabel: str, ylabel: str, dots: bool = False) -> Markup:
     """Return a chart from 0 to 1 with its diagonal: ROC or reliability curves."""
     axes = Axes((0, 1), (0, 1), width=360, height=348)
-    parts = [_frame(axes, xlabel, ylabel), _line(axes, [(0, 0), (1, 1)], "diagonal")]
+    parts = [_frame(axes, xlabel, ylabel), _shape(axes, [(0, 0), (1, 1)], "diagonal")]
     for index, (name, line) in enumerate(series.items()):
-        parts.append(_line(axes, line, f"l{index % 8}"))
+        parts.append(_shape(axes, line, f"l{index % 8}"))
         if dots:
             parts += [_dot(axes, x, y, f"d{index % 8}", f"{name}: {xlabel} {x:.2f}, {ylabel} {y:.2f}") for x, y in line]
     return _picture(title, axes, parts, f"{len(series)} curves: {', '.join(series)}.")
+
+
+def scatter(title: str, groups: Mapping[str, Points], *, limit: float) -> Markup:
+    """Return points by group in a square from ``-limit`` to ``limit``."""
+    axes = Axes((-limit, limit), (-limit, limit), width=360, height=348)
+    dots = (_dot(axes, x, y, f"d{i % 8}", name) for i, (name, points) in enumerate(groups.items()) for x, y in points)
+    return _picture(title, axes, [_frame(axes, "", ""), *dots], f"{len(groups)} groups: {', '.join(groups)}.")
+
+
+def bars(
+    title: str, places: Sequence[str], series: Mapping[str, Sequence[tuple[float, float] | None]], *, ylabel: str
+) -> Markup:
+    """Return bars from 0 to 1, side by side at each place.
+
+    Args:
+        title: what the chart shows, read out with it.
+        places: names below the bars.
+        series: by name, a value and its deviation for each place; None leaves the bar out.
+        ylabel: name of the y axis.
+    """
+    axes = Axes((0, len(places)), (0, 1), width=max(_WIDTH, 90 * len(places)))
+    wide, parts = 0.8 / max(len(series), 1), [_frame(axes, "", ylabel, xticks=False)]
+    for place, name in enumerate(places):
+        x, y = axes.place(place + 0.5, 0)
+        parts.append(Markup('<text class="tick" x="{}" y="{}">{}</text>').format(x, y + 16, name))
+    for index, (name, values) in enumerate(series.items()):
+        for place, value in enumerate(values):
+            if value is None:
+                continue
+            left, (height, deviation) = place + 0.1 + index * wide, value
+            (x0, top), (x1, bottom) = axes.place(left, height), axes.place(left + wide, 0)
+            hover = f"{name}, {places[place]}: {height:.3f} ± {deviation:.3f}"
+            parts.append(
+                Markup('<rect class="d{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>').format(
+                    index % 8, x0, top, round(x1 - x0, 1), round(bottom - top, 1), hover)
+            )  # fmt: skip
+            middle = left + wide / 2
+            parts.append(_shape(axes, [(middle, height - deviation), (middle, height + deviation)], "whisker"))
+    return _picture(title, axes, parts, f"{len(series)} bars at {', '.join(places)}: {', '.join(series)}.")
 
 
 def forest(title: str, rows: Sequence[tuple[str, float, float | None, float | None]], *, xlabel: str) -> Markup:
@@ -89,8 +140,24 @@ def forest(title: str, rows: Sequence[tuple[str, float, float | None, float | No
     return _picture(title, axes, parts, "; ".join(f"{name} {value:.3f}" for name, value, *_ in rows) + ".")
 
 
-def heat_map(title: str, rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]]) -> Markup:
-    """Return a table of colours: the higher a value from 0 to 1, the stronger the colour; each cell says its value."""
+def heat_map(
+    title: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Sequence[Sequence[float]],
+    *,
+    strength: Callable[[float], float] = float,
+    form: str = ".2f",
+) -> Markup:
+    """Return a table of colours, in which each cell says its value.
+
+    Args:
+        title: what the chart shows, read out with it.
+        rows, columns: their names.
+        values: of each row.
+        strength: of the colour of a value, from 0 to 1; the value itself unless told otherwise.
+        form: of a value as text.
+    """
     left, top, wide, high = 270, 24, 92, 26
     area = Axes((0, 1), (0, 1), width=left + wide * len(columns), height=top + high * len(rows))
     parts = [
@@ -101,17 +168,17 @@ def heat_map(title: str, rows: Sequence[str], columns: Sequence[str], values: Se
         y = top + high * line
         parts.append(Markup('<text class="name" x="{}" y="{}">{}</text>').format(left - 8, y + 17, name))
         for place, value in enumerate(cells):
-            x, hover = left + wide * place, f"{name}, {columns[place]}: {value:.2f}"
+            x, hover = left + wide * place, f"{name}, {columns[place]}: {value:{form}}"
             parts.append(
                 Markup('<rect class="heat" x="{}" y="{}" width="{}" height="{}" fill-opacity="{}"><title>{}</title>'
                        '</rect><text class="cell" x="{}" y="{}">{}</text>').format(
-                    x + 1, y + 1, wide - 2, high - 2, round(0.05 + 0.7 * value, 3), hover,
-                    x + wide / 2, y + 17, f"{value:.2f}")
+                    x + 1, y + 1, wide - 2, high - 2, round(0.05 + 0.7 * strength(value), 3), hover,
+                    x + wide / 2, y + 17, f"{value:{form}}")
             )  # fmt: skip
     worst = max(
         ((v, row, c) for row, cells in zip(rows, values, strict=True) for c, v in zip(columns, cells, strict=True))
     )
-    said = f"{len(rows)} rows by {len(columns)} columns; the highest is {worst[0]:.2f}: {worst[1]}, {worst[2]}."
+    said = f"{len(rows)} rows by {len(columns)} columns; the highest is {worst[0]:{form}}: {worst[1]}, {worst[2]}."
     return _picture(title, area, parts, said)
 
 
@@ -123,11 +190,13 @@ def _picture(title: str, axes: Axes, parts: Sequence[Markup], description: str) 
     ).format(axes.width, axes.height, own, own, own, title, own, description, Markup("").join(parts))
 
 
-def _frame(axes: Axes, xlabel: str, ylabel: str, *, whole_x: bool = False, yticks: bool = True) -> Markup:
+def _frame(
+    axes: Axes, xlabel: str, ylabel: str, *, whole_x: bool = False, xticks: bool = True, yticks: bool = True
+) -> Markup:
     """Draw the grid, the ticks and the labels."""
     parts = []
     bottom = axes.height - _BOTTOM
-    for tick in _ticks(*axes.x, whole=whole_x):
+    for tick in _ticks(*axes.x, whole=whole_x) if xticks else ():
         x, _ = axes.place(tick, axes.y[0])
         parts.append(Markup('<line class="grid" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(x, _TOP, x, bottom))
         parts.append(Markup('<text class="tick" x="{}" y="{}">{}</text>').format(x, bottom + 16, f"{tick:g}"))
@@ -146,9 +215,9 @@ def _frame(axes: Axes, xlabel: str, ylabel: str, *, whole_x: bool = False, ytick
     return Markup("").join(parts)
 
 
-def _line(axes: Axes, points: Points, kind: str) -> Markup:
+def _shape(axes: Axes, points: Points, kind: str, element: str = "polyline") -> Markup:
     path = " ".join("{},{}".format(*axes.place(x, y)) for x, y in points)
-    return Markup('<polyline class="{}" points="{}"/>').format(kind, path)
+    return Markup('<{} class="{}" points="{}"/>').format(element, kind, path)
 
 
 def _dot(axes: Axes, x: float, y: float, kind: str, hover: str) -> Markup:

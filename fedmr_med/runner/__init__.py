@@ -1,10 +1,10 @@
 """A whole federation without FLARE, for studies with many clients: the same sites, server and messages.
 
-``federation`` runs the rounds, ``desk`` answers for the sites with one network that goes from site to site, ``crew``
-spreads the work over processes, ``broadcast`` gives a message to all of them at once.
+``federation`` runs the rounds, ``local_sites`` answers for the sites with one network that goes from site to site,
+``pool`` spreads the work over processes, ``broadcast`` gives a message to all of them at once.
 """
 
-from fedmr_med.runner.desk import CLIENT_STATE
 from fedmr_med.runner.federation import SERVER, Costs, Federation, open_sites
+from fedmr_med.runner.local_sites import CLIENT_STATE
 
 __all__ = ["CLIENT_STATE", "SERVER", "Costs", "Federation", "open_sites"]

@@ -37,6 +37,5 @@ def read_message(path: Path) -> Message:
         start += -start % _ALIGNMENT
         buffers.append(pages[start : start + size])
         start += size
-    message = pickle.loads(structure, buffers=buffers)
-    assert isinstance(message, Message)
+    message: Message = pickle.loads(structure, buffers=buffers)
     return message

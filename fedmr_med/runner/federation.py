@@ -24,8 +24,8 @@ from fedmr_med.exchange.plan import plan
 from fedmr_med.exchange.transport import Answer
 from fedmr_med.process import kept_memory
 from fedmr_med.report.lines import refused_line, runaway_line
-from fedmr_med.runner.crew import Crew, crew
-from fedmr_med.runner.desk import CLIENT_STATE, Desk, Work, parts_of_test
+from fedmr_med.runner.local_sites import CLIENT_STATE, LocalSites, Work, parts_of_test
+from fedmr_med.runner.pool import Pool, open_pool
 from fedmr_med.server.chain import Chain
 from fedmr_med.server.state import GlobalState
 from fedmr_med.site.images import open_data
@@ -73,7 +73,7 @@ class Federation:
             they receive, as in a FLARE job.
         workers: processes in which sites work side by side, each with a network of its own; with 1 they work one
             after the other in this process. The result is the same.
-        make_desk: makes what answers for the sites; a study of what bad replies do brings its own.
+        make_sites: makes what answers for the sites; a study of what bad replies do brings its own.
         initial_model: a file with the weights to start from; None takes the seeded or pretrained ones.
 
     Attributes:
@@ -93,7 +93,7 @@ class Federation:
         *,
         test: Fold | None = None,
         workers: int = 1,
-        make_desk: Callable[..., Desk] = Desk,
+        make_sites: Callable[..., LocalSites] = LocalSites,
         initial_model: Path | None = None,
     ):
         self.job = job = effective_job(job, sites)
@@ -111,7 +111,7 @@ class Federation:
             )
         self._work = Work(job, sites, folder, test)
         self._workers = min(workers, job.federation.sites_per_round or len(sites), len(sites))
-        self._make_desk = make_desk
+        self._make_sites = make_sites
 
     def run(self, after_round: Callable[[GlobalState], None] = lambda state: None) -> GlobalState:
         """Run the remaining rounds and return the final state.
@@ -126,8 +126,8 @@ class Federation:
         state, started = self._chain.open(), time.perf_counter()
         try:
             # Giving freed memory back after every site would be most of what the runner costs.
-            with kept_memory(), crew(self._work, self._workers, self._data, self._make_desk) as at_work:
-                transport = InProcess(self._work, at_work, self.costs)
+            with kept_memory(), open_pool(self._work, self._workers, self._data, self._make_sites) as pool:
+                transport = InProcess(self._work, pool, self.costs)
                 steps = plan(self.job, score_rounds=self._work.test is not None)
                 return run(steps, state, transport, self._chain, _listener(after_round))
         finally:
@@ -141,8 +141,8 @@ class InProcess:
     in_order = True
     _PHASES: Mapping[str, str] = {VALIDATE: "score", HEAD: "head", SECURE: "secure"}
 
-    def __init__(self, work: Work, at_work: Crew, costs: Costs):
-        self._work, self._crew, self._costs = work, at_work, costs
+    def __init__(self, work: Work, pool: Pool, costs: Costs):
+        self._work, self._pool, self._costs = work, pool, costs
 
     def sites(self, kind: str) -> list[str]:
         """Return all sites; for scoring the server alone, where it has a test set."""
@@ -152,22 +152,23 @@ class InProcess:
         self, kind: str, message: Message, sites: Sequence[str], enough: Callable[[], bool]
     ) -> Iterator[tuple[str, Answer]]:
         """Let sites answer, one after the other or side by side."""
-        started, waited = time.perf_counter(), self._crew.waited
-        if sites == [SERVER]:
-            parts = self._crew.score(parts_of_test(self._work, self._crew.workers), message)
+        started, waited = time.perf_counter(), self._pool.waited
+        if sites == [SERVER] and self._work.test is not None:
+            rows = parts_of_test(self._work.test, self._work.job.train.batch_size, self._pool.workers)
+            parts = self._pool.score(rows, message)
             yield SERVER, encode_validation(pooled(dict(parts))[0])
         else:
-            for name, answered in self._crew.ask(kind, sites, message):
+            for name, answered in self._pool.ask(kind, sites, message):
                 if kind == TRAIN:
                     self._costs.tasks += 1
-                    if self._crew.workers == 1:
+                    if self._pool.workers == 1:
                         for phase, seconds in answered.spent.items():
                             self._costs.spent[phase] += seconds
                 yield name, answered.answer
         if kind in self._PHASES:
             self._costs.spent[self._PHASES[kind]] += time.perf_counter() - started
-        elif self._crew.workers > 1:
-            self._costs.spent["wait"] += self._crew.waited - waited
+        elif self._pool.workers > 1:
+            self._costs.spent["wait"] += self._pool.waited - waited
 
 
 def _listener(after_round: Callable[[GlobalState], None]) -> Callable[[Event], None]:

@@ -8,17 +8,14 @@ unmask:  whose vectors arrived             -> shares: of the self-masks of these
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+from fedmr_med.arrays import Vector
 from fedmr_med.errors import WireError
+from fedmr_med.secure import FEWEST
 from fedmr_med.secure.primitives import digest
-from fedmr_med.statistics.fields import MOST_SITES, Vector
 
-Secure = Literal["none", "statistics", "all"]
-"""What a job sums securely, from least to most."""
-
-FEWEST = 3
-"""Sites without which no sum is opened: of two, each could subtract its own share."""
+MOST_SITES = 1000
+"""Sites of a sum at most; :mod:`fedmr_med.statistics.fields` counts on it."""
 
 
 def threshold(sites: int) -> int:

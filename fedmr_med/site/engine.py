@@ -35,14 +35,10 @@ class OpenHospital:
     def __call__(self, view: SiteView) -> Hospital:
         """Return the open site."""
         if self._opened is None or self._opened[:2] != (view.settings, view.job):
-            self._opened = view.settings, view.job, open_hospital(view)
+            self._opened, place = None, view.place  # not two of them in memory
+            hospital = Hospital(place.name, view.job, view.settings, place.state_folder, witness=place.witness)
+            self._opened = view.settings, view.job, hospital
         return self._opened[2]
-
-
-def open_hospital(view: SiteView) -> Hospital:
-    """Open a site's data as a view says."""
-    place = view.place
-    return Hospital(place.name, view.job, view.settings, place.state_folder, witness=place.witness)
 
 
 class Site:

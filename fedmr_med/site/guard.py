@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.release import permitted, permitted_scores, permitted_shared, permitted_statistics
 from fedmr_med.secure.messages import Masked
+from fedmr_med.site.release import permitted, permitted_scores, permitted_shared, permitted_statistics
 from fedmr_med.wire.codec import (
     MODEL,
     Message,

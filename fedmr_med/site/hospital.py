@@ -73,9 +73,8 @@ class Hospital:
     ):
         self.name = name
         self.policy = site.policy.restricted_by(job.policy)
-        self.floors = SiteFloors(self.policy.training, state_folder)
+        self.floors = SiteFloors(self.policy, state_folder)
         self.floors.check_job(job)
-        self.policy.check_training_noise(job.train.noise)
         self.job = job
         self.data = open_data(name, job, site) if site_data is None else site_data
         self.floors.check_amount(job, len(self.data.train))

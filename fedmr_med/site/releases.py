@@ -28,12 +28,12 @@ from fedmr_med.models.reply_forms import statistic_sizes, sum_forms
 from fedmr_med.network import Network
 from fedmr_med.privacy.mechanisms.clip import clipped_update
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.release import permitted, permitted_statistics, released_scores, shared_classes
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.schema import validated
 from fedmr_med.secure.identity import UNSIGNED
 from fedmr_med.site.private import PrivateSums
 from fedmr_med.site.private_training import PrivateTraining
+from fedmr_med.site.release import permitted, permitted_statistics, released_scores, shared_classes
 from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.statistics import head_statistics, hold_out, shared_values
 from fedmr_med.site.training import class_sums, outputs

@@ -14,7 +14,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.data.labels import check_classes
 from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.refusals import FloorError, NotApprovedError
+from fedmr_med.privacy.refusals import NotApprovedError
 from fedmr_med.secure.identity import UNSIGNED, Identity
 from fedmr_med.site.approval import SHOWN, ApprovalBook, Standing, Verdict, settings_id
 from fedmr_med.site.floors import SiteFloors
@@ -72,7 +72,7 @@ class SiteView:
     @cached_property
     def floors(self) -> SiteFloors:
         """The site's training floors."""
-        return SiteFloors(self.policy.training, self.place.state_folder)
+        return SiteFloors(self.policy, self.place.state_folder)
 
     @property
     def form(self) -> ReplyForm:
@@ -86,34 +86,37 @@ class SiteView:
 
     @property
     def waits(self) -> bool:
-        """Whether a person's decision would let the job start."""
-        return self.standing is not None and self.standing.verdict is Verdict.OPEN and not self._day_is_full
-
-    @property
-    def _day_is_full(self) -> bool:
-        most = self.policy.training.max_jobs_per_day if self.policy.training else None
-        return most is not None and self.standing is not None and self.standing.answered_before >= most
+        """Whether a person has yet to decide about the job."""
+        return self.standing is not None and self.standing.verdict is Verdict.OPEN
 
     def check(self) -> None:
         """Return if the site may work for the job, and answer it.
 
         Raises:
+            FedMRError: see :meth:`check_rules`.
             NotApprovedError: a person has refused the job, or nobody has approved it and the policy asks for it.
-            ClassNamesError: the job names the classes otherwise than the site does.
-            FloorError: the job does not keep to the site's training floors.
         """
-        if self._day_is_full:
-            raise FloorError("jobs_per_day", "policy.training.max_jobs_per_day jobs were answered within a day.")
+        self.check_rules()
         if self.standing is not None and self.standing.verdict is not Verdict.APPROVED:
-            state = "was refused here" if self.standing.verdict is Verdict.REFUSED else "waits for approval"
+            state = "waits for approval" if self.waits else "was refused here"
             advice = f"`fedmr-med site jobs --approve {settings_id(self.job)[:SHOWN]}` lets it start."
             raise NotApprovedError(
                 f"The job {self.job.name} {state} (policy.approve: {self.policy.approve}). {advice}",
                 code="policy.not-approved",
                 key="policy.approve",
             )
+
+    def check_rules(self) -> None:
+        """Return if no rule of the site stands against the job, whatever its people decide.
+
+        Raises:
+            FloorError: the job does not keep to the site's training floors.
+            PolicyError: a key that an installed package adds to the policy refuses it.
+            ClassNamesError: it names the classes otherwise than the site does.
+        """
         self.floors.check_job(self.job)
-        self.policy.check_training_noise(self.job.train.noise)
+        if self.standing is not None:
+            self.floors.check_day(self.standing.answered_before)
         check_classes(self.settings, self.job.task.class_names)
 
 
@@ -143,6 +146,7 @@ class SiteViews:
         """
         started = time.monotonic()
         while (view := self._read()).waits and time.monotonic() - started < 60 * view.policy.approval_minutes:
+            view.check_rules()
             if should_stop():
                 raise Aborted
             time.sleep(_POLL_SECONDS)

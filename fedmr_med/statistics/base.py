@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from fedmr_med.evaluation.results import MAX_IMAGES
+from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.statistics.fields import Field, Layout, Values
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 
 from fedmr_med.errors import WireError
-from fedmr_med.evaluation.results import MAX_IMAGES
+from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.statistics.base import ONE_SITE, Origin, Sizes, Statistic, counts
 from fedmr_med.statistics.fields import BITS, Field, Values

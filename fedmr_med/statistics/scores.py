@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmr_med.errors import WireError
+from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.evaluation.clinical import BINS, MAX_NLL, TEMPERATURES, IntArray, ScoreHistograms
 from fedmr_med.evaluation.metrics import Scores, scores
-from fedmr_med.evaluation.results import MAX_IMAGES
 from fedmr_med.statistics.base import ONE_SITE, Origin, Sizes, Statistic, counts
 from fedmr_med.statistics.fields import BITS, Field, Values
 

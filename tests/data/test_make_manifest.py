@@ -3,11 +3,16 @@
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from fedmr_med.data.check import check_folder
+from fedmr_med.data.images import SUFFIXES
 from fedmr_med.data.make_manifest import Item, assign_folds, make_manifest
+from fedmr_med.data.prepared import find_images
 from fedmr_med.errors import DataError
+from tests.helpers.dicoms import write_dicom
 from tests.helpers.errors import raises
 from tests.helpers.pictures import write_csv
 
@@ -88,3 +93,19 @@ def test_every_class_with_two_groups_is_tested_and_trained() -> None:
     assert sorted(folds[:2]) == ["test", "train"]
     assert folds == assign_folds(items, 0.05, seed=3)
     assert set(assign_folds(items, 0.0, seed=3)) == {"train"}
+
+
+def test_a_manifest_lists_the_files_that_predict_reads(tmp_path: Path) -> None:
+    picture = np.tile(np.arange(64, dtype=np.uint8), (64, 1))
+    for label in ("NV", "MEL"):
+        (tmp_path / label).mkdir()
+        for suffix in sorted(SUFFIXES):
+            Image.fromarray(picture).save(tmp_path / label / f"a{suffix.upper()}", format="PNG")
+        (tmp_path / label / "notes.txt").write_text("no image")
+        (tmp_path / label / "README").write_text("no image either")
+        write_dicom(tmp_path / label / "scan", picture.astype(np.uint16))
+    found = find_images(tmp_path).names
+    assert len(found) == 2 * (len(SUFFIXES) + 1)
+    make_manifest(tmp_path)
+    assert sorted(row["image"] for row in rows(tmp_path)) == list(found)
+    assert not [line for line in check_folder(tmp_path) if "not listed" in line.message]

@@ -15,7 +15,7 @@ from fedmr_med.config import JobConfig, TaskConfig
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.own import SOURCES, OwnData
 from fedmr_med.data.transforms import build
-from fedmr_med.jobs.own import own_job
+from fedmr_med.jobs.catalog import own_job
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.registry import Registry
 from fedmr_med.runner import Federation

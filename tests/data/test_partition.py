@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from fedmr_med.data.partition import (
     Split,
-    counts_table,
     dirichlet,
     iid,
     parse_split,
@@ -20,6 +19,11 @@ from tests.helpers.errors import raises
 
 def labels_of(classes: int, per_class: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).permutation(np.repeat(np.arange(classes), per_class))
+
+
+def counts_table(parts: list[np.ndarray], labels: np.ndarray, classes: int) -> np.ndarray:
+    """Return how many samples of each class each client holds, (clients, classes)."""
+    return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
 
 
 def assert_deals_every_sample_once(parts: list[np.ndarray], samples: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 from fedmr_med.config import load_job
 from fedmr_med.deploy import chain as chains
 from fedmr_med.deploy.session import JobInfo, Session
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from tests.helpers import REPOSITORY
 from tests.helpers.errors import raises
 

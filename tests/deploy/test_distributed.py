@@ -13,7 +13,7 @@ from fedmr_med.deploy.builder import lock
 from fedmr_med.deploy.manifest import certificate, write_seal
 from fedmr_med.deploy.preflight import preflight
 from fedmr_med.files import write_text
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from tests.helpers.kits import SITE, settle
 
 pytestmark = pytest.mark.slow

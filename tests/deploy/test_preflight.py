@@ -7,7 +7,7 @@ import pytest
 
 from fedmr_med.deploy.preflight import Check, preflight
 from fedmr_med.deploy.site_policy import set_policy
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from tests.helpers.federation import free_port
 from tests.helpers.kits import expire, point_to, serving
 

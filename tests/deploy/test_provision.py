@@ -57,7 +57,15 @@ def test_the_server_keeps_its_jobs_in_its_workspace(provisioned: Path) -> None:
 def test_every_class_on_the_lists_exists_and_every_class_of_a_job_is_on_them() -> None:
     from importlib import import_module
 
-    for path in (*kit.SITE_CLASSES, *kit.SERVER_CLASSES, kit.FILTER, kit.GUARD, kit.AUDIT, *kit.STARTS):
+    for path in (
+        *kit.SITE_CLASSES,
+        *kit.SERVER_CLASSES,
+        kit.FILTER,
+        kit.GUARD,
+        kit.AUDIT,
+        kit.SITE_START,
+        kit.SERVER_START,
+    ):
         module, _, name = path.rpartition(".")
         assert hasattr(import_module(module), name)
     for meta in (REPOSITORY / "jobs").glob("*/meta.json"):

@@ -9,7 +9,7 @@ from fedmr_med.deploy.session import JobInfo, JobState, ServerLostError
 from fedmr_med.deploy.watch import Watcher, progress_line
 from fedmr_med.errors import DeployError
 from fedmr_med.files import write_text
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.schema import dump_yaml
 from tests.helpers.errors import raises
 

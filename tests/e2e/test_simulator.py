@@ -15,7 +15,7 @@ from nvflare.fuel.utils import fobs
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
 from fedmr_med import methods, models
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation

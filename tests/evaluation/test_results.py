@@ -24,8 +24,8 @@ from fedmr_med.evaluation.results import (
     versioned,
     write_result,
 )
-from fedmr_med.lab.bench.outputs import runaways
 from fedmr_med.report.lines import runaway_line
+from fedmr_med.report.pages.comparison import runaways
 from tests.helpers.errors import raises
 
 SETUP = RunSetup(dataset="fmnist", split="P5C2", method="fedmr", seed=3, options={"mu1": 0.1, "terms": ["a"]})

@@ -7,7 +7,7 @@ from typing import Any
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import ArrayFold
 from fedmr_med.data.flamby_isic import HOSPITALS
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.server.state import GlobalState, initial_state, train_task
 from fedmr_med.site.hospital import Hospital

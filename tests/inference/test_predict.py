@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from fedmr_med.cli import app
 from fedmr_med.data.images import decode
+from fedmr_med.data.prepared import find_images
 from fedmr_med.data.transforms import IsicTest, edge_for
 from fedmr_med.errors import DataError
 from fedmr_med.inference.predict import Predictor
-from fedmr_med.inference.reader import find_images
 from fedmr_med.models.model_file import load_model
 from tests.helpers.dicoms import write_dicom
 from tests.helpers.errors import raises

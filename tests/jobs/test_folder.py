@@ -10,9 +10,8 @@ import pytest
 from fedmr_med import methods, models
 from fedmr_med.config import JOB_FILE, load_job
 from fedmr_med.data.datasets import DATASETS
-from fedmr_med.jobs.catalog import any_job, paper_jobs
+from fedmr_med.jobs.catalog import any_job, isic_job, paper_jobs
 from fedmr_med.jobs.folder import write_job
-from fedmr_med.jobs.isic import isic_job
 from fedmr_med.sites import load_site
 from tests.helpers import REPOSITORY
 from tests.helpers.errors import raises

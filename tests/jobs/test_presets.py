@@ -3,8 +3,7 @@
 import pytest
 
 from fedmr_med.config import ServerConfig
-from fedmr_med.jobs.catalog import job_for
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job, job_for, own_job
 from fedmr_med.jobs.presets import PRESETS
 from fedmr_med.lab.bench.request import BenchRequest
 from tests.helpers.errors import raises
@@ -108,3 +107,11 @@ def test_a_hospital_that_opts_out_in_a_comparison_shares_no_statistics() -> None
         request.model_copy(update={"opted_out": ("here",)}).runs()
     with raises("config.conflict", "--opted-out"):
         BenchRequest(dataset="fmnist", methods=("fedavg",), opted_out=("msk",)).runs()
+
+
+def test_a_preset_leaves_the_network_of_a_job_on_data_of_ones_own() -> None:
+    task = {"class_names": ["a", "b"]}
+    job = own_job("mine", task, "oneshot", "small_cnn")
+    assert (job.model.name, job.model.freeze_backbone, job.federation.rounds) == ("small_cnn", True, 0)
+    changed = own_job("mine", task, "fedrs", "small_cnn", changes={"fedrs.logits.alpha": 0.25, "fedlc.logits.tau": 2})
+    assert changed.method.options["logits"] == {"kind": "restricted", "alpha": 0.25}

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from fedmr_med.evaluation.results import write_result
 from fedmr_med.privacy.findings import Audit, Finding, OfSize
-from fedmr_med.report.document import DEMO, write_report
+from fedmr_med.report.document import write_report
+from fedmr_med.report.elements import DEMO_NOTE
 from fedmr_med.report.findings import audit_lines
 from fedmr_med.report.sources import Attacks, ChainRun, find_sources
 from tests.helpers.errors import raises
@@ -44,7 +45,7 @@ def test_the_page_has_the_worst_attack_the_map_and_the_sizes(tmp_path: Path) -> 
     assert 'class="miss5">1.00' in html
     assert "epsilon 2.17 for one release" in html and "north, south" in html
     assert "Prototypes of so many images" in html
-    assert "<b>" not in html and DEMO not in html
+    assert "<b>" not in html and DEMO_NOTE not in html
 
 
 def test_a_run_and_its_audit_are_one_report(tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_a_run_and_its_audit_are_one_report(tmp_path: Path) -> None:
     sources = write_report([run, tmp_path / "elsewhere.json"], tmp_path / "page.html")
     assert [type(source) for source in sources].count(Attacks) == 2
     html = (tmp_path / "page.html").read_text()
-    assert "Privacy audit of msk" in html and "balanced accuracy" in html and DEMO in html
+    assert "Privacy audit of msk" in html and "balanced accuracy" in html and DEMO_NOTE in html
 
 
 def test_a_damaged_audit_is_said(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import pytest
 from fedmr_med.evaluation.results import Evaluation, History, RoundResult, RunResult, RunResults, RunSetup, write_result
 from fedmr_med.files import journal
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
-from fedmr_med.report.document import DEMO, render, write_report
+from fedmr_med.report.document import render, write_report
+from fedmr_med.report.elements import DEMO_NOTE
 from fedmr_med.report.sources import AuditLog, ChainRun, Comparison, Tables, find_sources
 from tests.helpers.browser import CHROMIUM, Page, browser
 from tests.helpers.command_line import run
@@ -61,7 +62,7 @@ def test_it_is_small_escaped_and_needs_nothing_from_elsewhere(html: str) -> None
 
 
 def test_generated_pictures_are_marked(tmp_path: Path) -> None:
-    assert DEMO in render(find_sources(write_chain(tmp_path / "demo", demo=True)))
+    assert DEMO_NOTE in render(find_sources(write_chain(tmp_path / "demo", demo=True)))
 
 
 def test_what_folders_hold_is_found(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_curves_from_few_joined_cells_are_called_rough(tmp_path: Path) -> None:
     setup = RunSetup(dataset="own", split=None, method="fedmr", seed=0, class_names=("a", "b", "c"))
     write_result(tmp_path / "results.json", RunResults(runs=(RunResult.of(setup, history, whole=True),)))
     text = text_of(render(find_sources(tmp_path)))
-    assert "(rough) about" in text and "Rough: hospitals join" in text
+    assert "AUROC, mean over the classes rough, 0." in text and "Rough: hospitals join" in text
 
 
 def test_a_folder_without_results_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fedmr_med.evaluation.results import History, RoundRecord, RunResult, RunSetup, SecureRecord, SiteRound
-from fedmr_med.report.pages import privacy, sharing
+from fedmr_med.report.pages import hospitals, privacy
 from fedmr_med.report.sources import ChainRun
 
 
@@ -16,7 +16,7 @@ def chain(secure: SecureRecord | None) -> ChainRun:
 
 def test_a_secure_chain_has_a_total_and_no_map_of_who_shared_what() -> None:
     run = chain(SecureRecord(sites=("north",)))
-    assert sharing.page(run) is None
+    assert hospitals.sharing(run) is None
     assert "nobody can tell" in privacy.page(run).body
     assert "sent no class prototypes" not in privacy.page(run).body
 

@@ -15,7 +15,7 @@ import pytest
 from fedmr_med import data
 from fedmr_med.errors import FedMRError
 from fedmr_med.jobs.benchmark import benchmark_sites
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.runner import Federation
 from fedmr_med.server.chain import CHECKPOINT
 from fedmr_med.server.sampling import draw_sites
@@ -141,6 +141,8 @@ def test_the_engine_knows_its_own_cost(fmnist: Path, tmp_path: Path) -> None:
 
 SCRIPT = """
 import json, sys, torch
+from pathlib import Path
+from tests.helpers.benchmarks import tiny_federation, tiny_job
 torch.set_num_threads(1)
 clients, method = int(sys.argv[1]), sys.argv[2]
 job = tiny_job(method, split=f"P{clients}C2", changes={

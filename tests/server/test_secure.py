@@ -15,7 +15,7 @@ from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.runner import Federation
-from fedmr_med.runner.desk import Answered, Desk
+from fedmr_med.runner.local_sites import LocalSites, SiteAnswer
 from fedmr_med.schema import validated
 from fedmr_med.server.state import GlobalState, initial_state
 from fedmr_med.site import releases
@@ -45,19 +45,19 @@ class Watched(Federation):
         self.replies: list[SiteReply] = []
         self.messages: list[tuple[str, Message]] = []
         self.dropping = dropping or {}
-        super().__init__(*arguments, make_desk=self._desk)
+        super().__init__(*arguments, make_sites=self._sites)
 
-    def _desk(self, *arguments: Any) -> Desk:
+    def _sites(self, *arguments: Any) -> LocalSites:
         watched = self
 
-        class Noting(Desk):
+        class Noting(LocalSites):
             def reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
                 watched.replies.append(super().reply(hospital, task))
                 return watched.replies[-1]
 
-            def answer(self, kind: str, site: str, message: Message, task: TrainTask | None) -> Answered:
+            def answer(self, kind: str, site: str, message: Message, task: TrainTask | None) -> SiteAnswer:
                 if kind == SECURE_KIND and watched.dropping.get(site) == message.meta[STEP]:
-                    return Answered(WireError("gone", code="wire.refused"))
+                    return SiteAnswer(WireError("gone", code="wire.refused"))
                 answered = super().answer(kind, site, message, task)
                 if kind == SECURE_KIND and isinstance(answered.answer, Message):
                     watched.messages.append((site, answered.answer))

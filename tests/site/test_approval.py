@@ -9,7 +9,7 @@ from pydantic import create_model
 
 from fedmr_med.config import JobConfig, TrainConfig, load_job
 from fedmr_med.files import journal
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.site import approval
 from fedmr_med.site.approval import ApprovalBook, Verdict, in_words, settings_id

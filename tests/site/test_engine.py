@@ -132,3 +132,11 @@ def test_a_simulated_site_has_nobody_to_ask(tmp_path: Path) -> None:
     (tmp_path / "site.yaml").write_text(f"data: {{source: demo, center: 5}}\npolicy: {{{SHARES}, approve: each}}\n")
     site = Site.simulated("vienna-dias", JOB, load_site(tmp_path / "site.yaml"), tmp_path / "state")
     assert site.answer("train", encode_task(task_for(initial_state(JOB), JOB))).parts
+
+
+def test_a_job_that_a_rule_forbids_does_not_wait_for_a_person(tmp_path: Path) -> None:
+    floors = "{min_sites: 1, min_updates: 1, max_jobs_per_day: 1}"
+    site = SiteOnDisk(tmp_path, f"training: {floors}, approve: each, approval_minutes: 5")
+    site.book.answered(JOB, job_id="another", chain="another")
+    with raises("floor.jobs-per-day"):
+        site.ask()

@@ -161,7 +161,7 @@ def test_the_shipped_jobs_keep_to_the_floors_of_the_shipped_sites(tmp_path: Path
     for path in sorted((REPOSITORY / "jobs").glob("*/app/config/fedmr.yaml")):
         job = load_job(path)
         for site in sorted(path.parent.glob("sites/*/site.yaml")):
-            floors = SiteFloors(load_site(site).policy.training, tmp_path)
+            floors = SiteFloors(load_site(site).policy, tmp_path)
             floors.check_job(job)
             floors.check_job(job.for_demo())
             floors.check_amount(job, 351)  # the smallest centre

@@ -46,7 +46,7 @@ from pathlib import Path
 from tests.helpers.small import initial_state, small_hospital, small_job, task_for
 job = small_job()
 small_hospital("msk", job, Path(sys.argv[1])).train(task_for(initial_state(job), job))
-print(*(name for name in ("torch._dynamo", "sympy", "monai", "albumentations", "sklearn", "matplotlib")
+print(*(name for name in ("torch._dynamo", "sympy", "monai", "albumentations", "sklearn")
         if name in sys.modules))
 """
 

@@ -8,13 +8,14 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from fedmr_med.errors import ConfigError
+from fedmr_med.arrays import Vector
+from fedmr_med.errors import ConfigError, FedMRError
 from fedmr_med.schema import Strict
+from fedmr_med.secure import FEWEST
 from fedmr_med.secure.identity import UNSIGNED, Certified, Identity
-from fedmr_med.secure.messages import FEWEST, Release, Roster, threshold
+from fedmr_med.secure.messages import Release, Roster, threshold
 from fedmr_med.secure.participant import Participant
 from fedmr_med.secure.summing import SecureSum
-from fedmr_med.statistics.fields import Vector
 from fedmr_med.wire.secure import Answer, Question, encode_answer, encode_question
 
 CHAIN, SESSION, NAME = "chain", "session", "cost"
@@ -109,7 +110,8 @@ def sum_cost(identities: Mapping[str, Identity], dropped: int, numbers: int) -> 
                 secure.take_shares(part)
             total = secure.total()
         bill.up += encode_answer(shares[0]).size
-    assert np.array_equal(total, expected), "a secure sum is the plain sum"
+    if not np.array_equal(total, expected):
+        raise FedMRError("The secure sum is not the plain sum.", code="secure.wrong-total")
     return SumCost(
         sites=len(names),
         dropped=dropped,

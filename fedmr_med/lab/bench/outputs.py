@@ -1,56 +1,41 @@
-"""What a comparison leaves behind: ``results.json``, ``curves.png``, ``report.html`` and a table on the screen."""
+"""What a comparison leaves behind: ``results.json``, ``report.html`` and a table on the screen."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
 
-from fedmr_med.config import TrainConfig
-from fedmr_med.evaluation.results import RunResult, RunResults, RunSetup, write_result
+from fedmr_med.evaluation.results import RunResult, RunResults, write_result
+from fedmr_med.evaluation.seeds import rows
 from fedmr_med.files import write_text
 from fedmr_med.lab.bench.paired import Difference, differences
-from fedmr_med.lab.bench.summary import Row, rows
 from fedmr_med.report.console import text_table
-from fedmr_med.report.curves import accuracy_series, as_svg, draw_curves, save_png
-from fedmr_med.report.html import Page, PageTable, Picture, render
-from fedmr_med.report.summary import DEMO_NOTE
+from fedmr_med.report.document import Part, page_of
+from fedmr_med.report.elements import DEMO_NOTE, Section, table
+from fedmr_med.report.metrics import BY_METHOD, by_method
+from fedmr_med.report.pages.comparison import COLUMNS, caption, cells, methods, runaways
+from fedmr_med.report.sources import Comparison
 
-RESULTS, CURVES, REPORT = "results.json", "curves.png", "report.html"
-COLUMNS = (
-    *("method", "seeds", "best", "last", "mean of last 5", "with head", "balanced, best", "balanced, head"),
-    *("s / round", "MB / round"),
-)
-CAPTION = (
-    "Accuracy on {scored_on} in percent, mean ± standard deviation over the seeds. With head: the last model "
-    "with a closed-form classifier from the sites' class statistics. Time is wall time of a "
-    "round with all runs side by side; traffic is what all clients of a round send and receive. A run without rounds "
-    "has its one exchange there."
-)
+RESULTS, REPORT = "results.json", "report.html"
 DIFFERENCE_COLUMNS = ("method", "seeds", "mean of last 5", "with head", "rounds to its best", "MB to its best")
 DIFFERENCE_CAPTION = (
     "In percentage points, paired by seed, with the 95 % interval by Student's t distribution. Rounds and MB to its "
     "best: until a method first has the best accuracy that the first method of the table reaches in the whole run."
 )
+RUN_COLUMNS = ("method", "seed", "best", "in round", "last")
 
 
 def write_outputs(folder: Path, results: Sequence[RunResult], title: str) -> None:
-    """Write the three files into ``folder``."""
+    """Write the two files into ``folder``."""
     write_result(folder / RESULTS, RunResults(runs=tuple(results)))
-    figure = draw_curves(accuracy_series(results), ylabel="accuracy, %", title=title)
-    save_png(figure, folder / CURVES)
-    summary = rows(results)
-    page = Page(
-        title=title,
-        notes=[*([DEMO_NOTE] if results[0].demo else []), _setup(results[0]), *runaways(results)],
-        tables=[
-            PageTable("Accuracy", COLUMNS, [cells(row) for row in summary], caption(results[0])),
-            *_difference_tables(results),
-            PageTable("Every run", ("method", "seed", "best", "in round", "last"), [_run_cells(r) for r in results]),
-        ],
-        pictures=[Picture("Accuracy by round", as_svg(figure))],
-        errors=[f"{row.label}, {error}" for row in summary for error in row.errors],
-    )
-    write_text(folder / REPORT, render(page))
+    against = _differences(results)
+    every = table("Accuracy of every run, in percent", RUN_COLUMNS, [_run_cells(run) for run in results])
+    sections = [methods(Comparison(folder, tuple(results))), Section("runs", "Every run", every)]
+    if against:
+        compared = table(DIFFERENCE_CAPTION, DIFFERENCE_COLUMNS, against)
+        sections.insert(1, Section("differences", f"Compared with {results[0].label}", compared))
+    part = Part("bench", title, results[0].demo, tuple(sections))
+    write_text(folder / REPORT, page_of([part]))
 
 
 def screen_table(results: Sequence[RunResult], title: str) -> Table:
@@ -59,43 +44,17 @@ def screen_table(results: Sequence[RunResult], title: str) -> Table:
     return text_table(title, COLUMNS, map(cells, rows(results)), caption="\n".join(below))
 
 
-def runaways(results: Sequence[RunResult]) -> list[str]:
-    """Return a sentence for each run whose features ran away from their prototypes."""
-    return [
-        f"{run.label}, seed {run.seed}: features ran away from their prototypes, noticed in round {run.runaway_round}."
-        for run in results
-        if run.runaway_round is not None
-    ]
+def screen_more_tables(results: Sequence[RunResult]) -> list[Table]:
+    """Return every metric by method, and what the other methods have over the first, for the terminal."""
+    metric_columns, metric_rows = by_method(results)
+    tables = [text_table(BY_METHOD, metric_columns, metric_rows)] if metric_rows else []
+    against, title = _differences(results), f"Compared with {results[0].label}"
+    return [*tables, *([text_table(title, DIFFERENCE_COLUMNS, against, caption=DIFFERENCE_CAPTION)] if against else [])]
 
 
-def caption(run: RunSetup) -> str:
-    """Return what the figures of a table are, given one of its runs."""
-    held_out = f"{100 * run.held_out:g} % of each client's training data, held out, and not on the test set"
-    return CAPTION.format(scored_on=held_out if run.held_out else "the common test set")
-
-
-def cells(row: Row) -> list[str]:
-    """Return a row as text, in the order of :data:`COLUMNS`."""
-    missing = "-" if row.seeds else "failed"
-    best, last, last5, balanced = (
-        spread.percent() if spread else missing for spread in (row.best, row.last, row.last5, row.balanced)
-    )
-    head, head_balanced = (spread.percent() if spread else "-" for spread in (row.head, row.head_balanced))
-    costs = f"{row.seconds:.1f}", f"{row.megabytes:.1f}"
-    return [row.label, str(row.seeds), best, last, last5, head, balanced, head_balanced, *costs]
-
-
-def screen_differences(results: Sequence[RunResult]) -> Table | None:
-    """Return the table of what the other methods have over the first, for the terminal; None with one method."""
-    tables = _difference_tables(results)
-    return text_table(tables[0].title, tables[0].columns, tables[0].rows, caption=tables[0].caption) if tables else None
-
-
-def _difference_tables(results: Sequence[RunResult]) -> list[PageTable]:
-    """Return one table, or none if there is nothing to compare."""
-    first = results[0].label
-    found = [_difference_cells(difference) for difference in differences(results, first)]
-    return [PageTable(f"Compared with {first}", DIFFERENCE_COLUMNS, found, DIFFERENCE_CAPTION)] if found else []
+def _differences(results: Sequence[RunResult]) -> list[list[str]]:
+    """Return the rows of what the other methods have over the first; none if there is nothing to compare."""
+    return [_difference_cells(difference) for difference in differences(results, results[0].label)]
 
 
 def _difference_cells(difference: Difference) -> list[str]:
@@ -116,15 +75,3 @@ def _run_cells(run: RunResult) -> list[str]:
         missing if value is None else f"{100 * value:.2f}" for value in (run.best_accuracy, run.last_accuracy)
     )
     return [run.label, str(run.seed), best, missing if run.best_round is None else str(run.best_round), last]
-
-
-def _setup(run: RunResult) -> str:
-    """Return the settings that all runs have in common, in a sentence."""
-    train = TrainConfig.model_validate(run.train)
-    budget = f"{train.epochs} local epochs" if train.epochs else f"{train.updates} local steps"
-    return (
-        f"{run.dataset}, {run.split or 'as the sites hold it'}: {run.clients} clients, {run.clients_per_round} in a "
-        f"round, {100 * run.fraction:g} % of the training data; {run.model}, {train.optimizer} lr {train.lr:g}, "
-        f"batch {train.batch_size}, {budget}; {100 * run.share:g} % of the clients share prototypes; BatchNorm "
-        f"statistics: {run.buffers}."
-    )

@@ -16,7 +16,7 @@ from fedmr_med.data.demo import DEMO
 from fedmr_med.evaluation.results import RunResult, RunSetup
 from fedmr_med.jobs.benchmark import benchmark_sites, with_policies
 from fedmr_med.lab.comparison.files import Progress
-from fedmr_med.lab.comparison.run import OnProgress
+from fedmr_med.lab.comparison.one_run import OnProgress
 from fedmr_med.lab.datasets.benchmark import load_test
 from fedmr_med.models.job_network import build_network
 from fedmr_med.runner import CLIENT_STATE, Federation, open_sites

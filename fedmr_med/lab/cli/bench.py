@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedmr_med.errors import ConfigError
-from fedmr_med.lab.cli.resumable import MaxHours, end_with_failures, resumable
+from fedmr_med.lab.cli.common import Json, MaxHours, end_with_failures, names, numbers, resumable
 
 
 def bench(
@@ -75,7 +75,7 @@ def bench(
         ),
     ] = None,
     max_hours: MaxHours = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare methods on a benchmark dataset over several seeds. The same command resumes after Ctrl-C or a crash."""
     from fedmr_med.evaluation.results import RunResults, versioned
@@ -90,7 +90,7 @@ def bench(
         "dataset": dataset,
         "data": data,
         "split": split,
-        "methods": PAPER_METHODS if methods == "all" else _names(methods),
+        "methods": PAPER_METHODS if methods == "all" else names(methods),
         "seeds": numbers(seeds),
         "model": model,
         "rounds": rounds,
@@ -100,8 +100,8 @@ def bench(
         "fraction": fraction,
         "share": share,
         "settings": parse_settings(settings or []),
-        "absent": _names(absent),
-        "opted_out": _names(opted_out),
+        "absent": names(absent),
+        "opted_out": names(opted_out),
         "without_leaked": without_leaked,
         "held_out": validate,
     }
@@ -131,21 +131,3 @@ def bench(
     failed = [run for run in results if run.error is not None]
     if failed:
         end_with_failures(f"{len(failed)} of {len(results)} runs failed; the first: {failed[0].error}")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
-def numbers(text: str, option: str = "--seeds") -> tuple[int, ...]:
-    """Read comma-separated whole numbers, as given for an option.
-
-    Raises:
-        ConfigError: the text is something else.
-    """
-    try:
-        return tuple(dict.fromkeys(int(number) for number in text.split(",")))
-    except ValueError as e:
-        raise ConfigError(
-            f"{option} {text}: give whole numbers, comma-separated, such as 0,1,2.", code="config.value", key=option
-        ) from e

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedmr_med.lab.cli.common import Json
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -15,7 +17,7 @@ def download(
     root: Annotated[
         Path, typer.Option(envvar="FEDMR_MED_DATA", help="Folder of all datasets; the files go to ROOT/DATASET.")
     ] = Path("data"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Download a benchmark dataset and check it against its published checksums."""
     from rich.console import Console

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.lab.cli.resumable import MaxHours, end_with_failures, resumable
+from fedmr_med.lab.cli.common import Json, MaxHours, end_with_failures, names, numbers, resumable
 
 
 def compare(
@@ -50,7 +50,7 @@ def compare(
         int, typer.Option(min=0, help="Runs in parallel, which share the cores; 0: one run at a time on all cores.")
     ] = 0,
     max_hours: MaxHours = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare our methods with FLamby's on Fed-ISIC2019, under its protocol. Resumes after Ctrl-C or a crash."""
     # FLamby's progress bars would write over ours. Read when tqdm is imported, and torch does that.
@@ -59,7 +59,6 @@ def compare(
     from fedmr_med.data.demo import DEMO
     from fedmr_med.evaluation.results import versioned
     from fedmr_med.files import check_writable
-    from fedmr_med.lab.cli.bench import numbers
     from fedmr_med.lab.flamby.compare import compare as run
     from fedmr_med.lab.flamby.data import present_centers
     from fedmr_med.lab.flamby.request import CompareRequest
@@ -68,10 +67,10 @@ def compare(
     from fedmr_med.schema import validated
 
     if dataset != "fed_isic2019":
-        names = tuple(name for name in _names(methods) if name not in ("local", "pooled"))
+        ours = tuple(name for name in names(methods) if name not in ("local", "pooled"))
         given = {"rounds": rounds, "updates": updates, "seeds": numbers(seeds), "flamby": flamby}
         _on_another(
-            dataset, data, names, {key: value for key, value in given.items() if value is not None}, out, as_json
+            dataset, data, ours, {key: value for key, value in given.items() if value is not None}, out, as_json
         )
         return
     chosen = numbers(centers, "--centers") if centers else None
@@ -79,8 +78,8 @@ def compare(
         chosen = present_centers(data, flamby)
     content = {
         "data": data,
-        "methods": _names(methods),
-        "strategies": None if strategies is None else _names(strategies),
+        "methods": names(methods),
+        "strategies": None if strategies is None else names(strategies),
         "rounds": rounds,
         "updates": updates,
         "seeds": numbers(seeds),
@@ -113,7 +112,8 @@ def _on_another(
 ) -> None:
     """Compare our methods on another of FLamby's datasets."""
     from fedmr_med.evaluation.results import versioned
-    from fedmr_med.lab.flamby.sets import SetRequest, compare_on
+    from fedmr_med.lab.flamby.results import SetRequest
+    from fedmr_med.lab.flamby.sets import compare_on
     from fedmr_med.report.console import text_table, wide_console
     from fedmr_med.schema import validated
 
@@ -127,7 +127,3 @@ def _on_another(
     table = text_table(dataset, columns, rows, caption="\n".join(results.notes), names=3)
     wide_console(120).print(table)
     typer.echo(f"results: {out}")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedmr_med.lab.cli.resumable import MaxHours, resumable
+from fedmr_med.lab.cli.common import Json, MaxHours, numbers, resumable
 
 if TYPE_CHECKING:
     from fedmr_med.lab.studies.catalog import StudyResult
@@ -32,13 +32,12 @@ def paper(
     settings: Annotated[list[str] | None, typer.Option("--set", help="Any other setting of the jobs.")] = None,
     workers: Annotated[int | None, typer.Option(help="Runs in parallel; default: the number of cores.")] = None,
     max_hours: MaxHours = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Reproduce a table or figure of the FedMR paper, with the published numbers beside the measured ones."""
     from fedmr_med.evaluation.results import versioned
     from fedmr_med.files import check_writable
     from fedmr_med.jobs.changes import parse_settings
-    from fedmr_med.lab.cli.bench import numbers
     from fedmr_med.lab.studies import catalog
 
     setting = catalog.make_setting(

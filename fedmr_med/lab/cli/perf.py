@@ -7,14 +7,16 @@ from typing import Annotated
 
 import typer
 
+from fedmr_med.lab.cli.common import Json
+
 
 def perf(
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes and few repetitions: about a minute.")] = False,
     flamby: Annotated[Path | None, typer.Option(help="A FLamby checkout, to measure its loader as well.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Measure what FedMR, the data path, aggregation and the wire cost, each measured beside what it replaces."""
-    from fedmr_med.lab.perf.run import FULL, QUICK, as_object, measure
+    from fedmr_med.lab.perf.suite import FULL, QUICK, as_object, measure
     from fedmr_med.report.lines import duration
 
     plan = QUICK if quick else FULL

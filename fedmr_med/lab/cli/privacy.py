@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from fedmr_med.errors import ConfigError
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+from fedmr_med.lab.cli.common import Json
 
 
 def audit(
@@ -37,10 +36,10 @@ def audit(
     """
     from fedmr_med.config import JOB_FILE, load_job
     from fedmr_med.evaluation.results import write_result
-    from fedmr_med.jobs.isic import isic_job
+    from fedmr_med.jobs.catalog import isic_job
     from fedmr_med.lab.audit.defences import DEFENCES
-    from fedmr_med.lab.audit.run import audit as run_audit
     from fedmr_med.lab.audit.sacro import write_sacro
+    from fedmr_med.lab.audit.site_audit import audit as run_audit
     from fedmr_med.report.findings import audit_lines
     from fedmr_med.sites import load_site
 

@@ -6,15 +6,16 @@ from typing import Annotated
 
 import typer
 
+from fedmr_med.lab.cli.common import Json, numbers
+
 
 def robustness(
     seeds: Annotated[str, typer.Option(help="Seeds, comma-separated.")] = "0,1,2",
     attacks: Annotated[str, typer.Option(help="Attacks, comma-separated; default: all.")] = "",
     rules: Annotated[str, typer.Option(help="Rules, comma-separated; default: all.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Let one of six sites attack the demo federation, and measure what that costs under each rule."""
-    from fedmr_med.lab.cli.bench import numbers
     from fedmr_med.lab.studies import poisoning
 
     chosen = poisoning.named(attacks, poisoning.ATTACKS, "attacks")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedmr_med.lab.comparison.files import Progress
-from fedmr_med.lab.comparison.run import R, Run, perform
+from fedmr_med.lab.comparison.one_run import R, Run, perform
 from fedmr_med.lab.comparison.schedule import follow
 from fedmr_med.process import set_threads
 from fedmr_med.runner.workers import worker_pool

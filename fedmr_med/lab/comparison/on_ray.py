@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fedmr_med.errors import ConfigError
 from fedmr_med.lab.comparison.files import Progress
-from fedmr_med.lab.comparison.run import R, Run, perform_there
+from fedmr_med.lab.comparison.one_run import R, Run, perform_there
 from fedmr_med.lab.comparison.schedule import follow
 from fedmr_med.process import available_cores
 from fedmr_med.schema import Strict

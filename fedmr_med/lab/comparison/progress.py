@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bars
 
 from fedmr_med.lab.comparison.files import Progress
-from fedmr_med.lab.comparison.run import Run
+from fedmr_med.lab.comparison.one_run import Run
 
 # Without a terminal there is no bar but a line now and then.
 _LINE_SECONDS = 30.0

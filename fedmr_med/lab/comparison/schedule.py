@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedmr_med.lab.comparison.files import Progress, ProgressFiles
-from fedmr_med.lab.comparison.run import R, R_co, Run
+from fedmr_med.lab.comparison.one_run import R, R_co, Run
 
 ATTEMPTS = 2
 """A run whose process dies is done again, from where it was; one that dies so often fails."""
@@ -41,7 +41,7 @@ def follow(
         runs: what to do.
         folder: holds one folder per run.
         on_progress: called with the number of a run and how far it is.
-        submit: sends runs on their way, to :func:`fedmr_med.lab.comparison.run.perform`.
+        submit: sends runs on their way, to :func:`fedmr_med.lab.comparison.one_run.perform`.
         capacity: runs that are on their way at the same time.
         died: whether what ``result()`` raises says that the process of a run has ended, instead of what the run did.
         advice: a sentence on what helps against that.

@@ -103,12 +103,6 @@ def _partitioned_by(source: BenchmarkSource, task: TaskConfig, seed: int) -> Par
             code="config.conflict",
             key="task.split",
         )
-    if dataset.read is not None and task.split is None:
-        raise ConfigError(
-            f"task.split: {dataset.name} has to be partitioned; give P5C2, dir0.5 or iid.",
-            code="config.missing",
-            key="task.split",
-        )
     if task.num_classes != dataset.num_classes:
         raise ConfigError(
             f"task.class_names: {dataset.name} has {dataset.num_classes} classes, not {task.num_classes}.",
@@ -124,8 +118,12 @@ def _partitioned(root: Path, task: TaskConfig, clients: int, seed: int, fraction
     dataset = DATASETS.get(task.dataset)
     if dataset.read_clients is not None:
         return dataset.read_clients(root, clients, seed)
-    assert dataset.read is not None
-    assert task.split is not None
+    if dataset.read is None or task.split is None:
+        raise ConfigError(
+            f"task.split: {dataset.name} has to be partitioned; give P5C2, dir0.5 or iid.",
+            code="config.missing",
+            key="task.split",
+        )
     data = dataset.read(dataset, root, task)
     rows = thin(data.train.labels, fraction, seed)
     parts = [rows[part] for part in partition(data.train.labels[rows], task.split, clients, seed)]

@@ -51,5 +51,5 @@ def compare(request: CompareRequest, out: Path, *, workers: int = 0) -> FlambyRe
         updates=request.updates,
         request=request,
     )
-    write_outputs(out, results)
+    write_outputs(out, results, "fed_isic2019")
     return results

@@ -125,7 +125,8 @@ def load_data(request: CompareRequest) -> ComparisonData:
         known = 0
         for center in request.centers:
             fold = folds[site_name(center)].test
-            assert isinstance(fold, ImageFold)
+            if not isinstance(fold, ImageFold):
+                raise TypeError(f"the test images of centre {center} are a {type(fold).__name__}")
             tested = [rows[center][position] for position in fold.positions]
             known += sum(bool(row.group) for row in tested)
             if request.without_leaked:

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedmr_med.config import JobConfig
 from fedmr_med.jobs.benchmark import with_policies
-from fedmr_med.jobs.own import own_job
+from fedmr_med.jobs.catalog import own_job
 from fedmr_med.lab.flamby.checkout import find_dataset
 from fedmr_med.lab.flamby.datasets import class_names
 from fedmr_med.sites import FlambySource, SiteConfig

@@ -11,7 +11,7 @@ from fedmr_med import methods
 from fedmr_med.config import JobConfig
 from fedmr_med.data.datasets.isic2019 import ISIC2019
 from fedmr_med.data.demo import DEMO
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.lab.flamby.published import published
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.schema import Strict, invalid

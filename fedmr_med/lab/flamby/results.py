@@ -1,10 +1,12 @@
 """What a comparison with FLamby gives: a row per method, BatchNorm policy, test set and seed."""
 
+from pathlib import Path
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from fedmr_med.evaluation.results import Omitted
+from fedmr_med.lab.flamby.job import UPDATES
 from fedmr_med.lab.flamby.request import CompareRequest
 from fedmr_med.schema import Strict
 
@@ -64,3 +66,39 @@ class FlambyResults(Strict):
     notes: tuple[str, ...]
     updates: int
     request: CompareRequest
+
+
+class SetRequest(Strict):
+    """What to compare.
+
+    Attributes:
+        dataset: FLamby's name of it.
+        data: folder of its data; None takes what FLamby's own configuration says.
+        methods: names of this package's methods.
+        rounds: None takes FLamby's.
+        updates: local updates of a round.
+        seeds: every method is run with every seed.
+        flamby: a FLamby checkout; None takes ``FEDMR_MED_FLAMBY``, or the installed package.
+    """
+
+    dataset: str
+    data: Path | None = None
+    methods: tuple[str, ...] = Field(("fedavg", "fedmr"), min_length=1)
+    rounds: int | None = Field(None, ge=1)
+    updates: int = Field(UPDATES, ge=1)
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    flamby: Path | None = None
+
+
+class SetResults(Strict):
+    """The content of ``results.json``.
+
+    Attributes:
+        rows: the score of each method, seed and test set.
+        notes: what a reader has to know besides the numbers.
+        request: what was asked for.
+    """
+
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+    request: SetRequest

@@ -1,17 +1,16 @@
 """A comparison on any of FLamby's classification datasets, read by FLamby's own classes."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from fedmr_med.errors import FedMRError
-from fedmr_med.evaluation.results import Evaluation, read_result, write_result
-from fedmr_med.files import write_text
+from fedmr_med.evaluation.results import Score, read_result, write_result
 from fedmr_med.lab.flamby.data import POOLED_TEST
-from fedmr_med.lab.flamby.job import UPDATES, flamby_job
-from fedmr_med.lab.flamby.plots import bar_plot
-from fedmr_med.lab.flamby.results import Row
-from fedmr_med.lab.flamby.tables import PLOT, RESULTS, TABLE, csv_text
+from fedmr_med.lab.flamby.job import flamby_job
+from fedmr_med.lab.flamby.results import Row, SetRequest, SetResults
+from fedmr_med.lab.flamby.tables import RESULTS, write_outputs
 from fedmr_med.runner import Federation
 from fedmr_med.schema import Strict
 
@@ -21,48 +20,12 @@ HIDDEN = 16
 _LINEAR = ("fed_heart_disease",)
 
 
-class SetRequest(Strict):
-    """What to compare.
-
-    Attributes:
-        dataset: FLamby's name of it.
-        data: folder of its data; None takes what FLamby's own configuration says.
-        methods: names of this package's methods.
-        rounds: None takes FLamby's.
-        updates: local updates of a round.
-        seeds: every method is run with every seed.
-        flamby: a FLamby checkout; None takes ``FEDMR_MED_FLAMBY``, or the installed package.
-    """
-
-    dataset: str
-    data: Path | None = None
-    methods: tuple[str, ...] = Field(("fedavg", "fedmr"), min_length=1)
-    rounds: int | None = Field(None, ge=1)
-    updates: int = Field(UPDATES, ge=1)
-    seeds: tuple[int, ...] = Field((0,), min_length=1)
-    flamby: Path | None = None
-
-
-class SetResults(Strict):
-    """The content of ``results.json``.
-
-    Attributes:
-        rows: the score of each method, seed and test set.
-        notes: what a reader has to know besides the numbers.
-        request: what was asked for.
-    """
-
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...]
-    request: SetRequest
-
-
 class _Rows(Strict):
     rows: tuple[Row, ...]
 
 
 def compare_on(request: SetRequest, out: Path) -> SetResults:
-    """Do the runs that ``out`` has no result of yet, and write ``results.json``, ``results.csv`` and a plot there.
+    """Do the runs that ``out`` has no result of yet, and write ``results.json``, ``results.csv`` and ``report.html``.
 
     Raises:
         ConfigError: FLamby is not there, or the dataset is not about classes.
@@ -75,9 +38,7 @@ def compare_on(request: SetRequest, out: Path) -> SetResults:
         *([linear] if request.dataset in _LINEAR else []),
     ]
     results = SetResults(rows=tuple(rows), notes=tuple(notes), request=request)
-    write_result(out / RESULTS, results)
-    write_text(out / TABLE, csv_text(rows, request.updates))
-    bar_plot(rows, out / PLOT, title=request.dataset)
+    write_outputs(out, results, request.dataset)
     return results
 
 
@@ -110,13 +71,12 @@ def _run(request: SetRequest, method: str, seed: int, out: Path) -> tuple[Row, .
             images=images,
             settings=settings,
         )
-        for test, score, images in _scores(final)
+        for test, score, images in _scores(final.pooled, final.sites)
     )
     write_result(done, _Rows(rows=rows))
     return rows
 
 
-def _scores(final: Evaluation) -> list[tuple[str, float, int]]:
-    assert final.pooled is not None
-    named = [(POOLED_TEST, final.pooled), *final.sites.items()]
+def _scores(pooled: Score, sites: Mapping[str, Score]) -> list[tuple[str, float, int]]:
+    named = [(POOLED_TEST, pooled), *sites.items()]
     return [(test, score.balanced_accuracy, score.samples) for test, score in named]

@@ -1,26 +1,28 @@
 """What a comparison leaves behind: FLamby's CSV, JSON with notes, and a table with the published numbers beside."""
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 import torch
 from rich.table import Table
 
+from fedmr_med.data.tables import table_text
 from fedmr_med.evaluation.results import write_result
+from fedmr_med.evaluation.seeds import Spread
 from fedmr_med.files import write_text
-from fedmr_med.lab.comparison.spread import Spread
 from fedmr_med.lab.flamby.data import POOLED_TEST, ComparisonData
-from fedmr_med.lab.flamby.plots import bar_plot
 from fedmr_med.lab.flamby.published import published
 from fedmr_med.lab.flamby.request import CompareRequest, site_name
-from fedmr_med.lab.flamby.results import FlambyResults, Row
+from fedmr_med.lab.flamby.results import FlambyResults, Row, SetResults
 from fedmr_med.report.console import text_table
-from fedmr_med.report.summary import DEMO_NOTE
+from fedmr_med.report.document import page_of, part
+from fedmr_med.report.elements import DEMO_NOTE, Section, figure, join, legend
+from fedmr_med.report.sources import find_sources
+from fedmr_med.report.svg import bars
 
-RESULTS, TABLE, PLOT = "results.json", "results.csv", "results.png"
+RESULTS, TABLE, REPORT = "results.json", "results.csv", "report.html"
 CYCLIC = "FLamby's Cyclic never passes weights on: its row is the first centre, trained alone with its turns."
 # FLamby has one row per method, test and seed, and its own models carry the statistics of the first centre.
 _AVERAGED = "-bn-average-"
@@ -90,22 +92,44 @@ def notes(request: CompareRequest, data: ComparisonData, rows: Sequence[Row]) ->
     return lines + [f"Published numbers differ in {line}." for line in differences(request)]
 
 
-def write_outputs(folder: Path, results: FlambyResults) -> None:
-    """Write ``results.json``, our and FLamby's rows as ``results.csv``, and FLamby's bar plot as ``results.png``."""
+def write_outputs(folder: Path, results: FlambyResults | SetResults, dataset: str) -> None:
+    """Write ``results.json``, our and FLamby's rows as ``results.csv``, and ``report.html``."""
     write_result(folder / RESULTS, results)
     rows = [row for row in results.rows if row.source != "published"]
-    write_text(folder / TABLE, csv_text(rows, results.updates))
-    if rows:
-        bar_plot(rows, folder / PLOT, title="fed_isic2019")
+    updates = results.updates if isinstance(results, FlambyResults) else results.request.updates
+    write_text(folder / TABLE, csv_text(rows, updates))
+    (source,) = find_sources(folder / RESULTS)
+    report = part(source, "flamby")
+    sections = (_chart(rows, dataset), *report.sections) if rows else report.sections
+    write_text(folder / REPORT, page_of([replace(report, sections=sections)]))
+
+
+def _chart(rows: Sequence[Row], dataset: str) -> Section:
+    """Return FLamby's bar plot: one bar per method and test set, with the spread over the seeds."""
+    groups: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        label = row.method if row.source == "ours" else f"{row.method} ({row.source})"
+        name = label if row.bn == "own" else f"{label}, BN {row.bn}"
+        groups.setdefault(name, {}).setdefault(row.test, []).append(row.balanced_accuracy)
+    tests = list(dict.fromkeys(test for scores in groups.values() for test in scores))
+    heights = {name: [_height(scores.get(test)) for test in tests] for name, scores in groups.items()}
+    title = f"{dataset}: balanced accuracy by method and test set"
+    chart = figure(bars(title, tests, heights, ylabel="balanced accuracy"), title)
+    return Section("bars", dataset, join([legend(list(heights)), chart]))
+
+
+def _height(scores: Sequence[float] | None) -> tuple[float, float] | None:
+    """Return mean and deviation over the seeds."""
+    if scores is None:
+        return None
+    spread = Spread.of(scores)
+    return spread.mean, spread.deviation or 0.0
 
 
 def csv_text(rows: Iterable[Row], updates: int) -> str:
     """Return rows as FLamby's table."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_csv_row(row, updates) for row in rows)
-    return text.getvalue()
+    content = (_csv_row(row, updates) for row in rows)
+    return table_text(COLUMNS, ([cells.get(column, "") for column in COLUMNS] for cells in content))
 
 
 def _csv_row(row: Row, updates: int) -> dict[str, object]:

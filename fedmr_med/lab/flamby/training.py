@@ -12,8 +12,9 @@ from fedmr_med import models
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold, class_counts
+from fedmr_med.errors import ConfigError
 from fedmr_med.lab.comparison.files import Progress
-from fedmr_med.lab.comparison.run import OnProgress
+from fedmr_med.lab.comparison.one_run import OnProgress
 from fedmr_med.lab.flamby.checkout import find_strategies
 from fedmr_med.lab.flamby.data import ComparisonData
 from fedmr_med.lab.flamby.loaders import ExecutorBatches
@@ -46,7 +47,7 @@ def without_federation(
     loss = _loss(data, job)
     optimizer = torch.optim.SGD(network.parameters(), lr=job.train.lr)
     network.train()
-    loader = _loader(fold, site, data, job, _StepCounter(on_progress))
+    loader = _loader(fold, site, data, job, job.train.updates or steps, _StepCounter(on_progress))
     for images, labels in itertools.islice(loader, steps):
         logits = network(images.to(_device()))[1]
         optimizer.zero_grad()
@@ -67,12 +68,18 @@ def by_strategy(
 
     Returns:
         The model under each of the policies for BatchNorm statistics.
+
+    Raises:
+        ConfigError: FLamby is not there.
     """
     strategies, reason = find_strategies(request.flamby)
-    assert strategies is not None, reason
+    if strategies is None:
+        raise ConfigError(reason, code="package.missing", key="--flamby")
     counter = _StepCounter(on_progress)
     strategy = getattr(strategies, name)(
-        training_dataloaders=[_loader(fold, site, data, job, counter) for site, fold in data.train.items()],
+        training_dataloaders=[
+            _loader(fold, site, data, job, request.updates, counter) for site, fold in data.train.items()
+        ],
         model=LogitsOnly(build_network(job, pretrained=True)),
         loss=_loss(data, job),
         optimizer_class=torch.optim.SGD,
@@ -133,10 +140,11 @@ def placed(network: Network) -> Network:
     return moved
 
 
-def _loader(fold: Fold, site: str, data: ComparisonData, job: JobConfig, counter: _StepCounter) -> ExecutorBatches:
-    assert job.train.updates is not None
+def _loader(
+    fold: Fold, site: str, data: ComparisonData, job: JobConfig, updates: int, counter: _StepCounter
+) -> ExecutorBatches:
     batches = data.train_batches(fold, augment=job.train.augment)
-    return ExecutorBatches(fold, batches, job.seed, site, job.train.updates, counter)
+    return ExecutorBatches(fold, batches, job.seed, site, updates, counter)
 
 
 def _loss(data: ComparisonData, job: JobConfig) -> criterion.Criterion:

@@ -18,7 +18,7 @@ from fedmr_med.jobs.catalog import job_for
 from fedmr_med.lab.datasets.synthetic import write_synthetic
 from fedmr_med.lab.perf.measure import Figure
 from fedmr_med.runner import Federation
-from fedmr_med.runner.desk import Desk, Work
+from fedmr_med.runner.local_sites import LocalSites, Work
 from fedmr_med.server.state import GlobalState
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.sites import SiteConfig
@@ -53,15 +53,15 @@ class Spent:
         return self.server + max(self.workers.values(), default=0.0)
 
 
-class CountingDesk(Desk):
-    """A desk that writes down, after each training, how much CPU time its process has used since it sat down."""
+class CountingSites(LocalSites):
+    """Sites that write down, after each training, how much CPU time their process has used since it began."""
 
     def __init__(self, work: Work, data: Mapping[str, SiteData] | None = None):
         super().__init__(work, data)
         self._started = time.process_time()
 
     def reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
-        """See :meth:`Desk.reply`."""
+        """See :meth:`LocalSites.reply`."""
         reply = super().reply(hospital, task)
         write_text(self.work.folder / _CPU_FILES / str(os.getpid()), str(time.process_time() - self._started))
         return reply
@@ -106,7 +106,7 @@ def _counted(job: JobConfig, sites: Mapping[str, SiteConfig], folder: Path, work
             Spent(time.perf_counter(), time.process_time(), {int(path.name): float(path.read_text()) for path in files})
         )
 
-    state = Federation(job, sites, folder, workers=workers, make_desk=CountingDesk).run(note)
+    state = Federation(job, sites, folder, workers=workers, make_sites=CountingSites).run(note)
     return state, moments[-1].since(moments[0])
 
 

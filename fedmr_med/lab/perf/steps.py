@@ -1,6 +1,7 @@
 """What a method costs a client: a step, a round, memory, and the prototype pass."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -63,8 +64,8 @@ def peak_bytes(case: Case, method: str) -> int:
         client.prepare_steps()
         for _ in range(2):
             client.step()
-    assert profiler.profiler is not None
-    events = profiler.profiler.kineto_results.events()
+    recorded: Any = profiler.profiler
+    events = recorded.kineto_results.events()
     changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
     held = torch.tensor([nbytes for _, nbytes in changes]).cumsum(0)
     return int(held.max())

@@ -10,6 +10,7 @@ from nvflare.app_common.aggregators.intime_accumulate_model_aggregator import In
 from nvflare.app_common.app_constant import AppConstants
 
 from fedmr_med.arrays import Arrays
+from fedmr_med.errors import FedMRError
 
 
 def stock_mean(contributions: Sequence[tuple[str, Arrays, float]]) -> Arrays:
@@ -24,6 +25,7 @@ def stock_mean(contributions: Sequence[tuple[str, Arrays, float]]) -> Arrays:
         shareable = DXO(DataKind.WEIGHTS, data=model, meta={MetaKey.NUM_STEPS_CURRENT_ROUND: weight}).to_shareable()
         shareable.set_peer_props({ReservedKey.IDENTITY_NAME: site})
         shareable.add_cookie(AppConstants.CONTRIBUTION_ROUND, 0)
-        assert aggregator.accept(shareable, context)
+        if not aggregator.accept(shareable, context):
+            raise FedMRError(f"FLARE's aggregator refuses the model of {site}.", code="run.failed")
     result: Arrays = aggregator.aggregate(context)["DXO"]["data"]
     return result

@@ -1,6 +1,5 @@
 """The studies that measure something else than accuracy on federated runs."""
 
-import base64
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from fedmr_med.data import transforms
 from fedmr_med.data.flamby_isic import CLASS_NAMES, HOSPITALS, TRAIN_COUNTS
+from fedmr_med.errors import ConfigError
 from fedmr_med.evaluation.results import RunResult
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.lab.bench.runs import Run, checkpoint_of
@@ -20,9 +20,9 @@ from fedmr_med.lab.studies.base import Cells, Outcome, Setting, StudyTable
 from fedmr_med.lab.studies.paper import PaperRow
 from fedmr_med.lab.studies.tables import VARIANTS, curves, entry_key, local_seconds, run_table
 from fedmr_med.models.model_file import load_model
-from fedmr_med.report.class_counts import draw_counts
-from fedmr_med.report.curves import as_svg, draw_curves
-from fedmr_med.report.html import Picture
+from fedmr_med.report.class_counts import counts_map
+from fedmr_med.report.elements import Section
+from fedmr_med.report.pages.comparison import seeds_chart
 from fedmr_med.seeding import numpy_generator
 from fedmr_med.server.state import initial_state
 
@@ -138,8 +138,8 @@ def eigenvalue_variance(features: Tensor) -> float:
 @torch.no_grad()
 def _test_features(run: Run, out: Path) -> Tensor:
     """Return the final model's features of a batch of test images, the same ones for every run of a seed."""
-    test = run.test()
-    assert test is not None
+    if (test := run.test()) is None:
+        raise ConfigError(f"{run.job.task.dataset} has no test set at the server.", code="data.missing")
     network = load_model(checkpoint_of(run, out / "runs")).network()
     drawn = numpy_generator(run.job.seed, "eigenvalues").permutation(len(test))[:BATCH]
     transform = transforms.build(run.job.task.transform, train=False, image_size=run.job.task.image_size)
@@ -167,9 +167,9 @@ def intra_curve(setting: Setting) -> Outcome:
         }
         for run, loss in zip(runs, losses, strict=True)
     ]
-    figure = draw_curves({"fedmr": losses}, ylabel="intra-class loss")
-    picture = Picture("Intra-class loss by round, mean over clients and steps", as_svg(figure))
-    return Outcome([StudyTable(setting.paper.title, rows)], [picture])
+    title = "Intra-class loss by round, mean over clients and steps"
+    chart = seeds_chart(title, {"fedmr": losses}, ylabel="intra-class loss")
+    return Outcome([StudyTable(setting.paper.title, rows)], [Section("curve", title, chart)] if chart else [])
 
 
 def heatmap(setting: Setting) -> Outcome:
@@ -187,11 +187,9 @@ def heatmap(setting: Setting) -> Outcome:
         ]
         tables[f"CIFAR10 {split}"] = (tuple(sites), task.class_names, np.stack(counts))
     rows: list[Cells] = []
-    pictures = []
+    pictures: list[Section] = []
     for title, (clients, classes, table) in tables.items():
-        path = setting.out / f"{title.replace(' ', '_').lower()}.png"
-        draw_counts(table, path, clients=clients, classes=classes, title=title)
-        pictures.append(Picture(title, _embedded(path)))
+        pictures.append(Section(f"counts{len(pictures)}", title, counts_map(title, clients, classes, table)))
         sizes = table.sum(1)
         rows.append(
             {
@@ -212,7 +210,3 @@ def heatmap(setting: Setting) -> Outcome:
 def _place(row: PaperRow) -> Cells:
     dataset, split, _ = entry_key(row, row.split, "")
     return {"dataset": dataset, "split": split}
-
-
-def _embedded(path: Path) -> str:
-    return f'<img alt="" src="data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}">'

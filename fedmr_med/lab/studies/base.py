@@ -17,7 +17,7 @@ from fedmr_med.lab.bench.runs import Run
 from fedmr_med.lab.comparison.launchers import Resources
 from fedmr_med.lab.datasets.synthetic import write_synthetic
 from fedmr_med.lab.studies.paper import PaperRow, PaperStudy, paper_figures
-from fedmr_med.report.html import Picture
+from fedmr_med.report.elements import Section
 
 Cells = dict[str, str | int | float]
 
@@ -100,7 +100,7 @@ class Outcome:
     """
 
     tables: Sequence[StudyTable]
-    pictures: Sequence[Picture] = ()
+    pictures: Sequence[Section] = ()
     notes: Sequence[str] = ()
 
 

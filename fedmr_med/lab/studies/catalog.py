@@ -11,7 +11,10 @@ from fedmr_med.lab.studies.analyses import burden, communication, eigenvalues, h
 from fedmr_med.lab.studies.base import BUDGETS, Cells, Outcome, Setting, StudyTable
 from fedmr_med.lab.studies.tables import accuracy_table
 from fedmr_med.lab.studies.toy import motivation, toy
-from fedmr_med.report.html import Page, PageTable, render
+from fedmr_med.report.document import Part, page_of
+from fedmr_med.report.elements import Section, paragraph
+from fedmr_med.report.pages.comparison import tables
+from fedmr_med.report.sources import Tables
 from fedmr_med.schema import Strict
 
 STAND_INS = "A check that the study runs, on generated data. No measured figure here means anything."
@@ -108,14 +111,14 @@ def run_study(setting: Setting) -> StudyResult:
         notes=(*outcome.notes, *setting.paper.remarks),
     )
     write_result(setting.out / "study.json", result)
-    page = Page(
-        title=f"{result.title} ({result.budget} budget)",
-        notes=[STAND_INS] if result.stand_ins else [],
-        remarks=[*result.differs, *result.notes],
-        tables=[PageTable(table.title, *as_text(table.rows)) for table in result.tables],
-        pictures=outcome.pictures,
-    )
-    write_text(setting.out / "report.html", render(page))
+    content = tuple((table.title, tuple(table.rows)) for table in result.tables)
+    title = f"{result.title} ({result.budget} budget)"
+    sections = [
+        *([Section("stand-ins", "Generated data", paragraph(STAND_INS, "loud"))] if result.stand_ins else []),
+        *tables(Tables(setting.out, title, content, (*result.differs, *result.notes))),
+        *outcome.pictures,
+    ]
+    write_text(setting.out / "report.html", page_of([Part("study", title, False, tuple(sections))]))
     return result
 
 

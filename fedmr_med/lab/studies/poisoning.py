@@ -21,11 +21,11 @@ from fedmr_med.data.base import Fold
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import ConfigError, FedMRError
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation
-from fedmr_med.runner.desk import Desk
+from fedmr_med.runner.local_sites import LocalSites
 from fedmr_med.seeding import numpy_generator
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.sites import DemoSource, SiteConfig
@@ -104,7 +104,7 @@ ATTACKS: dict[str, Attack] = {
     "model x 100": _model(lambda trained, received: 100 * trained),
     "random model": _model(_noise),
     "model of zeros": _model(lambda trained, received: np.zeros_like(trained)),
-    FLIPPED: lambda reply, task: reply,  # see PoisonedDesk: here the data is bad, not the reply
+    FLIPPED: lambda reply, task: reply,  # see PoisonedSites: here the data is bad, not the reply
     "prototypes x 100": _prototypes(lambda sums: ClassSums(100 * sums.sums, sums.counts)),
     "prototypes exchanged": _prototypes(lambda sums: ClassSums(_rolled(sums), sums.counts)),
 }
@@ -119,12 +119,12 @@ def _rolled(shared: ClassSums) -> torch.Tensor:
     return sums
 
 
-class PoisonedDesk(Desk):
+class PoisonedSites(LocalSites):
     """Answers for sites one of which attacks the others in every round.
 
     Args:
         attack: one of :data:`ATTACKS`.
-        arguments: of :class:`fedmr_med.runner.desk.Desk`.
+        arguments: of :class:`fedmr_med.runner.local_sites.LocalSites`.
     """
 
     def __init__(self, attack: str, *arguments: Any):
@@ -158,7 +158,7 @@ def run(attack: str, rule: Mapping[str, Any], *, seed: int) -> tuple[float, int]
         for center, name in enumerate(HOSPITALS)
     }
     with tempfile.TemporaryDirectory() as folder:
-        federation = Federation(job, sites, Path(folder), make_desk=partial(PoisonedDesk, attack))
+        federation = Federation(job, sites, Path(folder), make_sites=partial(PoisonedSites, attack))
         try:
             history = federation.run().history
         except FedMRError:
@@ -166,9 +166,8 @@ def run(attack: str, rule: Mapping[str, Any], *, seed: int) -> tuple[float, int]
                 raise
             return 0.0, 0
     last = history.evaluations[-1].pooled
-    assert last is not None
     stopped = sum(ATTACKER in record.refused for record in history.rounds)
-    return last.balanced_accuracy, stopped
+    return last.balanced_accuracy if last else 0.0, stopped
 
 
 def run_all(attacks: Sequence[str], rules: Sequence[str], seeds: Sequence[int]) -> Iterator[Cell]:

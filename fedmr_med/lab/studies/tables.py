@@ -8,14 +8,14 @@ from pydantic import JsonValue
 
 from fedmr_med.errors import FedMRError
 from fedmr_med.evaluation.results import RunResult
+from fedmr_med.evaluation.seeds import Spread
 from fedmr_med.jobs.coefficients import coefficients
 from fedmr_med.lab.bench.runs import Run
-from fedmr_med.lab.comparison.spread import Spread
 from fedmr_med.lab.studies.base import Cells, Outcome, Setting, StudyTable
 from fedmr_med.lab.studies.paper import PaperRow
 from fedmr_med.methods import PAPER_METHODS
-from fedmr_med.report.curves import accuracy_series, as_svg, draw_curves
-from fedmr_med.report.html import Picture
+from fedmr_med.report.elements import Section
+from fedmr_med.report.pages.comparison import accuracies, seeds_chart
 
 BEST_BASELINE = "best baseline"
 BASELINES = tuple(name for name in PAPER_METHODS if name not in ("fedavg", "fedmr"))
@@ -139,13 +139,13 @@ def local_seconds(entries: Sequence[RunResult]) -> float:
     return fmean(record.local_seconds or 0.0 for entry in entries for record in entry.rounds)
 
 
-def curves(entries: Mapping[Key, Sequence[RunResult]]) -> list[Picture]:
+def curves(entries: Mapping[Key, Sequence[RunResult]]) -> list[Section]:
     """Return a picture of the accuracy by round for each dataset and split."""
     pictures = []
-    for place in dict.fromkeys(key[:2] for key in entries):
+    for number, place in enumerate(dict.fromkeys(key[:2] for key in entries)):
         runs = [entry for key, of_key in entries.items() if key[:2] == place for entry in of_key]
-        figure = draw_curves(accuracy_series(runs), ylabel="accuracy, %")
-        pictures.append(Picture(" ".join(place), as_svg(figure)))
+        if chart := seeds_chart("Accuracy by round", accuracies(runs), ylabel="accuracy, %"):
+            pictures.append(Section(f"curves{number}", " ".join(place), chart))
     return pictures
 
 

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from fedmr_med.lab.studies.base import Cells, Outcome, Setting, StudyTable
 from fedmr_med.losses import inter_class_loss, intra_class_loss
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.report.curves import as_svg
-from fedmr_med.report.html import Picture
+from fedmr_med.report.elements import Section, figure, figures_side_by_side, join, legend
+from fedmr_med.report.svg import scatter
 from fedmr_med.seeding import derive_seed, torch_stream
 
 RADIUS = 0.5
@@ -121,7 +121,7 @@ def toy(setting: Setting) -> Outcome:
         f"this example; mu1 = {_MU1:g}, mu2 = {_MU2:g}. Its 50 iterations are read as passes over the data: "
         f"{epochs} of them here.",
     ]
-    return Outcome([StudyTable(setting.paper.title, rows)], [Picture("Unit sphere", _spheres(spheres, labels))], notes)
+    return Outcome([StudyTable(setting.paper.title, rows)], [_spheres(spheres, labels.numpy())], notes)
 
 
 _MU1, _MU2 = 0.1, 0.1
@@ -156,13 +156,12 @@ def _vector(values: Sequence[float] | np.ndarray) -> str:
     return f"({values[0]:.3f}, {values[1]:.3f})"
 
 
-def _spheres(spheres: dict[str, np.ndarray], labels: Tensor) -> str:
-    """Draw the features of every hundredth point, coloured by class."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 4), layout="constrained")
-    for number, (title, features) in enumerate(spheres.items(), start=1):
-        axes = figure.add_subplot(1, len(spheres), number, projection="3d")
-        axes.scatter(*features[::100].T, c=labels[::100], cmap="tab10", s=6, vmin=0, vmax=9)
-        axes.set(title=title, xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1))
-    return as_svg(figure)
+def _spheres(spheres: dict[str, np.ndarray], labels: np.ndarray) -> Section:
+    """Draw the features of every hundredth point from the direction (1, 1, 1), coloured by class."""
+    view = np.array([[1, -1, 0], [-1, -1, 2]]) / np.sqrt([[2], [6]])
+    pictures = []
+    for title, features in spheres.items():
+        flat = features[::100] @ view.T
+        groups = {f"class {c + 1}": flat[labels[::100] == c].tolist() for c in range(len(CENTRES))}
+        pictures.append(figure(scatter(title, groups, limit=1), title))
+    return Section("sphere", "Unit sphere", join([legend(list(groups)), figures_side_by_side(pictures)]))

@@ -1,35 +1,23 @@
-"""The sections of a report, one file each. A section has nothing to say where it returns None."""
+"""The sections of a report. A section has nothing to say where it returns None."""
 
 from collections.abc import Callable
 
 from fedmr_med.report.elements import Section
-from fedmr_med.report.pages import (
-    classes,
-    confusion,
-    costs,
-    curves,
-    forest,
-    headline,
-    images,
-    losses,
-    privacy,
-    prototypes,
-    settings,
-    sharing,
-)
+from fedmr_med.report.pages import classes, headline, hospitals, matrices, metrics, privacy, rounds, settings
 from fedmr_med.report.sources import ChainRun
 
 CHAIN_PAGES: tuple[Callable[[ChainRun], Section | None], ...] = (
     headline.page,
-    forest.page,
-    curves.page,
+    hospitals.forest,
+    rounds.scores,
+    metrics.page,
     classes.page,
-    confusion.page,
-    sharing.page,
-    prototypes.page,
-    losses.page,
-    costs.page,
-    images.page,
+    matrices.confusion,
+    hospitals.sharing,
+    matrices.prototypes,
+    rounds.losses,
+    rounds.costs,
+    hospitals.images,
     privacy.page,
     settings.page,
 )

@@ -4,11 +4,9 @@ from markupsafe import Markup
 
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.privacy.findings import Audit
-from fedmr_med.report.elements import Section, figure, join, legend, number, paragraph, table
+from fedmr_med.report.elements import Section, figure, join, legend, number, paragraph, shade, table
 from fedmr_med.report.findings import noise_line
 from fedmr_med.report.svg import heat_map, lines
-
-_SHADES = 5
 
 
 def page(audit: Audit) -> Section:
@@ -36,7 +34,7 @@ def _map(audit: Audit) -> Markup:
     title = "Success of each attack against each defence, from 0, nothing or chance, to 1"
     values = [[audit.success(attack, defence) for defence in audit.defences] for attack in audit.attacks]
     shades = {
-        (row, column): f"miss{max(1, round(_SHADES * value))}"
+        (row, column): shade("miss", value)
         for row, cells in enumerate(values)
         for column, value in enumerate(cells, start=1)
         if value >= 0.005

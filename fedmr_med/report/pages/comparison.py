@@ -1,12 +1,15 @@
 """Methods side by side: a bench, a study of the paper, a comparison with FLamby, or several runs."""
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from markupsafe import Markup
 
-from fedmr_med.evaluation.results import RunResult
+from fedmr_med.config import TrainConfig
+from fedmr_med.evaluation.catalog import names_in
+from fedmr_med.evaluation.results import RunResult, RunSetup
+from fedmr_med.evaluation.seeds import Row, rows
 from fedmr_med.report.elements import (
     NONE,
     Section,
@@ -14,44 +17,108 @@ from fedmr_med.report.elements import (
     figure,
     join,
     legend,
-    number,
     paragraph,
     table,
-    with_interval,
 )
+from fedmr_med.report.metrics import BY_METHOD, by_method, headings
 from fedmr_med.report.pages._run import final, history
 from fedmr_med.report.sources import ChainRun, Comparison, Tables
 from fedmr_med.report.svg import lines
 
+COLUMNS = (
+    *("method", "seeds", "best", "last", "mean of last 5", "with head", "balanced, best", "balanced, head"),
+    *("s / round", "MB / round"),
+)
+CAPTION = (
+    "Accuracy on {scored_on} in percent, mean ± standard deviation over the seeds. With head: the last model "
+    "with a closed-form classifier from the sites' class statistics. Time is wall time of a "
+    "round with all runs side by side; traffic is what all clients of a round send and receive. A run without rounds "
+    "has its one exchange there."
+)
+
 
 def methods(source: Comparison) -> Section:
     """Return the table and the curves of a comparison of methods."""
-    by_label: dict[str, list[RunResult]] = {}
-    for run in source.runs:
-        by_label.setdefault(run.label or run.method, []).append(run)
-    rows = [_row(label, runs) for label, runs in by_label.items()]
-    columns = ("method", "seeds", "best", "last", "mean of last 5", "with head", "s / round", "MB / round")
-    first = source.runs[0]
-    failed = [f"{run.label or run.method}, seed {run.seed}: {run.error}" for run in source.runs if run.error]
-    series = {label: _mean_curve(runs) for label, runs in by_label.items()}
-    series = {label: points for label, points in series.items() if points}
-    title = "Accuracy by round, mean over the seeds"
-    chart = figure(lines(title, series, xlabel="round", ylabel="accuracy"), title) if series else None
+    first, summary = source.runs[0], rows(source.runs)
+    failed = [f"{row.label}, {error}" for row in summary for error in row.errors]
+    metric_columns, metric_rows = by_method(source.runs)
     parts = [
-        paragraph(f"{first.dataset}, {first.split or 'as the sites hold it'}; {first.model}."),
-        table("Accuracy in percent, mean ± standard deviation over the seeds", columns, rows),
-        legend(list(series)) if series else None,
-        chart,
+        paragraph(_setup(first)),
+        *(paragraph(line, "note") for line in runaways(source.runs)),
+        table(caption(first), COLUMNS, [cells(row) for row in summary]),
+        table(BY_METHOD, metric_columns, metric_rows) if metric_rows else None,
         paragraph("Some runs failed.", "loud") if failed else None,
         bullets(failed) if failed else None,
+        seeds_chart("Accuracy by round", accuracies(source.runs), ylabel="accuracy, %"),
     ]
     return Section("comparison", f"Methods on {first.dataset}", join(parts))
+
+
+def cells(row: Row) -> list[str]:
+    """Return a row as text, in the order of :data:`COLUMNS`."""
+    missing = NONE if row.seeds else "failed"
+    best, last, last5, balanced = (
+        spread.percent() if spread else missing for spread in (row.best, row.last, row.last5, row.balanced)
+    )
+    head, head_balanced = (spread.percent() if spread else NONE for spread in (row.head, row.head_balanced))
+    costs = f"{row.seconds:.1f}", f"{row.megabytes:.1f}"
+    return [row.label, str(row.seeds), best, last, last5, head, balanced, head_balanced, *costs]
+
+
+def caption(run: RunSetup) -> str:
+    """Return what the figures of a table are, given one of its runs."""
+    held_out = f"{100 * run.held_out:g} % of each client's training data, held out, and not on the test set"
+    return CAPTION.format(scored_on=held_out if run.held_out else "the common test set")
+
+
+def runaways(runs: Sequence[RunResult]) -> list[str]:
+    """Return a sentence for each run whose features ran away from their prototypes."""
+    return [
+        f"{run.label}, seed {run.seed}: features ran away from their prototypes, noticed in round {run.runaway_round}."
+        for run in runs
+        if run.runaway_round is not None
+    ]
+
+
+def accuracies(runs: Sequence[RunResult]) -> dict[str, list[list[float]]]:
+    """Return the accuracy in percent by round of each seed, by label."""
+    series: dict[str, list[list[float]]] = {}
+    for run in runs:
+        values = [100 * record.accuracy for record in run.rounds if record.accuracy is not None]
+        if values:
+            series.setdefault(run.label or run.method, []).append(values)
+    return series
+
+
+def seeds_chart(title: str, series: Mapping[str, Sequence[Sequence[float]]], *, ylabel: str) -> Markup | None:
+    """Return the mean over the seeds by round, with a band from the lowest to the highest; None without a curve.
+
+    Args:
+        title: what the chart shows.
+        series: by label, one sequence of values per seed; those of a label are drawn as far as all of them go.
+        ylabel: name of the values.
+    """
+    if not series:
+        return None
+    means, bands = {}, {}
+    for label, seeds in series.items():
+        by_round = list(enumerate(zip(*seeds, strict=False), start=1))
+        means[label] = [(float(number), fmean(values)) for number, values in by_round]
+        if len(seeds) > 1:
+            above = [(float(number), max(values)) for number, values in by_round]
+            bands[label] = above + [(float(number), min(values)) for number, values in reversed(by_round)]
+    chart = lines(title, means, xlabel="round", ylabel=ylabel, bands=bands)
+    return join(
+        [legend(list(means)), figure(chart, f"{title}: mean over the seeds, and from the lowest to the highest")]
+    )
 
 
 def tables(source: Tables) -> list[Section]:
     """Return the tables of a study or of a comparison with FLamby."""
     sections = [
-        Section(f"table{i}", title, _plain(title, rows)) for i, (title, rows) in enumerate(source.tables) if rows
+        Section(f"table{i}", title, _plain(title, content))
+        for i, (title, content) in enumerate(source.tables)
+        if content
     ]
     notes = [Section("notes", "What else to know", bullets(source.notes))] if source.notes else []
     return [*sections, *notes]
@@ -59,16 +126,15 @@ def tables(source: Tables) -> list[Section]:
 
 def side_by_side(runs: Sequence[ChainRun]) -> Section:
     """Return several runs in one table and one chart."""
-    rows = []
-    for run in runs:
-        chosen = final(run)
-        found = chosen.pooled_figures if chosen else None
-        score = chosen.pooled.balanced_accuracy if chosen and chosen.pooled else None
-        shown = with_interval(found.balanced_accuracy) if found else number(score)
+    chosen = [final(run) for run in runs]
+    figures = [evaluation.pooled_figures if evaluation else None for evaluation in chosen]
+    names = names_in(found.metrics for found in figures if found)
+    lines_of_runs = []
+    for run, found in zip(runs, figures, strict=True):
         result = run.result
         settled = (result.method, result.model or NONE, str(len(history(run).rounds)), str(result.seed))
-        rows.append((_name(run), *settled, shown, with_interval(found.auroc) if found else NONE))
-    columns = ("run", "method", "network", "rounds", "seed", "balanced accuracy (95 %)", "AUROC (95 %)")
+        lines_of_runs.append((_name(run), *settled, *(found.text(name) if found else NONE for name in names)))
+    columns = ("run", "method", "network", "rounds", "seed", *headings(names))
     series = {
         _name(run): [(float(e.round), e.pooled.balanced_accuracy) for e in history(run).evaluations if e.pooled]
         for run in runs
@@ -77,7 +143,7 @@ def side_by_side(runs: Sequence[ChainRun]) -> Section:
     title = "Balanced accuracy of all hospitals together, run by run"
     chart = lines(title, series, xlabel="rounds done", ylabel="balanced accuracy", yrange=(0, 1))
     note = paragraph("Intervals are of each run by itself: overlap says little about runs on the same test images.")
-    body = join([table(title, columns, rows), legend(list(series)), figure(chart, title), note])
+    body = join([table(title, columns, lines_of_runs), legend(list(series)), figure(chart, title), note])
     return Section("side-by-side", "Side by side", body)
 
 
@@ -86,35 +152,23 @@ def _name(run: ChainRun) -> str:
     return f"{result.label or result.name or result.method} ({run.place.name})"
 
 
-def _row(label: str, runs: Sequence[RunResult]) -> tuple[str, ...]:
-    done = [run for run in runs if run.error is None]
-    rounds = [r for run in done for r in run.rounds]
+def _setup(run: RunResult) -> str:
+    """Return the settings that all runs have in common, in a sentence."""
+    place = f"{run.dataset}, {run.split or 'as the sites hold it'}"
+    if not run.train:
+        return f"{place}; {run.model}."
+    train = TrainConfig.model_validate(run.train)
+    budget = f"{train.epochs} local epochs" if train.epochs else f"{train.updates} local steps"
     return (
-        label,
-        str(len(done)),
-        *(_spread([getattr(run, key) for run in done])
-          for key in ("best_accuracy", "last_accuracy", "last5_accuracy", "head_accuracy")),
-        number(fmean(r.seconds for r in rounds), 1) if rounds else NONE,
-        number(fmean((r.bytes_up + r.bytes_down) / 1e6 for r in rounds), 1) if rounds else NONE,
-    )  # fmt: skip
+        f"{place}: {run.clients} clients, {run.clients_per_round} in a round, {100 * run.fraction:g} % of the training "
+        f"data; {run.model}, {train.optimizer} lr {train.lr:g}, batch {train.batch_size}, {budget}; "
+        f"{100 * run.share:g} % of the clients share prototypes; BatchNorm statistics: {run.buffers}."
+    )
 
 
-def _spread(values: Sequence[float | None]) -> str:
-    known = [100 * value for value in values if value is not None]
-    if not known:
-        return NONE
-    return f"{fmean(known):.2f}" + (f" ± {stdev(known):.2f}" if len(known) > 1 else "")
-
-
-def _mean_curve(runs: Sequence[RunResult]) -> list[tuple[float, float]]:
-    curves = [[r.accuracy for r in run.rounds if r.accuracy is not None] for run in runs if run.rounds]
-    length = min((len(curve) for curve in curves), default=0)
-    return [(float(i + 1), fmean(curve[i] for curve in curves)) for i in range(length)]
-
-
-def _plain(title: str, rows: Sequence[Mapping[str, Any]]) -> Markup:
-    cells = [tuple(NONE if value is None else _cell(value) for value in row.values()) for row in rows]
-    return table(title, [str(key).replace("_", " ") for key in rows[0]], cells)
+def _plain(title: str, content: Sequence[Mapping[str, Any]]) -> Markup:
+    cells = [tuple(NONE if value is None else _cell(value) for value in row.values()) for row in content]
+    return table(title, [str(key).replace("_", " ") for key in content[0]], cells)
 
 
 def _cell(value: object) -> str:

@@ -2,10 +2,12 @@
 
 from markupsafe import Markup
 
-from fedmr_med.report.elements import NONE, Section, bullets, join, paragraph, table, with_interval
+from fedmr_med.evaluation.catalog import described
+from fedmr_med.report.elements import NONE, Section, bullets, join, paragraph, table
 from fedmr_med.report.pages._run import final, history, sites
-from fedmr_med.report.pages.classes import is_rough
 from fedmr_med.report.sources import ChainRun
+
+_METRICS = ("balanced_accuracy", "auroc", "calibration_error")
 
 
 def page(run: ChainRun) -> Section:
@@ -29,7 +31,7 @@ def missing(run: ChainRun) -> list[str]:
     total = len(past.rounds)
     for site in sites(run):
         refused = [(record.round, record.refused[site]) for record in past.rounds if site in record.refused]
-        taken = sum(site in record.sites for record in past.rounds)
+        taken = len(past.parts_of(site))
         if taken == total:
             continue
         last = max((record.round for record in past.rounds if site in record.sites), default=0)
@@ -44,14 +46,9 @@ def _score(run: ChainRun) -> Markup:
     if chosen is None or chosen.pooled is None:
         return paragraph("No hospital shares its scores, so there is no score of the model.", "note")
     figures = chosen.pooled_figures
-    balanced = with_interval(figures.balanced_accuracy) if figures else f"{chosen.pooled.balanced_accuracy:.3f}"
-    cards = [("balanced accuracy", balanced)]
-    rough = figures is not None and any(map(is_rough, figures.classes))
-    if figures and figures.auroc:
-        shown = f"about {figures.auroc.value:.2f}" if rough else with_interval(figures.auroc)
-        cards.append((f"AUROC, mean over the classes{' (rough)' if rough else ''}", shown))
-    if figures and figures.calibration_error is not None and not rough:
-        cards.append(("calibration error (ECE)", f"{figures.calibration_error:.3f}"))
+    cards = [("balanced accuracy", f"{chosen.pooled.balanced_accuracy:.3f}")]
+    if figures:
+        cards = [(described(name).heading, figures.text(name)) for name in _METRICS if name in figures.metrics]
     which = "the last model" if best is None else f"the best model, after round {chosen.round}"
     head = ", with its closed-form head" if best and best.head else ""
     body = Markup("").join(
@@ -68,14 +65,11 @@ def _who(run: ChainRun) -> Markup | None:
     past = history(run)
     if not past.rounds:
         return None
-    samples = {
-        site: max((record.sites[site].samples for record in past.rounds if site in record.sites), default=0)
-        for site in sites(run)
-    }
+    samples = {site: max((part.samples for part in past.parts_of(site)), default=0) for site in sites(run)}
     total = sum(samples.values())
     rows = []
     for site, count in samples.items():
-        taken = sum(site in record.sites for record in past.rounds)
+        taken = len(past.parts_of(site))
         share = f"{100 * count / total:.0f} %" if total and count else NONE
         rows.append((site, f"{taken} of {len(past.rounds)}", str(count) if count else NONE, share))
     return table("Who took part", ("hospital", "rounds", "training images", "share"), rows)

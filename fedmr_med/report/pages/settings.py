@@ -1,14 +1,12 @@
 """What is needed to do it again: settings, seed, versions."""
 
 import platform
-from importlib.metadata import PackageNotFoundError, version
 
 from markupsafe import Markup
 
 from fedmr_med.report.elements import NONE, Section, join, table
 from fedmr_med.report.sources import ChainRun
-
-_PACKAGES = ("fedmr-med", "nvflare", "torch", "monai", "numpy")
+from fedmr_med.version import installed
 
 
 def page(run: ChainRun) -> Section:
@@ -20,17 +18,10 @@ def page(run: ChainRun) -> Section:
         ("method", result.method),
         ("network", result.model or NONE),
         ("seed", str(result.seed)),
-        *((f"version of {name}", found) for name in _PACKAGES if (found := _version(name))),
+        *((f"version of {name}", found) for name, found in installed().items()),
         ("Python", platform.python_version()),
     ]
     job = Markup("<details><summary>All settings of the job</summary><pre>{}</pre></details>").format(run.settings)
     caption = "Settings of the run; versions are those of the machine that wrote this report"
     parts = [table(caption, ("", ""), rows), job if run.settings else None]
     return Section("settings", "Settings, versions, seed", join(parts))
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""

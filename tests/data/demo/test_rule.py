@@ -6,7 +6,7 @@ import pytest
 
 from fedmr_med.data.demo import effective_job
 from fedmr_med.errors import ConfigError
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.sites import DemoSource, FlambyIsicSource, SiteConfig
 
 JOB = isic_job("fedmr")

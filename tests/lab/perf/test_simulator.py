@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedmr_med.jobs.isic import isic_job
+from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.lab.perf.federation import secure_figure
 from fedmr_med.lab.perf.simulator import simulator_figures
 from tests.helpers.errors import raises

@@ -1,0 +1,85 @@
+"""Hospital by hospital: how good the model is there, who shared what, which images were left out."""
+
+from fedmr_med.report import svg
+from fedmr_med.report.elements import NONE, Section, bullets, figure, join, paragraph, table
+from fedmr_med.report.pages._run import final, history, names, scores_of, sites
+from fedmr_med.report.sources import ChainRun
+
+SHARED, WITHHELD, OPTED_OUT, ABSENT = "shared", "withheld", "opted out", "took no part"
+
+
+def forest(run: ChainRun) -> Section | None:
+    """Return a forest plot of the balanced accuracy by hospital."""
+    chosen = final(run)
+    if chosen is None or not (chosen.sites or chosen.pooled):
+        return None
+    rows, cells = [], []
+    for site in [*sorted(chosen.sites), None]:
+        figures, score = scores_of(chosen, site)
+        if score is None:
+            continue
+        name = "all together" if site is None else site
+        estimate = figures.metrics.get("balanced_accuracy") if figures else None
+        low, high = (estimate.low, estimate.high) if estimate else (None, None)
+        rows.append((name, score.balanced_accuracy, low, high))
+        alone = f"{score.balanced_accuracy:.3f}, no interval: scalars alone"
+        shown = figures.text("balanced_accuracy") if figures else alone
+        cells.append((name, shown, str(score.samples)))
+    title = "Balanced accuracy by hospital"
+    picture = svg.forest(title, rows, xlabel="balanced accuracy")
+    values = table(title, ("hospital", "balanced accuracy (95 % interval)", "test images"), cells)
+    caption = "Lines are intervals of 95 %. A hospital is scored on the classes it holds and shares, so they differ."
+    held = f"Scores held back by: {', '.join(chosen.held_back)}." if chosen.held_back else ""
+    parts = [figure(picture, caption, values), paragraph(held, "note") if held else None]
+    return Section("forest", "Hospital by hospital", join(parts))
+
+
+def sharing(run: ChainRun) -> Section | None:
+    """Return the map of hospitals and classes: shared, withheld, opted out; nobody knows where sums were secure."""
+    past, classes = history(run), names(run)
+    if not past.rounds or not classes or any(record.secure for record in past.rounds):
+        return None
+    rows, marks = [], {}
+    for number, site in enumerate(sites(run)):
+        taken = past.parts_of(site)
+        shared = {name for part in taken for name in part.shared_classes}
+        none = ABSENT if not taken else WITHHELD if shared else OPTED_OUT
+        states = [SHARED if name in shared else none for name in classes]
+        rows.append((site, *states))
+        for column, state in enumerate(states, start=1):
+            marks[number, column] = state.split()[0]
+    chosen = final(run)
+    few = [
+        f"{site} lets no score of {', '.join(classes[label] for label in score.withheld if label < len(classes))} out: "
+        "it has few images of it, or none."
+        for site, score in sorted(chosen.sites.items() if chosen else ())
+        if score.withheld
+    ]
+    caption = "Prototypes by hospital and class; withheld: few images of the class, none, or the hospital's decision"
+    parts = [table(caption, ("hospital", *classes), rows, classes=marks), bullets(few) if few else None]
+    return Section("sharing", "Who shared what", join(parts))
+
+
+def images(run: ChainRun) -> Section | None:
+    """Return how many images each hospital used and left out."""
+    past = history(run)
+    if not past.rounds:
+        return None
+    rows, skipped = [], 0
+    for site in sites(run):
+        parts = past.parts_of(site)
+        last = parts[-1] if parts else None
+        if last is None or last.images_total is None or last.images_skipped is None:
+            rows.append((site, NONE, NONE, "not told" if last else "took no part"))
+            continue
+        skipped += last.images_skipped
+        used = last.images_total - last.images_skipped
+        rows.append((site, str(used), str(last.images_skipped), "" if not last.images_skipped else "see its own log"))
+    said = "Every image could be read." if not skipped else f"{skipped} images could not be read and were left out."
+    late = [f"{event.get('time', '')}: {event.get('event', '')} of {event.get('site', '?')}" for event in run.events]
+    parts_out = [
+        paragraph(said, "note" if skipped else ""),
+        table("Images by hospital", ("hospital", "used", "left out", ""), rows),
+        bullets(late) if late else None,
+    ]
+    return Section("images", "Images left out", join(parts_out))

@@ -1,0 +1,90 @@
+"""Round by round: how the score developed, what the hospitals minimised, what it cost."""
+
+from collections.abc import Mapping, Sequence
+
+from markupsafe import Markup
+
+from fedmr_med.report.elements import (
+    NONE,
+    Section,
+    figure,
+    figures_side_by_side,
+    join,
+    legend,
+    number,
+    paragraph,
+    table,
+)
+from fedmr_med.report.lines import duration, megabytes
+from fedmr_med.report.pages._run import history, sites
+from fedmr_med.report.sources import ChainRun
+from fedmr_med.report.svg import Points, lines
+
+
+def scores(run: ChainRun) -> Section | None:
+    """Return the balanced accuracy by round, per hospital and pooled."""
+    evaluations = sorted(history(run).evaluations, key=lambda e: e.round)
+    series = {
+        site: [(float(e.round), e.sites[site].balanced_accuracy) for e in evaluations if site in e.sites]
+        for site in sites(run)
+    }
+    series["all together"] = [(float(e.round), e.pooled.balanced_accuracy) for e in evaluations if e.pooled]
+    series = {name: points for name, points in series.items() if points}
+    if not series:
+        return None
+    title = "Balanced accuracy of the global model on each hospital's test images"
+    values = _values(title, series, [e.round for e in evaluations])
+    chart = lines(title, series, xlabel="rounds done", ylabel="balanced accuracy", yrange=(0, 1))
+    caption = "Round 0 is the model before any training."
+    return Section("curves", "Round by round", join([legend(list(series)), figure(chart, caption, values)]))
+
+
+def losses(run: ChainRun) -> Section | None:
+    """Return each term of the local objective by round and hospital."""
+    rounds = history(run).rounds
+    terms = dict.fromkeys(term for record in rounds for part in record.sites.values() for term in part.terms)
+    if not terms:
+        return None
+    pictures = []
+    told = [site for site in sites(run) if any(site in r.sites and r.sites[site].terms for r in rounds)]
+    for term in terms:
+        series = {
+            site: [(float(r.round), r.sites[site].terms[term]) for r in rounds
+                   if site in r.sites and term in r.sites[site].terms]
+            for site in told
+        }  # fmt: skip
+        title = f"Loss term: {term}"
+        values = _values(title, series, [r.round for r in rounds])
+        pictures.append(figure(lines(title, series, xlabel="round", ylabel=term, width=420), title, values))
+    return Section("losses", "Loss terms", join([legend(told), figures_side_by_side(pictures)]))
+
+
+def costs(run: ChainRun) -> Section | None:
+    """Return traffic and time by hospital, and of the whole run."""
+    past = history(run)
+    if not past.rounds:
+        return None
+    rows = []
+    for site in sites(run):
+        parts = past.parts_of(site)
+        seconds = [part.seconds for part in parts if part.seconds is not None]
+        rows.append((
+            site,
+            megabytes(sum(part.bytes_up for part in parts)),
+            megabytes(sum(part.bytes_down for part in parts)),
+            duration(sum(seconds)) if seconds else NONE,
+            duration(sum(seconds) / len(seconds)) if seconds else NONE,
+        ))  # fmt: skip
+    columns = ("hospital", "sent", "received", "local time", "per round")
+    total = sum(record.seconds for record in past.rounds)
+    said = f"{len(past.rounds)} rounds took {duration(total)}, {duration(total / len(past.rounds))} each."
+    if past.head:
+        said += f" The closed-form head took {duration(past.head.seconds)} and {megabytes(past.head.bytes_up)} sent."
+    return Section("costs", "Traffic and time", join([paragraph(said), table("Traffic and time", columns, rows)]))
+
+
+def _values(title: str, series: Mapping[str, Points], rounds: Sequence[int]) -> Markup:
+    """Return the values of a chart by round as a table."""
+    known = {name: dict(points) for name, points in series.items()}
+    rows = [(name, *(number(values.get(float(r))) for r in rounds)) for name, values in known.items()]
+    return table(title, ("hospital", *(f"round {r}" for r in rounds)), rows)

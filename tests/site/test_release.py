@@ -1,0 +1,86 @@
+"""The rule of what may leave, for any policy and any reply."""
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedmr_med.evaluation.metrics import scores
+from fedmr_med.evaluation.results import SiteReport
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.site.release import permitted
+from fedmr_med.wire.codec import encode_reply
+from fedmr_med.wire.messages import SiteReply
+
+NAMES = ("MEL", "NV", "BCC", "AK")
+REPORT = SiteReport(seconds=1.5, terms={"classification": 0.1}, images_total=9, images_skipped=1)
+
+policies = st.builds(
+    SitePolicy,
+    share_prototypes=st.one_of(st.booleans(), st.lists(st.sampled_from(NAMES), unique=True).map(tuple)),
+    min_class_count=st.integers(1, 20),
+    share_metrics=st.sampled_from(["none", "scalar", "per_class"]),
+    allow_submit_model=st.booleans(),
+    round_samples=st.sampled_from([1, 10, 25]),
+)
+counts = st.lists(st.integers(0, 30), min_size=4, max_size=4)
+
+
+def reply(numbers: list[int]) -> SiteReply:
+    held = torch.tensor(numbers)
+    sums = ClassSums(torch.rand(4, 3, dtype=torch.float64) * held[:, None], held)
+    confusion = np.array([[9, 3, 0, 1], [0, 4, 0, 0], [0, 0, 0, 0], [2, 1, 3, 6]])
+    return SiteReply("x", 0, 100, "0" * 16, {"w": np.ones(2)}, sums, {"p": np.ones(1)}, scores(confusion), REPORT)
+
+
+@given(policies, counts)
+def test_exactly_the_chosen_and_large_enough_classes_leave(policy: SitePolicy, numbers: list[int]) -> None:
+    full = reply(numbers)
+    sent = permitted(full, policy, NAMES)
+    chosen = policy.share_prototypes
+    names = set(NAMES if chosen is True else () if chosen is False else chosen)
+    for index, name in enumerate(NAMES):
+        leaves = name in names and numbers[index] >= policy.min_class_count
+        held = 0 if sent.prototypes is None else int(sent.prototypes.counts[index])
+        assert held == (numbers[index] if leaves else 0)
+        if sent.prototypes is not None:
+            expected = full.prototypes.sums[index] * leaves
+            assert torch.equal(sent.prototypes.sums[index], expected)
+    assert sent.model is full.model
+    assert sent.payload is full.payload
+    assert sent.samples % policy.round_samples == 0
+    assert full.samples <= sent.samples < full.samples + policy.round_samples
+
+
+@given(policies, counts)
+def test_metrics_leave_as_far_as_the_policy_says(policy: SitePolicy, numbers: list[int]) -> None:
+    full = reply(numbers)
+    sent = permitted(full, policy, NAMES)
+    chosen = policy.chosen_classes(NAMES)
+    large = full.scores.confusion.sum(1) >= policy.min_class_count
+    per_class = policy.share_metrics == "per_class" and chosen.any()
+    rows = large & chosen if per_class else large
+    assert (sent.scores is None) == (policy.share_metrics == "none" or not rows.any())
+    if sent.scores is not None:
+        assert (sent.scores.confusion is not None) == per_class
+        assert sent.scores.samples == full.scores.confusion[rows].sum()
+    if per_class and sent.scores is not None:
+        assert np.array_equal(sent.scores.confusion, full.scores.confusion * rows[:, None])
+        assert set(np.flatnonzero(~chosen)) <= set(sent.scores.withheld)
+        assert not set(np.flatnonzero(rows)) & set(sent.scores.withheld)
+    assert (sent.report is None) == (policy.share_metrics == "none")
+    if sent.report is not None and policy.round_samples > 1:
+        told = sent.samples + (sent.scores.samples if sent.scores else 0)
+        assert sent.report.images_total == told + REPORT.images_skipped
+
+
+@given(policies, counts)
+def test_what_may_leave_may_leave_again(policy: SitePolicy, numbers: list[int]) -> None:
+    once = permitted(reply(numbers), policy, NAMES)
+    again = permitted(once, policy, NAMES)
+    assert (once.prototypes is None) == (again.prototypes is None)
+    if once.prototypes is not None:
+        assert torch.equal(once.prototypes.sums, again.prototypes.sums)
+    assert str(encode_reply(once)) == str(encode_reply(again))
+    assert once.report == again.report
