@@ -212,7 +212,7 @@ def test_a_script_site_refuses_by_name_what_it_cannot_keep(key: str, tmp_path: P
     assert [at_work.answer(kind).get_return_code() for kind in EXCHANGES] == [CONFIG] * 3
 
 
-@pytest.mark.parametrize("key", NOT_FOR_SCRIPTS.keys() - {"method.name"})
+@pytest.mark.parametrize("key", sorted(NOT_FOR_SCRIPTS.keys() - {"method.name"}))
 def test_a_recipe_with_a_script_refuses_it_before_a_site_is_asked(key: str) -> None:
     job = NOT_FOR_SCRIPTS[key]
     with raises("config.conflict", key):
