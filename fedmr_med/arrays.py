@@ -8,6 +8,9 @@ import numpy.typing as npt
 
 Arrays = dict[str, npt.NDArray[Any]]
 
+Vector = npt.NDArray[np.uint64]
+"""Integers modulo 2^64, as secure sums add them."""
+
 Form = tuple[tuple[int, ...], np.dtype[Any]]
 Forms = dict[str, Form]
 """Shape and type of each array by name."""

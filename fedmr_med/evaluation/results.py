@@ -80,8 +80,8 @@ class Evaluation(Strict):
         sites: score by site.
         pooled: over the sites in ``pooled_sites``, which share their confusion matrix.
         held_back: the sites that answered and let no score out.
-        metrics: every metric over those sites, for all classes together.
         statistics: see :data:`Statistics`.
+        metrics: every metric over those sites, for all classes together.
         figures, pooled_figures: the clinical figures by site and pooled. To keep files small they stay with the best
             and the last evaluation of a chain only.
     """
@@ -91,8 +91,8 @@ class Evaluation(Strict):
     pooled: Score | None
     pooled_sites: tuple[str, ...]
     held_back: tuple[str, ...] = ()
-    metrics: dict[MetricName, float] = {}
     statistics: Statistics = {}
+    metrics: dict[MetricName, float] = {}
     figures: dict[str, Figures] = {}
     pooled_figures: Figures | None = None
 

@@ -9,10 +9,13 @@ unmask:  whose vectors arrived             -> shares: of the self-masks of these
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedmr_med.arrays import Vector
 from fedmr_med.errors import WireError
 from fedmr_med.secure import FEWEST
 from fedmr_med.secure.primitives import digest
-from fedmr_med.statistics.fields import MOST_SITES, Vector
+
+MOST_SITES = 1000
+"""Sites of a sum at most; :mod:`fedmr_med.statistics.fields` counts on it."""
 
 
 def threshold(sites: int) -> int:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from fedmr_med.arrays import Vector
 from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.files import atomic_writer, journal, locked, private_files, write_text
 from fedmr_med.schema import NAME_PATTERN
@@ -30,7 +31,6 @@ from fedmr_med.secure.identity import Identity
 from fedmr_med.secure.messages import Keys, Masked, Offer, Release, Roster, Shares
 from fedmr_med.secure.primitives import NONCE, SEED
 from fedmr_med.secure.summing import signed_mask
-from fedmr_med.statistics.fields import Vector
 
 OPENED = "opened.jsonl"
 

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from fedmr_med.arrays import Vector
 from fedmr_med.errors import WireError
-from fedmr_med.statistics.fields import Vector
 
 SEED, KEY, NONCE, TAG = 16, 32, 12, 16
 """Bytes of a seed or share, of a public key, and of what AES-GCM adds."""

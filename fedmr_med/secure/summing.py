@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from fedmr_med.arrays import Vector
 from fedmr_med.errors import WireError
 from fedmr_med.secure import FEWEST, primitives
 from fedmr_med.secure.messages import Masked, Offer, Release, Roster, Shares
 from fedmr_med.secure.primitives import KEY, NONCE, SEED, TAG, Wanted
-from fedmr_med.statistics.fields import Vector
 
 SEALED = NONCE + 2 * SEED + TAG
 """Bytes of the encrypted shares for one site."""

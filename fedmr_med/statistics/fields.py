@@ -17,10 +17,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedmr_med.arrays import Arrays, difference
+from fedmr_med.arrays import Arrays, Vector, difference
 from fedmr_med.errors import WireError
 
-Vector = npt.NDArray[np.uint64]
 Values = Mapping[str, npt.NDArray[Any]]
 """What a site puts into a statistic, or what several sites put in together, by field."""
 
@@ -29,9 +28,6 @@ BITS = 20
 
 LIMIT = 2**52
 """Size of what a site puts in, after the multiplication."""
-
-MOST_SITES = 1000
-"""Sites that add up; see above."""
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.errors import WireError
 from fedmr_med.schema import brief
 from fedmr_med.secure.identity import MAX_CERTIFICATE, MAX_SIGNATURE
-from fedmr_med.secure.messages import Keys, Masked, Offer, Release, Roster, Shares
+from fedmr_med.secure.messages import MOST_SITES, Keys, Masked, Offer, Release, Roster, Shares
 from fedmr_med.secure.primitives import KEY, SEED
 from fedmr_med.secure.summing import SEALED
-from fedmr_med.statistics.fields import MOST_SITES
 from fedmr_med.wire.agreement import agreed_settings, agreement
 from fedmr_med.wire.codec import CHAIN, Message, chain_of
 

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from fedmr_med.arrays import Vector
 from fedmr_med.secure.identity import Identity, Unsigned
 from fedmr_med.secure.messages import Release, Roster
 from fedmr_med.secure.participant import Participant
 from fedmr_med.secure.summing import SecureSum
-from fedmr_med.statistics.fields import Vector
 
 CHAIN, SESSION, NAME = "chain", "session", "train-1"
 

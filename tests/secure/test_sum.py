@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from fedmr_med.arrays import Vector
 from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.secure.messages import Release, Roster, Shares, threshold
 from fedmr_med.secure.participant import Participant
-from fedmr_med.statistics.fields import Vector
 from tests.helpers.errors import raises
 from tests.helpers.secure import CHAIN, NAME, SESSION, begin, masked, opened, participants
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedmr_med.statistics.fields import BITS, LIMIT, MOST_SITES, Field, Layout
+from fedmr_med.secure.messages import MOST_SITES
+from fedmr_med.statistics.fields import BITS, LIMIT, Field, Layout
 from tests.helpers.errors import raises
 
 LAYOUT = Layout({"counts": Field((3,)), "sums": Field((3, 2), BITS)})

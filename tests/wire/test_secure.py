@@ -10,11 +10,10 @@ import pytest
 
 from fedmr_med.errors import WireError
 from fedmr_med.secure.identity import MAX_CERTIFICATE, MAX_SIGNATURE
-from fedmr_med.secure.messages import Keys, Masked, Offer, Shares
+from fedmr_med.secure.messages import MOST_SITES, Keys, Masked, Offer, Shares
 from fedmr_med.secure.participant import Participant
 from fedmr_med.secure.primitives import KEY, SEED
 from fedmr_med.secure.summing import SEALED, SecureSum
-from fedmr_med.statistics.fields import MOST_SITES
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.secure import Answer, Question, decode_answer, decode_question, encode_answer, encode_question
 from tests.helpers.secure import CHAIN, SESSION, begin, masked, participants

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from fedmr_med.arrays import Vector
 from fedmr_med.errors import ConfigError, FedMRError
 from fedmr_med.schema import Strict
 from fedmr_med.secure import FEWEST
@@ -15,7 +16,6 @@ from fedmr_med.secure.identity import UNSIGNED, Certified, Identity
 from fedmr_med.secure.messages import Release, Roster, threshold
 from fedmr_med.secure.participant import Participant
 from fedmr_med.secure.summing import SecureSum
-from fedmr_med.statistics.fields import Vector
 from fedmr_med.wire.secure import Answer, Question, encode_answer, encode_question
 
 CHAIN, SESSION, NAME = "chain", "session", "cost"

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
+from fedmr_med.arrays import Vector
 from fedmr_med.lab.audit.attacks import Floats, Ints, Release
 from fedmr_med.privacy.mechanisms import Clip, Gaussian
 from fedmr_med.privacy.policy import SitePolicy
@@ -17,7 +18,7 @@ from fedmr_med.secure.messages import Release as Sum
 from fedmr_med.secure.messages import Roster
 from fedmr_med.secure.participant import Participant
 from fedmr_med.secure.summing import SecureSum
-from fedmr_med.statistics.fields import BITS, Field, Layout, Vector
+from fedmr_med.statistics.fields import BITS, Field, Layout
 
 NONE, POLICY, SMALL_CELLS, NOISE, SECURE, TOTAL = "none", "policy", "k = 11", "noise", "secure", "secure total"
 DEFENCES = (NONE, POLICY, SMALL_CELLS, NOISE, SECURE, TOTAL)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
+from fedmr_med.arrays import Vector
 from fedmr_med.lab.audit.attacks import counts, images
 from fedmr_med.models.reply_forms import sum_forms
 from fedmr_med.prototypes import ClassSums
@@ -16,7 +17,6 @@ from fedmr_med.secure.messages import Masked
 from fedmr_med.secure.summing import SecureSum
 from fedmr_med.site.training import class_sums
 from fedmr_med.sites import DemoSource, SiteConfig
-from fedmr_med.statistics.fields import Vector
 from tests.helpers.small import OPEN, small_hospital, small_job
 
 CENTRES = {"rosendahl": 3, "msk": 4, "vienna-dias": 5}
