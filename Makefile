@@ -3,6 +3,7 @@
 # make test-fast  lint, type check, the tests without simulator runs and federations: two minutes on two cores
 # make test       lint, type check, all tests but the nightly ones: ten minutes on two cores
 # make test-all   every test, the documentation, the mutants; every night
+# make test-flower  the adapter to Flower, in an environment of its own: build/flower
 # make mutation   changes the code at 150 places; fails if no test sees one
 # make coverage   how much of the core the tests of test-fast run; fails below 97 % of its lines
 # make docs       the documentation with the API from the docstrings, in build/docs
@@ -18,7 +19,7 @@ DOCS := $(VENV)/.docs
 PIP_INSTALL := $(BIN)/pip install --constraint constraints.txt --editable
 RUN := runs/isic_fedmr-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: run jobs test test-fast test-all test-nightly mutation coverage lint docs install
+.PHONY: run jobs test test-fast test-all test-nightly test-flower mutation coverage lint docs install
 .DELETE_ON_ERROR:
 
 install: $(RUNTIME)
@@ -70,6 +71,14 @@ test-all: test-nightly docs mutation
 FLAMBY ?=
 test-nightly: lint $(NIGHTLY)
 	$(if $(FLAMBY),FEDMR_MED_FLAMBY=$(abspath $(FLAMBY))) $(PYTEST) -n $(BESIDE)
+
+# Flower asks for older releases of these than the other extras are tested with.
+FLOWER := build/flower
+test-flower:
+	$(PYTHON) -m venv $(FLOWER)
+	grep -vE '^(rich|typer|pycryptodome)==' constraints.txt > $(FLOWER)/constraints.txt
+	$(FLOWER)/bin/pip install --constraint $(FLOWER)/constraints.txt --editable '.[flower]' pytest pytest-timeout pytest-xdist hypothesis
+	$(FLOWER)/bin/python -m pytest tests/flower tests/exchange tests/test_examples.py -k 'flower or exchange'
 
 # A sample of changed code, of which a test must see each. MUTANT names the only one to try, with what pytest prints.
 SAMPLE ?= 150

@@ -13,8 +13,9 @@ parameters, where every filter sees them, and the executor applies the site's po
         send(model, class_sums=sums)
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,15 +29,19 @@ from torch import Tensor, nn
 from fedmr_med import methods
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError
-from fedmr_med.losses import anchor_loss, inter_class_loss, intra_class_loss
-from fedmr_med.methods.reshaping import ReshapingOptions
+from fedmr_med.methods.base import ClientHalf
+from fedmr_med.methods.reshaping import ManifoldReshaping
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.schema import parse_yaml, validated
+from fedmr_med.seeding import derive_seed
+from fedmr_med.site.criterion import Criterion
+from fedmr_med.site.criterion import build as build_criterion
 
 __all__ = ["FedMRLoss", "Task", "get_site_name", "init", "is_running", "receive", "send"]
 
-MODEL, PROTOTYPES, SUMS, CONFUSION = "model/", "prototypes/", "class_sums/", "confusion"
-JOB, SAMPLES = "fedmr_job", "fedmr_samples"
+MODEL, PROTOTYPES, OWN, SUMS, CONFUSION = "model/", "prototypes/", "own_prototypes/", "class_sums/", "confusion"
+JOB, SITE, SAMPLES = "fedmr_job", "fedmr_site", "fedmr_samples"
+_PARTS = ("means", "available", "age")
 
 
 @dataclass(frozen=True)
@@ -48,62 +53,94 @@ class Task:
         prototypes: the global prototypes.
         job: the job's settings.
         round: number of this round, from 0.
+        site: name of this site.
+        own: this site's own prototypes of classes that it does not share, from the class sums that the script sent
+            before. They came from this site's disk, not from the server.
     """
 
     model: dict[str, Tensor]
     prototypes: Prototypes
     job: JobConfig
     round: int
+    site: str = ""
+    own: Prototypes | None = None
+
+
+@dataclass(frozen=True)
+class _Round:
+    """What FedMR's losses depend on, where the training is a script's."""
+
+    prototypes: Prototypes
+    own: Prototypes | None
+    local_classes: Tensor
+    generator: torch.Generator
 
 
 class FedMRLoss(nn.Module):
-    """Cross-entropy and FedMR's losses of one round, as the job's method weights them.
+    """The job's classification loss and FedMR's losses of one round, as the toolkit's own sites compute them.
 
     Args:
-        prototypes: the global prototypes.
-        options: of the losses.
-        classification: the classification loss, of logits (B, C) and labels (B,).
+        reshaping: returns FedMR's losses on a device.
+        classification: returns the classification loss, of logits (B, C) and labels (B,), on a device.
     """
 
-    def __init__(self, prototypes: Prototypes, options: ReshapingOptions, classification: nn.Module | None = None):
+    def __init__(
+        self,
+        reshaping: Callable[[torch.device], ManifoldReshaping],
+        classification: Callable[[torch.device], Criterion],
+    ):
         super().__init__()
-        self.options = options
-        self.classification = nn.CrossEntropyLoss() if classification is None else classification
-        young = prototypes.younger_than(options.max_age)
-        self.register_buffer("means", young.means)
-        self.register_buffer("available", young.available)
-        self.means: Tensor
-        self.available: Tensor
+        # Made when the first batch says where; made anew for another device.
+        self._reshaping, self._classification = lru_cache(1)(reshaping), lru_cache(1)(classification)
 
     @classmethod
-    def from_task(cls, task: Task, classification: nn.Module | None = None) -> "FedMRLoss":
+    def from_task(
+        cls, task: Task, classification: Criterion | None = None, *, counts: Tensor | None = None
+    ) -> "FedMRLoss":
         """Return the loss of a task.
 
+        Args:
+            task: what the server asks for.
+            classification: a classification loss of one's own, of logits (B, C) and labels (B,); None takes the job's.
+            counts: (C,) this site's training images per class, where the job's losses depend on them. They stay here.
+
         Raises:
-            ConfigError: the job's method has none of FedMR's losses.
+            ConfigError: the job's method has none of FedMR's losses, or more than them; or ``counts`` are missing.
         """
-        options = methods.build(task.job.method).reshaping
-        if options is None:
+        job, method = task.job, methods.build(task.job.method)
+        options = method.reshaping
+        if options is None or method.client_half is not ClientHalf:
             raise ConfigError(
-                f"method.name: {task.job.method.name} has none of FedMR's losses.",
-                code="config.conflict",
-                key="method.name",
+                f"method.name: the loss of {job.method.name} is not FedMR's.", code="config.conflict", key="method.name"
             )
-        return cls(task.prototypes, options, classification)
+        needs = [
+            *(["method.options.negatives"] if options.negatives == "local" else []),
+            *(["loss.class_weights"] if job.loss.class_weights == "local" and classification is None else []),
+        ]
+        if counts is None and needs:
+            raise ConfigError(
+                f"{needs[0]}: local needs the training images per class: FedMRLoss.from_task(task, counts=...).",
+                code="config.missing",
+                key="counts",
+            )
+        held = torch.zeros(job.task.num_classes, dtype=torch.int64) if counts is None else counts.cpu()
+        # The draws of the toolkit's own sites.
+        generator = torch.Generator().manual_seed(derive_seed(job.seed, task.site, task.round, "method"))
+
+        def reshaping(device: torch.device) -> ManifoldReshaping:
+            return ManifoldReshaping(options, _Round(task.prototypes, task.own, (held > 0).to(device), generator))
+
+        def criterion(device: torch.device) -> Criterion:
+            return classification or build_criterion(job.loss, held.numpy(), device)
+
+        return cls(reshaping, criterion)
 
     def forward(self, features: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of a batch, a scalar, given features (B, d), logits (B, C) and labels (B,)."""
-        options = self.options
-        total: Tensor = self.classification(logits, labels)
-        if options.mu1 and options.terms != "inter":
-            total = total + options.mu1 * intra_class_loss(features, labels, scale=options.scale)
-        if not options.mu2 or options.terms == "intra":
-            return total
-        if options.variant == "anchored":
-            anchor = anchor_loss(features, labels, self.means, available=self.available, radius=options.radius)
-            return total + options.mu2 * anchor
-        inter = inter_class_loss(features, labels, self.means, available=self.available, margin=options.margin)
-        return total + options.mu2 * inter
+        exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        classification = self._classification(features.device)(exact, labels)
+        terms = self._reshaping(features.device).of(features, labels)
+        return torch.stack([classification, *terms.values()]).sum()
 
 
 def receive() -> Task | None:
@@ -136,9 +173,10 @@ def send(
 def task_message(task: Task, rounds: int) -> FLModel:
     """Return a task in FLARE's form; prototypes are parameters, never metadata."""
     parameters: dict[str, Any] = {MODEL + name: tensor.numpy() for name, tensor in task.model.items()}
-    for part in ("means", "available", "age"):
-        parameters[PROTOTYPES + part] = getattr(task.prototypes, part).numpy()
-    meta = {JOB: task.job.model_dump_json()}
+    for prefix, prototypes in ((PROTOTYPES, task.prototypes), (OWN, task.own)):
+        if prototypes is not None:
+            parameters |= {prefix + part: getattr(prototypes, part).numpy() for part in _PARTS}
+    meta = {JOB: task.job.model_dump_json(), SITE: task.site}
     return FLModel(params=parameters, current_round=task.round, total_rounds=rounds, meta=meta)
 
 
@@ -146,9 +184,10 @@ def read_task(message: FLModel) -> Task:
     """Read what :func:`task_message` wrote."""
     arrays = {name: torch.as_tensor(np.array(value)) for name, value in message.params.items()}
     model = {name.removeprefix(MODEL): tensor for name, tensor in arrays.items() if name.startswith(MODEL)}
-    prototypes = Prototypes(*(arrays[PROTOTYPES + part] for part in ("means", "available", "age")))
+    prototypes = Prototypes(*(arrays[PROTOTYPES + part] for part in _PARTS))
+    own = Prototypes(*(arrays[OWN + part] for part in _PARTS)) if OWN + _PARTS[0] in arrays else None
     job = validated(JobConfig, parse_yaml(message.meta[JOB]), "the job of the task")
-    return Task(model, prototypes, job, int(message.current_round))
+    return Task(model, prototypes, job, int(message.current_round), str(message.meta[SITE]), own)
 
 
 def written_reply(

@@ -7,15 +7,17 @@ is not here but in :mod:`fedmr_med.sites`.
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, get_args
 
 from pydantic import Field, model_validator
 
-from fedmr_med.evaluation.results import MAX_IMAGES
-from fedmr_med.privacy.mechanisms import Gaussian
+from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.privacy.policy import Sharing
 from fedmr_med.schema import NAME_PATTERN, Strict, invalid, read_yaml, settings_hash, validated
-from fedmr_med.secure.messages import FEWEST, Secure
+from fedmr_med.secure import FEWEST, Secure
+
+if TYPE_CHECKING:  # with it come numpy and torch, which settings do not need
+    from fedmr_med.privacy.mechanisms import Gaussian
 
 JOB_FILE = "fedmr.yaml"
 
@@ -76,6 +78,8 @@ class ModelConfig(Strict):
     """A network by name, with the options its builder in :mod:`fedmr_med.models` takes.
 
     Attributes:
+        name: of a registered network, or the dotted path of its class.
+        options: of the network; ``fedmr-med jobs show`` lists them.
         views: what the feature of an image is in evaluation mode: ``plain``: of the image as it is; ``flips``: the mean
             over the image and its three mirror images, for pictures without a right way up.
         freeze_backbone: train the classifier alone. Every site makes the features of its images once, in evaluation
@@ -89,7 +93,12 @@ class ModelConfig(Strict):
 
 
 class MethodConfig(Strict):
-    """A federated method by name, with the options its file in :mod:`fedmr_med.methods` declares."""
+    """A federated method by name, with the options its file in :mod:`fedmr_med.methods` declares.
+
+    Attributes:
+        name: of a registered method.
+        options: of the method; ``fedmr-med jobs show`` lists them.
+    """
 
     name: Name
     options: dict[str, Any] = {}
@@ -131,6 +140,10 @@ class TrainConfig(Strict):
 
     Attributes:
         optimizer: one of :data:`fedmr_med.site.optim.OPTIMIZERS`: ``sgd`` or ``adam``.
+        lr: learning rate.
+        momentum: of ``sgd``.
+        weight_decay: share of a parameter that each step adds to its gradient.
+        batch_size: images of a step.
         epochs, updates: passes over the local data, or optimiser steps; exactly one of them is given.
         augment: whether training images go through the random transform; ``fast`` is that of ISIC2019 in a third of
             the time, with the same distribution.
@@ -187,6 +200,7 @@ class ServerConfig(Strict):
       correction, the second moment starting from eps^2.
 
     Attributes:
+        optimizer: the step, as above.
         lr: server learning rate.
         momentum: of ``sgd``.
         betas: decay of the first and second moment of ``adam`` and ``yogi``; ``adagrad`` uses the first.
@@ -259,13 +273,17 @@ class PrivateConfig(Strict):
     every: int = Field(1, ge=1, le=100_000)
 
     @property
-    def gaussian(self) -> Gaussian:
+    def gaussian(self) -> "Gaussian":
         """The noise on class sums and counts."""
+        from fedmr_med.privacy.mechanisms import Gaussian
+
         return Gaussian(self.noise, self.clip)
 
     @property
-    def head_gaussian(self) -> Gaussian:
+    def head_gaussian(self) -> "Gaussian":
         """The noise on the statistics of a closed-form head."""
+        from fedmr_med.privacy.mechanisms import Gaussian
+
         return Gaussian(self.noise, self.clip, with_moments=True)
 
 
@@ -295,8 +313,8 @@ class FederationConfig(Strict):
     """How the sites take part.
 
     Attributes:
-        rounds: rounds of the whole chain (a run and its resumptions). With 0 nothing is trained: the sites score the
-            initial model, and make one exchange for its closed-form head where ``head.exchange`` asks for it.
+        rounds: rounds of the whole chain (a run and its resumptions). With 0 nothing is trained: the sites make one
+            exchange for the closed-form head of the initial model; with ``head.exchange: none`` they score that model.
         min_sites: replies that make a round count (the quorum).
         sites_per_round: how many sites are drawn each round; None asks all of them.
         timeout_seconds: how long a round may take; 0 waits forever.
@@ -310,8 +328,8 @@ class FederationConfig(Strict):
             it to what the largest site can have.
         max_deviation: a reply that is so many times as far from the others as the median one is left out of its
             round, see :mod:`fedmr_med.server.robust`; None leaves nobody out.
-        robust, trim: what is done to all replies of a round besides; the share that ``trimmed_mean`` cuts off at
-            either end.
+        robust: what is done to all replies of a round besides.
+        trim: the share of the replies that ``trimmed_mean`` cuts off at either end.
         quarantine_after: a site whose replies were refused in so many rounds in a row does not count any more in this
             chain; None only names it.
         wire: type of the model's parameters between server and sites; ``float16`` halves the bytes. Everything else
@@ -388,8 +406,10 @@ class JobConfig(Strict):
     """A whole job.
 
     Attributes:
+        name: of the job, for people.
         policy: the most the job asks a site to share. It can make a hospital's own policy stricter, never
             looser.
+        seed: of every random number of the run.
         chain: id that a run and its resumptions have in common; None uses the id FLARE gives the job.
         demo: overrides of any section, applied where the built-in demo stands in for data.
     """

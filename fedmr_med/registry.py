@@ -6,18 +6,21 @@ point in its ``pyproject.toml``::
     [project.entry-points."fedmr_med.methods"]
     fedours = "my_package.fedours:FedOurs"
 
-The groups are ``fedmr_med.methods``, ``models``, ``datasets``, ``sources`` and ``readers``; :mod:`fedmr_med.lab` uses
-them too. Listing names reads the metadata of the installed packages and runs none of their code: a part is imported
-when it is asked for by its name, so what nobody uses is never loaded, and there is nothing to switch off. Whoever
-installs a package at a site decides about its code; a job can only name what is installed there. A name is taken once:
-no package can replace a part of this one.
+The groups are ``fedmr_med.methods``, ``models``, ``datasets``, ``metrics``, ``sources``, ``readers`` and ``policy``;
+:mod:`fedmr_med.lab` uses them too. Listing names reads the metadata of the installed packages and runs none of their
+code: a part is imported when it is asked for by its name, so what nobody uses is never loaded, and there is nothing to
+switch off. Only metrics and policy keys are asked for by being installed. Whoever installs a package at a site decides
+about its code; a job can only name what is installed there. A name is taken once: no package can replace a part of this
+one.
 
 A network can also be named by the dotted path of its class. Nobody has registered that, so server and sites of a
 provisioned federation take it only where their class list has it: see :mod:`fedmr_med.flare.context`. A site's own
 ``site.yaml`` can name a factory of its data in the same way.
 """
 
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
@@ -163,14 +166,21 @@ def is_dotted(name: str) -> bool:
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two parts are equal, or the same definition made twice."""
-    return one == other or (_address(one) is not None and _address(one) == _address(other))
+    """Whether two parts are equal, or the same definition made twice; of a record, each of its fields."""
+    if one == other or (_address(one) is not None and _address(one) == _address(other)):
+        return True
+    if not is_dataclass(one) or type(one) is not type(other):
+        return False
+    return all(_same(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
 
 
 def _address(item: object) -> tuple[str, str] | None:
-    """Return module and name of a class or function; None for anything else."""
+    """Return file and name of a class or function; None for anything else.
+
+    The file and not the module: a script is a module of another name when it is imported as well.
+    """
     name = getattr(item, "__qualname__", None)
-    return (item.__module__, name) if name else None
+    return (getattr(sys.modules.get(item.__module__), "__file__", None) or item.__module__, name) if name else None
 
 
 def _package(point: EntryPoint) -> str:

@@ -24,7 +24,11 @@ ISIC_VARIABLE = "FEDMR_MED_ISIC"
 
 
 class DemoSource(Strict):
-    """Generated pictures that follow the class pattern of one Fed-ISIC2019 centre."""
+    """Generated pictures that follow the class pattern of one Fed-ISIC2019 centre.
+
+    Attributes:
+        center: centre 0 to 5.
+    """
 
     source: Literal["demo"]
     center: int = Field(ge=0, le=5)

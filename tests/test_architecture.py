@@ -15,6 +15,7 @@ FLARE_EXCEPTIONS = {"fedmr_med.lab.perf.stock"}  # what FLARE's own aggregation 
 # Where the command line finds the lab's commands, and where hospitals' processes are kept from importing it.
 WHO_NAMES_THE_LAB = {"fedmr_med.cli.lab", "fedmr_med.deploy.start", "fedmr_med.deploy.without_lab"}
 QUIET_ROOMS = {"data", "server", "site", "wire", "methods", "models"}
+MOST_LAYERS = 12
 PRESENTATION = {"rich", "typer", "jinja2", "tqdm"}
 # From a tenth of a second to several: only what needs one of them imports it, when it needs it.
 SLOW_TO_IMPORT = {
@@ -49,6 +50,19 @@ def test_imports_between_packages_point_one_way() -> None:
         raise AssertionError("packages import each other in a circle:\n" + "\n".join(arrows)) from None
 
 
+def test_imports_between_packages_have_few_layers() -> None:
+    """Each room lies above all that it imports. The lab counts as one: nothing that is installed lies above it."""
+    below: dict[str, set[str]] = {}
+    for name, imported in graph().items():
+        whole = name.split(".")[0]
+        below.setdefault(whole, set()).update({other.split(".")[0] for other in imported} - {whole})
+    chains: dict[str, list[str]] = {}
+    for name in TopologicalSorter(below).static_order():
+        chains[name] = [name, *max((chains[other] for other in below[name]), key=len, default=[])]
+    longest = max(chains.values(), key=len)
+    assert len(longest) <= MOST_LAYERS, " -> ".join(longest)
+
+
 def lab(module: str) -> bool:
     return room(module).split(".")[0] == "lab"
 
@@ -81,6 +95,10 @@ def test_flare_is_imported_by_its_adapters_only() -> None:
     assert {module for module, _ in users} <= FLARE_EXCEPTIONS
 
 
+def test_flower_is_imported_by_its_adapter_only() -> None:
+    assert {room(module) for module, _ in users_of({"flwr"})} == {"flower"}
+
+
 def loaded_by(code: str) -> set[str]:
     """Return the modules of a process that runs ``code``, with every package that one of them is in."""
     done = subprocess.run(
@@ -99,6 +117,12 @@ def test_the_command_line_answers_help_without_what_does_the_work() -> None:
     loaded = loaded_by("import fedmr_med.cli")
     assert "fedmr_med.lab.cli.bench" in loaded
     assert not loaded & ({"torch", "numpy", "pydantic", "nvflare"} | SLOW_TO_IMPORT)
+
+
+def test_settings_are_read_without_what_computes() -> None:
+    loaded = loaded_by("import fedmr_med.config, fedmr_med.sites, fedmr_med.privacy.policy")
+    assert "pydantic" in loaded
+    assert not loaded & {"torch", "numpy", "cryptography"}
 
 
 def test_a_client_process_imports_nothing_that_training_does_not_need() -> None:

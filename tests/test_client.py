@@ -1,25 +1,32 @@
 """Training scripts of one's own: what they get, what the policy makes of what they send, and the loss."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.executors.client_api_executor import ClientAPIExecutor
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
-from fedmr_med import client, methods
+from fedmr_med import client
 from fedmr_med.config import JobConfig
-from fedmr_med.flare.script import _check_job, read_reply
-from fedmr_med.methods.base import Batch
-from fedmr_med.methods.reshaping import ManifoldReshaping
+from fedmr_med.flare import messages
+from fedmr_med.flare.script import ScriptExecutor, check_job, read_reply
+from fedmr_med.methods.base import Batch, ClientHalf
 from fedmr_med.models.job_network import build_network
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.privacy.refusals import CONFIG
 from fedmr_med.prototypes import ClassSums, Prototypes
+from fedmr_med.recipes.job import FedMRJob
+from fedmr_med.site.own_prototypes import OwnPrototypes
+from fedmr_med.wire.kinds import EXCHANGES
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from tests.helpers.errors import raises
-from tests.helpers.methods import local_round
-from tests.helpers.small import initial_state, lenient, small_job, task_for
+from tests.helpers.site_at_work import SITE, SiteAtWork
+from tests.helpers.small import CLOSED, OPEN, initial_state, lenient, small_hospital, small_job, task_for
 
 JOB = small_job()
 SIZE = 8
@@ -52,7 +59,7 @@ def answered(policy: SitePolicy, **sent: object) -> SiteReply:
 def test_a_script_gets_model_and_prototypes_as_parameters_and_nothing_of_them_as_metadata() -> None:
     model = {name: torch.from_numpy(array) for name, array in task().model.items()}
     message = client.task_message(client.Task(model, known(), JOB, 3), 9)
-    assert set(message.meta) == {client.JOB}
+    assert set(message.meta) == {client.JOB, client.SITE}
     assert {"prototypes/means", "prototypes/available", "prototypes/age"} <= set(message.params)
     back = client.read_task(FLModelUtils.from_shareable(FLModelUtils.to_shareable(message)))
     assert (back.round, back.job) == (3, JOB)
@@ -96,29 +103,145 @@ def test_an_answer_without_a_number_of_samples_is_refused_before_it_is_sent() ->
         client.send(build_network(JOB))
 
 
-@pytest.mark.parametrize("options", [{}, {"variant": "paper", "mu1": 0.3, "mu2": 0.7}])
-def test_the_loss_is_that_of_the_toolkits_own_sites(options: dict[str, object]) -> None:
-    job = small_job(method={"options": options})
-    generator = torch.Generator().manual_seed(1)
-    size = known().means.shape[1]
-    features, logits = torch.randn(12, size, generator=generator), torch.randn(12, SIZE, generator=generator)
-    labels = torch.arange(12) % SIZE
-    loss = client.FedMRLoss.from_task(client.Task({}, known(), job, 0))
-    ours = objective(job, features, logits, labels)
-    assert torch.allclose(loss(features, logits, labels), ours)
+PAPER = {"variant": "paper", "mu1": 0.3, "mu2": 0.7}
 
 
-def objective(job: JobConfig, features: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    classification = torch.nn.functional.cross_entropy(logits, labels)
-    local = replace(local_round(1, 0.0), prototypes=known(), counts=torch.ones(SIZE, dtype=torch.int64))
-    terms = ManifoldReshaping(methods.build(job.method).reshaping, local).terms(
-        Batch(labels, labels, features, logits, classification)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"lite": 3},
+        {"max_age": 0},
+        PAPER,
+        PAPER | {"lite": 3},
+        PAPER | {"prototypes": "one_hot"},
+        PAPER | {"negatives": "local"},
+        PAPER | {"terms": "inter", "margin": False},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("policy", [OPEN, CLOSED], ids=["shares", "opted out"])
+def test_the_loss_is_that_of_the_toolkits_own_sites(
+    options: dict[str, object], policy: SitePolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site's second round: one that opted out has prototypes of its own by then."""
+    job = small_job(method={"options": options}, loss={"name": "focal", "class_weights": "local"})
+    site = small_hospital("msk", job, tmp_path, policy)
+    first = task_for(initial_state(job), job)
+    known = Prototypes(
+        torch.randn(first.prototypes.means.shape, generator=torch.Generator().manual_seed(0)),
+        torch.arange(SIZE) < 3,
+        torch.arange(SIZE) // 2,
     )
-    return classification + sum(terms.values())
+    second = replace(first, prototypes=known, round=1, accepted={"msk": 0})
+    site.train(first)
+    seen: list[tuple[Batch, torch.Tensor]] = []
+    objective = ClientHalf.objective
+
+    def recorded(half: ClientHalf, batch: Batch) -> dict[str, torch.Tensor]:
+        terms = objective(half, batch)
+        seen.append((batch, torch.stack([*terms.values()]).sum()))
+        return terms
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClientHalf, "objective", recorded)
+        site.train(second)
+    store = OwnPrototypes(
+        tmp_path / "msk" / second.chain / "own_prototypes",
+        inertia=0.0,
+        num_classes=SIZE,
+        feature_size=known.means.shape[1],
+    )
+    received = client.Task({}, known, job, 1, site="msk", own=store.load(0))
+    assert bool(received.own.available.any()) == (policy is CLOSED and "mu1" not in options), "anchored keeps its own"
+    loss = client.FedMRLoss.from_task(received, counts=torch.from_numpy(site.counts))
+    assert len(seen) == 3
+    for batch, expected in seen:
+        assert torch.equal(loss(batch.features, batch.logits, batch.labels), expected)
 
 
-def test_methods_and_settings_that_a_script_cannot_serve_are_refused() -> None:
+def test_the_loss_takes_another_classification_loss() -> None:
+    job = small_job()
+    features, logits, labels = torch.randn(6, known().means.shape[1]), torch.randn(6, SIZE), torch.arange(6)
+    task = client.Task({}, Prototypes.none(SIZE, features.shape[1]), job, 0)
+    assert client.FedMRLoss.from_task(task, lambda logits, labels: torch.tensor(7.0))(features, logits, labels) == 7
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": {"options": {"variant": "paper", "negatives": "local"}}},
+        {"loss": {"class_weights": "local"}},
+    ],
+    ids=["negatives", "class weights"],
+)
+def test_a_loss_that_needs_the_sites_classes_asks_for_their_counts(changes: dict[str, dict[str, object]]) -> None:
+    with raises("config.missing", "counts"):
+        client.FedMRLoss.from_task(client.Task({}, known(), small_job(**changes), 0))
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox"])
+def test_a_method_whose_loss_is_another_has_no_loss_here(method: str) -> None:
+    options = {"reshaping": {"variant": "anchored"}} if method == "fedprox" else {}
+    job = small_job(method, method={"options": options})
     with raises("config.conflict", "method.name"):
-        _check_job(small_job("feddyn"))
-    with raises("config.conflict", "method.name"):
-        client.FedMRLoss.from_task(client.Task({}, known(), small_job("fedavg"), 0))
+        client.FedMRLoss.from_task(client.Task({}, known(), job, 0))
+
+
+PRIVATE = {"clip": 1.0, "noise": 1.0}
+NOT_FOR_SCRIPTS: dict[str, JobConfig] = {
+    "federation.secure": small_job(federation={"secure": "statistics", "min_sites": 3}),
+    "federation.private": small_job(federation={"private": PRIVATE}),
+    "train.private": small_job(train={"private": PRIVATE}),
+    "model.freeze_backbone": small_job("fedavg", model={"freeze_backbone": True}),
+    "federation.buffers": small_job(federation={"buffers": "local"}),
+    "method.options.logits.kind": small_job("fedavg", method={"options": {"logits": {"kind": "adjusted"}}}),
+    "method.name": small_job("feddyn"),
+}
+
+
+SCRIPT_SITE = "data: {source: script}\npolicy: {share_prototypes: true, share_metrics: per_class, training: null}\n"
+
+
+@pytest.mark.parametrize("key", NOT_FOR_SCRIPTS)
+def test_a_script_site_refuses_by_name_what_it_cannot_keep(key: str, tmp_path: Path) -> None:
+    job = NOT_FOR_SCRIPTS[key]
+    with raises("config.conflict", key):
+        check_job(job)
+    at_work = SiteAtWork(tmp_path, SCRIPT_SITE, ScriptExecutor("script.py"), job=job)
+    assert [at_work.answer(kind).get_return_code() for kind in EXCHANGES] == [CONFIG] * 3
+
+
+@pytest.mark.parametrize("key", sorted(NOT_FOR_SCRIPTS.keys() - {"method.name"}))
+def test_a_recipe_with_a_script_refuses_it_before_a_site_is_asked(key: str) -> None:
+    job = NOT_FOR_SCRIPTS[key]
+    with raises("config.conflict", key):
+        FedMRJob(job, {}, script=Path(__file__))
+    FedMRJob(job, {})
+
+
+def test_a_job_that_a_script_can_keep_is_taken() -> None:
+    for method in ("fedavg", "fedprox", "fedmr"):
+        check_job(small_job(method))
+
+
+def test_a_site_keeps_prototypes_of_what_it_does_not_share_for_its_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received: list[client.Task] = []
+
+    def script(executor: object, name: str, shareable: Shareable, *_: object) -> Shareable:
+        received.append(client.read_task(FLModelUtils.from_shareable(shareable)))
+        message = client.written_reply(build_network(JOB), class_sums=sums(), samples=None, confusion=None)
+        return FLModelUtils.to_shareable(message)
+
+    monkeypatch.setattr(ClientAPIExecutor, "execute", script)
+    shares_one = SCRIPT_SITE.replace("share_prototypes: true", "share_prototypes: [NV]")
+    at_work = SiteAtWork(tmp_path, shares_one, ScriptExecutor("script.py"), job=JOB)
+    for number, accepted in enumerate(({}, {SITE: 0})):
+        reply = at_work.answer(data=messages.encode_task(replace(task(), round=number, accepted=accepted)))
+        sent = messages.decode_reply(reply, SITE, num_classes=SIZE, feature_size=known().means.shape[1])
+        assert sent.prototypes.counts.tolist() == [0, 30] + [0] * 6
+    assert [one.site for one in received] == [SITE] * 2
+    assert not received[0].own.available.any()
+    assert received[1].own.available.tolist() == [True, False, True] + [False] * 5, "NV is shared"

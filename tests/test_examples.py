@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,16 +18,20 @@ PRINTS = {
     "lightning_script": SCRIPTS,
     "federation": ["3 rounds done", "msk            sent 0.5 MB, prototypes of no class", "after 3 rounds:"],
     "new_method": ["fedavg ", "fedavgm "],
+    "flower_simulation": ["carried by Flower", "the same model to the bit: True"],
     "own_training_loop": ["with FedMR's two losses    0.0%"],
 }
 
 
-NIGHTLY = {"lightning_script": pytest.mark.nightly}
+MARKS = {
+    "lightning_script": pytest.mark.nightly,
+    "flower_simulation": pytest.mark.skipif(find_spec("flwr") is None, reason="the extra flower is not installed"),
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "script", [pytest.param(path, marks=NIGHTLY.get(path.stem, ()), id=path.stem) for path in EXAMPLES]
+    "script", [pytest.param(path, marks=MARKS.get(path.stem, ()), id=path.stem) for path in EXAMPLES]
 )
 def test_an_example_runs(script: Path, tmp_path: Path) -> None:
     """From another folder, as a user would start it."""

@@ -8,6 +8,7 @@ import pytest
 from fedmr_med import methods, models
 from fedmr_med.config import MethodConfig
 from fedmr_med.errors import ConfigError
+from fedmr_med.evaluation.base import Counts, Metric
 from fedmr_med.registry import Registry
 from tests.helpers.errors import raises
 from tests.helpers.packages import write_package
@@ -103,6 +104,21 @@ def test_a_part_may_be_defined_again_and_may_have_an_entry_point_too(fruits: Reg
 
         classes.add("cell", Cell)
     assert classes.get("cell") is Cell
+
+
+def test_a_record_made_again_replaces_the_old_one_and_another_does_not() -> None:
+    records = Registry[Metric]("metric")
+    for _ in range(2):
+
+        def zero(counts: Counts) -> float:
+            return 0.0
+
+        again = records.add("zero", Metric("zero", "nothing", zero))
+    assert records.get("zero") is again
+    with raises("registry.name-taken", "zero"):
+        records.add("zero", Metric("zero", "nothing", abs))
+    with raises("registry.name-taken", "zero"):
+        records.add("zero", Metric("zero", "something", zero))
 
 
 def test_misspelt_methods_and_networks_get_a_hint() -> None:

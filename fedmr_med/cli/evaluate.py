@@ -53,15 +53,20 @@ def evaluate(
     failed = write_predictions(out / "predictions.csv", predictions, saved.job.task.class_names)
     for prediction in failed:
         typer.echo(f"cannot be read: {table.manifest.parent / prediction.image}: {prediction.error}", err=True)
-    runs = (result, work.local_baseline(saved, table, site, out / "baseline")) if local_baseline else (result,)
-    results = RunResults(runs=runs)
+    runs = [result]
+    if local_baseline:
+        from fedmr_med.runner import alone
+
+        runs.append(alone.local_baseline(saved, table, site, out / "baseline"))
+    results = RunResults(runs=tuple(runs))
     write_result(out / "results.json", results)
     write_report([out / "results.json"], out / "report.html")
     if as_json:
         typer.echo(json.dumps(versioned(results)))
         return
     for run in runs:
-        typer.echo(_line(run.label, run.history.evaluations[-1].pooled_figures if run.history else None))
+        for line in work.lines(run):
+            typer.echo(line)
     typer.echo(
         f"results: {out / 'results.json'}, predictions: {out / 'predictions.csv'}, report: {out / 'report.html'}"
     )
@@ -80,17 +85,3 @@ def _write_job(model: Path, folder: Path, sites: Path | None) -> Path:
     carried = {name: path.read_text(encoding="utf-8") for name, path in found.items()}
     write_job(evaluation_job(saved, carried), folder, carried, initial_model=model)
     return folder
-
-
-def _line(label: str, figures: object) -> str:
-    from fedmr_med.evaluation.figures import Estimate, Figures
-
-    if not isinstance(figures, Figures):
-        return f"{label}: no figures"
-
-    def text(name: str, estimate: Estimate | None) -> str:
-        return f"{name} {estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})" if estimate else f"{name} -"
-
-    parts = [text("AUROC", figures.auroc), text("balanced accuracy", figures.balanced_accuracy)]
-    parts.append(text("Brier", figures.brier))
-    return f"{label}: {figures.samples} images, {', '.join(parts)}"

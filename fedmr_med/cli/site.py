@@ -8,17 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
+from fedmr_med.cli import policy
+from fedmr_med.cli.policy import Job, Json, Kit, job_of
 from fedmr_med.errors import ConfigError, PolicyError
 
-KIT_VARIABLE = "FEDMR_MED_KIT"
-
 app = typer.Typer(no_args_is_help=True)
-policy_app = typer.Typer(no_args_is_help=True)
-app.add_typer(policy_app, name="policy", help="Show, change and explain what this hospital shares.")
-
-Kit = Annotated[Path, typer.Option(envvar=KIT_VARIABLE, help="The hospital's startup kit.")]
-Job = Annotated[Path | None, typer.Option(help="Job folder to prepare for; default: Fed-ISIC2019 with FedMR.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+app.add_typer(policy.app, name="policy", help="Show, change and explain what this hospital shares.")
 
 _MARKS = {"pass": "ok  ", "note": "note", "fix": "FIX "}
 
@@ -35,7 +30,7 @@ def check(
     from fedmr_med.deploy.preflight import preflight
 
     checks = []
-    for entry in preflight(kit, _job(job), data=data, connection=connection):
+    for entry in preflight(kit, job_of(job), data=data, connection=connection):
         checks.append(entry)
         typer.echo(f"{_MARKS[entry.outcome]} {entry.name:<18} {entry.message}", err=as_json)
     failed = [entry for entry in checks if entry.outcome == "fix"]
@@ -66,83 +61,6 @@ def health(
         typer.echo(f"{'ok' if found.ok else 'NOT OK'}: {running}; {'; '.join((*found.problems, *found.warnings))}")
     if not found.ok:
         raise typer.Exit(1)
-
-
-@policy_app.command()
-def show(kit: Kit = Path(), as_json: Json = False) -> None:
-    """Print the policy in force, and whether the running client has it."""
-    from fedmr_med.deploy.client_process import stale_client
-    from fedmr_med.deploy.site_policy import policy_of
-
-    policy, stale = policy_of(kit), stale_client(kit)
-    if as_json:
-        typer.echo(json.dumps({"policy": policy.model_dump(mode="json"), "restart_needed": stale is not None}))
-        return
-    for name, value in policy.model_dump(mode="json").items():
-        typer.echo(f"{name}: {value}")
-    if stale:
-        typer.echo(f"NOT ACTIVE YET: {stale}", err=True)
-
-
-@policy_app.command("set")
-def set_policy(
-    kit: Kit = Path(),
-    share_prototypes: Annotated[str | None, typer.Option(help="on, off, or class names, comma-separated.")] = None,
-    min_class_count: Annotated[int | None, typer.Option(help="Classes with fewer training images stay here.")] = None,
-    share_scatter: Annotated[
-        bool | None, typer.Option(help="Send how features of shared classes vary, for a closed-form head.")
-    ] = None,
-    share_metrics: Annotated[str | None, typer.Option(help="none, scalar or per_class.")] = None,
-    allow_submit_model: Annotated[bool | None, typer.Option(help="Hand out local models on request.")] = None,
-    approve: Annotated[str | None, typer.Option(help="Jobs that start unasked: always, new_settings, each.")] = None,
-    approval_minutes: Annotated[int | None, typer.Option(help="How long a job waits for approval.")] = None,
-    round_samples: Annotated[int | None, typer.Option(help="Round the number of training images to this.")] = None,
-    training: Annotated[list[str] | None, typer.Option(help="A training floor, KEY=VALUE; may be repeated.")] = None,
-    job: Job = None,
-    as_json: Json = False,
-) -> None:
-    """Change the policy. It counts for executor, filter and guard; the client has to be restarted."""
-    from fedmr_med.deploy.client_process import running_clients
-    from fedmr_med.deploy.site_policy import set_policy as write_policy
-    from fedmr_med.privacy.explain import explain
-
-    wanted: dict[str, Any] = {
-        "share_prototypes": None if share_prototypes is None else _classes(share_prototypes),
-        "min_class_count": min_class_count,
-        "share_scatter": share_scatter,
-        "share_metrics": share_metrics,
-        "allow_submit_model": allow_submit_model,
-        "approve": approve,
-        "approval_minutes": approval_minutes,
-        "round_samples": round_samples,
-        "training": _floors(training) if training else None,
-    }
-    changes = {name: value for name, value in wanted.items() if value is not None}
-    if not changes:
-        raise PolicyError(
-            "Nothing to set; name at least one of " + ", ".join(f"--{n.replace('_', '-')}" for n in wanted),
-            code="config.missing",
-        )
-    policy = write_policy(kit, changes, _job(job).task.class_names)
-    if as_json:
-        restart = bool(running_clients(kit))
-        typer.echo(json.dumps({"policy": policy.model_dump(mode="json"), "restart_needed": restart}))
-        return
-    for line in explain(policy):
-        typer.echo(line)
-    typer.echo("What became stricter counts from the next reply on; what became looser, from the next job on.")
-    if running_clients(kit):
-        typer.echo("Restart the client now: until then FLARE's part of it runs with the settings it started with.")
-
-
-@policy_app.command("explain")
-def explain_policy(kit: Kit = Path(), as_json: Json = False) -> None:
-    """Say in plain sentences what leaves this hospital."""
-    from fedmr_med.deploy.site_policy import policy_of
-    from fedmr_med.privacy.explain import explain
-
-    lines = explain(policy_of(kit))
-    typer.echo(json.dumps({"sentences": list(lines)}) if as_json else "\n".join(lines))
 
 
 @app.command()
@@ -285,28 +203,3 @@ def _why_empty(line: dict[str, Any]) -> str:
 
 def _done(kit: Path, sentence: str, as_json: bool, **values: Any) -> None:
     typer.echo(json.dumps({"kit": str(kit)} | values) if as_json else sentence)
-
-
-def _classes(text: str) -> bool | list[str]:
-    if text in ("on", "off"):
-        return text == "on"
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _floors(settings: list[str]) -> dict[str, Any]:
-    from fedmr_med.jobs.changes import parse_settings
-
-    try:
-        parsed = parse_settings(settings)
-    except ConfigError as e:
-        raise PolicyError(
-            "--training takes KEY=VALUE, such as min_sites=4.", code="config.value", key="--training"
-        ) from e
-    return {key: _classes(value) if isinstance(value, str) else value for key, value in parsed.items()}
-
-
-def _job(folder: Path | None) -> Any:
-    from fedmr_med.config import JOB_FILE, load_job
-    from fedmr_med.jobs.catalog import isic_job
-
-    return isic_job("fedmr") if folder is None else load_job(folder / "app" / "config" / JOB_FILE)

@@ -14,7 +14,8 @@ from fedmr_med.data.manifest import COLUMNS, image_path
 from fedmr_med.data.tables import open_table, table_text
 from fedmr_med.errors import DataError
 from fedmr_med.files import write_text
-from fedmr_med.sites import SITE_FILE
+from fedmr_med.schema.keys import commented_yaml
+from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig
 
 # What the columns of other people's tables are called.
 _IMAGE_COLUMNS = ("image", "image_id", "file", "filename", "file_name", "path", "isic_id")
@@ -22,16 +23,10 @@ _LABEL_COLUMNS = ("label", "class", "diagnosis", "dx", "target")
 _FOLD_COLUMNS = ("fold", "split")
 _FOLDS: dict[str, FoldName] = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 
-_SITE_FILE = """\
-# What this hospital works with and what it shares. Nothing leaves it but trained models until it says so here.
-data:
-  source: manifest
-  root: .                     # relative to this file
-policy:
-  share_prototypes: false     # true, or a list of classes, lets class prototypes leave this hospital
-  min_class_count: 11         # a class with fewer images leaves neither sum nor count nor score
-  share_metrics: none         # none, scalar or per_class
-"""
+_HEADING = (
+    "What this hospital works with and what it shares. Nothing leaves it but trained models until it says so here. "
+    "Relative paths count from the folder of this file."
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +102,8 @@ def make_manifest(
     try:
         write_text(path, table_text(COLUMNS, rows))
         if site_file:
-            write_text(site_file, _SITE_FILE)
+            source = ManifestSource(source="manifest", root=Path())
+            write_text(site_file, commented_yaml(SiteConfig(data=source), _HEADING))
     except OSError as e:
         raise DataError(f"{path} cannot be written: {e.strerror or e}.", code="file.not-writable") from e
     classes = tuple(sorted({item.label for item in items}))

@@ -21,27 +21,11 @@ from fedmr_med.data.folds import Row, shared_groups
 from fedmr_med.data.manifest import COLUMNS
 from fedmr_med.data.tables import table_text
 from fedmr_med.errors import DataError
-from fedmr_med.sites import SITE_FILE
+from fedmr_med.schema.keys import commented_yaml
+from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig
 
 MANIFEST = "manifest.csv"
 _IMAGES = "images"
-
-_SITE_TEMPLATE = """\
-# {hospital}: centre {center} of Fed-ISIC2019, {train} train and {test} test images.
-data:
-  source: manifest
-  root: .                     # relative to this file
-  manifest: {manifest}
-  # A group (lesion) with images in both folds makes the test too easy. FLamby's split is per image;
-  # here {leaked} test images show a lesion that is also in the train fold.
-  allow_shared_groups: {allow}
-policy:
-  share_prototypes: false     # true, or a list of classes, lets class prototypes leave this hospital
-  min_class_count: 11         # a class with fewer train images leaves no prototype
-  share_metrics: none         # none, scalar or per_class
-  allow_submit_model: false
-max_bad_fraction: 0.01        # share of unreadable images above which the site refuses to train
-"""
 
 
 @dataclass(frozen=True)
@@ -147,12 +131,12 @@ def _manifest(rows: Sequence[Row]) -> str:
 
 def _site_file(hospital: str, rows: Sequence[Row], center: int) -> str:
     shared = shared_groups(rows)
-    return _SITE_TEMPLATE.format(
-        hospital=hospital,
-        center=center,
-        train=sum(row.fold == "train" for row in rows),
-        test=sum(row.fold == "test" for row in rows),
-        manifest=MANIFEST,
-        leaked=sum(row.fold == "test" and row.group in shared for row in rows),
-        allow="true" if shared else "false",
+    train = sum(row.fold == "train" for row in rows)
+    leaked = sum(row.fold == "test" and row.group in shared for row in rows)
+    heading = (
+        f"{hospital}: centre {center} of Fed-ISIC2019, {train} train and {len(rows) - train} test images. Relative "
+        f"paths count from the folder of this file. FLamby splits by image: {leaked} test images show a lesion that is "
+        "in the train fold too, which makes the test too easy."
     )
+    source = ManifestSource(source="manifest", root=Path(), allow_shared_groups=bool(shared))
+    return commented_yaml(SiteConfig(data=source), heading)

@@ -16,9 +16,8 @@ from fedmr_med.deploy.client_process import rival, running_clients, stale_client
 from fedmr_med.deploy.connection import server_address, try_server
 from fedmr_med.deploy.manifest import certificate, verify
 from fedmr_med.deploy.renewal import SOON
-from fedmr_med.errors import ConfigError, FedMRError
+from fedmr_med.errors import ConfigError, FedMRError, PolicyError
 from fedmr_med.privacy.explain import explain
-from fedmr_med.privacy.refusals import FloorError
 from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
 
 _GIGABYTE = 10**9
@@ -181,13 +180,12 @@ def _training(site: SiteConfig, job: JobConfig, images: int | None = None) -> li
     """Say whether the job keeps to what the site demands of training; with ``images``, also in its use of them."""
     from fedmr_med.site.floors import SiteFloors
 
-    floors = SiteFloors(site.policy.training, Path())
+    floors = SiteFloors(site.policy, Path())
     try:
-        site.policy.check_training_noise(job.train.noise)
         floors.check_job(job)
         if images is not None:
             floors.check_amount(job, images)
-    except FloorError as e:
+    except PolicyError as e:
         return [Check("training", "note", f"the job {job.name} would be refused here: {e}")]
     if site.policy.training is None:
         return [Check("training", "note", "any settings of a job are taken (policy.training: null)")]

@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+from fedmr_med.config import merge
 from fedmr_med.deploy.manifest import write_seal
 from fedmr_med.errors import PolicyError
 from fedmr_med.files import write_text
@@ -28,7 +29,7 @@ def set_policy(kit: Path, changes: dict[str, Any], class_names: tuple[str, ...] 
 
     Args:
         kit: the hospital's kit.
-        changes: new values by name; of ``training`` only the floors it names change.
+        changes: new values by name; of a section only the keys that it names change.
         class_names: the classes that exist, if known.
 
     Raises:
@@ -38,10 +39,7 @@ def set_policy(kit: Path, changes: dict[str, Any], class_names: tuple[str, ...] 
     path = kit / "local" / SITE_FILE
     content = read_yaml(path)
     validated(SiteConfig, content, str(path))
-    before = content.get("policy") or {}
-    if changes.get("training") is not None:
-        changes = {**changes, "training": {**(before.get("training") or {}), **changes["training"]}}
-    wanted = {**before, **changes}
+    wanted = merge(content.get("policy") or {}, changes)
     policy = validated(SitePolicy, wanted, str(path), PolicyError, section="policy")
     unknown = set(policy.share_prototypes if isinstance(policy.share_prototypes, tuple) else ()) - set(
         class_names or ()
@@ -52,22 +50,29 @@ def set_policy(kit: Path, changes: dict[str, Any], class_names: tuple[str, ...] 
             code="config.unknown-name",
             key="policy.share_prototypes",
         )
-    write_text(path, _edited(path.read_text(encoding="utf-8"), changes))
+    values = policy.model_dump(mode="json", include=set(changes), exclude_unset=True)
+    write_text(path, _edited(path.read_text(encoding="utf-8"), {"policy": values}))
     write_seal(kit)
     return policy
 
 
 def _edited(text: str, changes: dict[str, Any]) -> str:
-    """Return the text of a site file with other values in its policy."""
+    """Return the text of a site file with other values; its comments and the other keys stay."""
     from ruamel.yaml import YAML
 
     editor = YAML()
     editor.preserve_quotes = True
     editor.width = 120
     content = editor.load(text)
-    policy = content.setdefault("policy", {})
-    for key, value in changes.items():
-        policy[key] = list(value) if isinstance(value, tuple) else value
+    _put(content, changes)
     stream = io.StringIO()
     editor.dump(content, stream)
     return stream.getvalue()
+
+
+def _put(section: dict[str, Any], changes: dict[str, Any]) -> None:
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(section.get(key), dict):
+            _put(section[key], value)
+        else:
+            section[key] = value

@@ -2,7 +2,7 @@
 
 A site counts, for each class, the images of that class (positives) and the others (negatives) by the probability that
 the model gives the class. Counts of different sites are added, so AUROC, average precision, rates at a threshold and
-calibration of all sites together come from the sum; :mod:`fedmr_med.privacy.release` joins cells that are too small to
+calibration of all sites together come from the sum; :mod:`fedmr_med.site.release` joins cells that are too small to
 leave. Pure functions on arrays.
 
 Intervals are of 95 %. For AUROC DeLong's on the binned scores (ties count half, as in DeLong et al. 1988), with Hanley

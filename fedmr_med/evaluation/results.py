@@ -13,19 +13,22 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, Field, JsonValue
 
 from fedmr_med.errors import ResultsError
+from fedmr_med.evaluation import MAX_IMAGES
+from fedmr_med.evaluation.base import MetricName
 from fedmr_med.evaluation.figures import Figures, figures
 from fedmr_med.evaluation.metrics import Scores, pooled, recalls
 from fedmr_med.files import write_text
 from fedmr_med.schema import Strict, validated
 
-SCHEMA_VERSION = 1
-"""Raised when a key of a results file is renamed, removed, or gets another meaning."""
+SCHEMA_VERSION = 2
+"""Raised when a key of a results file is renamed, removed, or gets another meaning. Version 1 had a key for each figure
+that version 2 keeps by the name of its metric."""
+READABLE_VERSIONS = (1, SCHEMA_VERSION)
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 # The largest figures of a reply that make sense. Sums of them stay finite, whatever the sites tell.
-MAX_IMAGES = 10**7
 MAX_SECONDS = 1e9
 MAX_TERM = 1e12
 TERM_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,31}$"
@@ -74,6 +77,7 @@ class Evaluation(Strict):
         sites: score by site.
         pooled: over the sites in ``pooled_sites``, which share their confusion matrix.
         held_back: the sites that answered and let no score out.
+        metrics: every metric over those sites, for all classes together.
         figures, pooled_figures: the clinical figures by site and pooled. To keep files small they stay with the best
             and the last evaluation of a chain only.
     """
@@ -83,6 +87,7 @@ class Evaluation(Strict):
     pooled: Score | None
     pooled_sites: tuple[str, ...]
     held_back: tuple[str, ...] = ()
+    metrics: dict[MetricName, float] = {}
     figures: dict[str, Figures] = {}
     pooled_figures: Figures | None = None
 
@@ -105,6 +110,7 @@ class Evaluation(Strict):
             pooled=Score.of(pool) if pool else None,
             pooled_sites=names,
             held_back=tuple(sorted(answers.keys() - known.keys())),
+            metrics=_values(together),
             figures={site: found for site, found in by_site.items() if found is not None},
             pooled_figures=together,
         )
@@ -112,12 +118,14 @@ class Evaluation(Strict):
     @classmethod
     def of_total(cls, round_number: int, total: Scores | None, sites: tuple[str, ...]) -> "Evaluation":
         """Sum up scores of which only the total over ``sites`` is known; None where none of them shares any."""
+        together = None if total is None else figures(total)
         return cls(
             round=round_number,
             sites={},
             pooled=None if total is None else Score.of(total),
             pooled_sites=() if total is None else sites,
-            pooled_figures=None if total is None else figures(total),
+            metrics=_values(together),
+            pooled_figures=together,
         )
 
     def without_figures(self) -> "Evaluation":
@@ -350,6 +358,7 @@ class RoundResult(Strict):
         accuracy, balanced_accuracy: of the model it ended with, pooled; None where nobody scored it.
         seconds: wall time.
         bytes_up, bytes_down: size of the arrays that all sites sent and received.
+        metrics: every metric of that model, pooled.
         terms: mean over the sites of each term of the local objective.
         local_seconds: mean over the sites of their local time; None where no site tells.
         prototype_norm: mean length of the class means that were shared; None where none were.
@@ -361,13 +370,15 @@ class RoundResult(Strict):
     seconds: float
     bytes_up: int
     bytes_down: int
+    metrics: dict[MetricName, float] = {}
     terms: dict[str, float] = {}
     local_seconds: float | None = None
     prototype_norm: Omitted[float] = None
 
     @classmethod
-    def of(cls, record: RoundRecord, score: Score | None) -> "RoundResult":
-        """Sum up a round."""
+    def of(cls, record: RoundRecord, evaluation: Evaluation | None) -> "RoundResult":
+        """Sum up a round, given the scores of the model it ended with."""
+        score = evaluation.pooled if evaluation else None
         sites = list(record.sites.values())
         seconds = [site.seconds for site in sites if site.seconds is not None]
         names = dict.fromkeys(name for site in sites for name in site.terms)
@@ -378,6 +389,7 @@ class RoundResult(Strict):
             seconds=record.seconds,
             bytes_up=sum(site.bytes_up for site in sites),
             bytes_down=sum(site.bytes_down for site in sites),
+            metrics=evaluation.metrics if evaluation else {},
             terms={name: _mean([site.terms[name] for site in sites if name in site.terms]) for name in names},
             local_seconds=_mean(seconds) if seconds else None,
             prototype_norm=record.prototype_norm,
@@ -393,7 +405,7 @@ class RunResult(RunSetup):
             rounds of the one with the best accuracy.
         last_accuracy, last5_accuracy: of the last round, and the mean of the last five.
         best: the model that is kept as the best.
-        head_accuracy, head_balanced_accuracy: of the final model with its closed-form head.
+        head_accuracy, head_balanced_accuracy, head_metrics: of the final model with its closed-form head.
         head_bytes_up, head_bytes_down, head_seconds: what the exchange for that head cost.
         engine_ms_per_task: what the runner itself cost per task, in milliseconds.
         kept_bytes: what the site with the most keeps from round to round.
@@ -411,6 +423,7 @@ class RunResult(RunSetup):
     best: Best | None = None
     head_accuracy: float | None = None
     head_balanced_accuracy: float | None = None
+    head_metrics: dict[MetricName, float] = {}
     head_bytes_up: int | None = None
     head_bytes_down: int | None = None
     head_seconds: float | None = None
@@ -432,9 +445,11 @@ class RunResult(RunSetup):
     ) -> "RunResult":
         """Sum up a run; ``whole`` keeps its history in the entry."""
         scores = {e.round: e.pooled for e in history.evaluations if e.pooled}
-        rounds = tuple(RoundResult.of(record, scores.get(record.round)) for record in history.rounds)
+        evaluations = {e.round: e for e in history.evaluations}
+        rounds = tuple(RoundResult.of(record, evaluations.get(record.round)) for record in history.rounds)
         accuracies = [r.accuracy for r in rounds if r.accuracy is not None]
-        head = history.head.evaluation.pooled if history.head and history.head.evaluation else None
+        of_head = history.head.evaluation if history.head else None
+        head = of_head.pooled if of_head else None
         # Of equal ones the first, but never the initial model.
         best_round = max(scores, key=lambda number: (scores[number].accuracy, number > 0), default=None)
         content = setup.model_dump() | {
@@ -447,6 +462,7 @@ class RunResult(RunSetup):
             "best": history.best,
             "head_accuracy": head.accuracy if head else None,
             "head_balanced_accuracy": head.balanced_accuracy if head else None,
+            "head_metrics": of_head.metrics if of_head else {},
             "head_bytes_up": history.head.bytes_up if history.head else None,
             "head_bytes_down": history.head.bytes_down if history.head else None,
             "head_seconds": history.head.seconds if history.head else None,
@@ -490,7 +506,7 @@ def read_result(path: Path, model: type[M]) -> M:
     except (OSError, ValueError, RecursionError) as e:
         raise ResultsError(f"{path} cannot be read: {str(e).splitlines()[0]}.", code="file.unreadable") from e
     version = content.pop("schema_version", None) if isinstance(content, dict) else None
-    if version != SCHEMA_VERSION:
+    if version not in READABLE_VERSIONS:
         found = "no schema version" if version is None else f"schema version {version}"
         raise ResultsError(
             f"{path} has {found}, and this version of fedmr_med reads {SCHEMA_VERSION}. "
@@ -498,6 +514,10 @@ def read_result(path: Path, model: type[M]) -> M:
             code="file.version",
         )
     return validated(model, content, str(path), ResultsError)
+
+
+def _values(found: Figures | None) -> dict[str, float]:
+    return {name: estimate.value for name, estimate in found.metrics.items()} if found else {}
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -74,15 +74,13 @@ def _row(label: str, runs: list[RunResult]) -> Row:
     if not good:
         return Row(label, 0, errors=errors)
     costs = [cost for run in good for cost in _costs(run)]
-    # The initial model of a run without rounds is no result of the method.
-    trained = [run for run in good if run.rounds]
     return Row(
         label,
         len(good),
-        best=_spread(trained, lambda run: run.best_accuracy),
-        last=_spread(trained, lambda run: run.last_accuracy),
-        last5=_spread(trained, lambda run: run.last5_accuracy),
-        balanced=_spread(trained, lambda run: run.best_balanced_accuracy),
+        best=_spread(good, lambda run: run.best_accuracy),
+        last=_spread(good, lambda run: run.last_accuracy),
+        last5=_spread(good, lambda run: run.last5_accuracy),
+        balanced=_spread(good, lambda run: run.best_balanced_accuracy),
         head=_spread(good, lambda run: run.head_accuracy),
         head_balanced=_spread(good, lambda run: run.head_balanced_accuracy),
         seconds=fmean(seconds for seconds, _ in costs) if costs else 0.0,

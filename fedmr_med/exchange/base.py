@@ -62,7 +62,6 @@ class Exchange(ABC):
                 raise e.reworded(reason) from e
             except Exception as e:
                 # Whatever a reply does to its readers, it must not stop the other sites.
-                self._drop(site)
                 reason = f"the reply could not be read ({type(e).__name__})"
                 self._refused.setdefault(site, reason)
                 raise WireError(reason, code="wire.unreadable") from e
@@ -101,6 +100,3 @@ class Exchange(ABC):
     @abstractmethod
     def _counted(self) -> Collection[str]:
         """Return the sites whose answers are held."""
-
-    def _drop(self, site: str) -> None:  # noqa: B027 - most exchanges hold nothing before it is read whole
-        """Let go of what was held of an answer that its readers failed on."""

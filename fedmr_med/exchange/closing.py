@@ -18,7 +18,8 @@ from fedmr_med.errors import WireError
 from fedmr_med.evaluation.results import SecureRecord
 from fedmr_med.models.job_network import build_network
 from fedmr_med.models.reply_forms import sum_forms
-from fedmr_med.secure.messages import FEWEST, Keys, Masked, Offer, Release, Roster, Shares, threshold
+from fedmr_med.secure import FEWEST
+from fedmr_med.secure.messages import Keys, Masked, Offer, Release, Roster, Shares, threshold
 from fedmr_med.secure.summing import SecureSum
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.secure import (

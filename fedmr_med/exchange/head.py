@@ -24,9 +24,6 @@ from fedmr_med.wire.kinds import HEAD
 from fedmr_med.wire.statistics import HeadReply, decode_statistics
 from fedmr_med.wire.totals import head_statistics, noisy_head_statistics
 
-HELD = 64
-"""Statistics in memory at a time; those of further sites wait in a file."""
-
 LONGEST = 1e6
 """Norm of a head's weights at most, as sites accept it; features that collapsed to points would give far more."""
 
@@ -52,7 +49,7 @@ class HeadExchange(Exchange):
         self._directions = projection(job.seed, features, job.head.projection)
         self._size = features if self._directions is None else len(self._directions)
         # Statistics of thousands of clients would not fit in memory.
-        self._replies: Shelf[HeadReply] = Shelf(HELD)
+        self._replies: Shelf[HeadReply] = Shelf()
         self._lengths: dict[str, float] = {}
 
     def close(self, total: Total | None = None) -> GlobalState:

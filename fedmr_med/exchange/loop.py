@@ -1,7 +1,8 @@
 """The one loop: asks the sites what a plan says, whatever carries the messages."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fedmr_med.errors import WireError
 from fedmr_med.exchange.base import Exchange
@@ -10,7 +11,7 @@ from fedmr_med.exchange.events import Asked, Event, Kept, Refused, Replied, Roun
 from fedmr_med.exchange.head import HeadExchange
 from fedmr_med.exchange.plan import Step
 from fedmr_med.exchange.train import TrainExchange
-from fedmr_med.exchange.transport import Transport
+from fedmr_med.exchange.transport import Answer, Transport
 from fedmr_med.exchange.validate import ValidateExchange
 from fedmr_med.server.chain import Chain
 from fedmr_med.server.sampling import draw_sites
@@ -41,50 +42,109 @@ def run(
         Stopped: the job was ended; what was reached is on disk.
         FedMRError: an exchange failed, such as a round with too few usable replies.
     """
-    server = Server(chain, transport, on_event)
-    in_round = False
-    for step, following in zip(plan, [*plan[1:], None], strict=True):
-        if step.due(chain.job, state):
-            in_round = in_round or step.kind == TRAIN
-            state = server.do(step, state)
-        if in_round and (following is None or following.kind == TRAIN):
-            on_event(RoundDone(state))
-            in_round = False
-    return state
+    server = Server(plan, state, transport, chain, on_event)
+    while (task := server.next_task()) is not None:
+        for site, answer in transport.ask(task.kind, task.message, task.sites, server.has_quorum):
+            server.offer(site, answer)
+        server.close()
+    return server.state
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to ask, and whom.
+
+    Attributes:
+        kind: one of :mod:`fedmr_med.wire.kinds`.
+        message: what every site receives.
+        sites: who is asked.
+    """
+
+    kind: str
+    message: Message
+    sites: Sequence[str]
 
 
 class Server:
-    """Does one step after the other, and keeps what came out.
+    """The server's side of a job: says what to ask next, takes the answers, and closes the step.
+
+    :func:`run` drives it. It does not wait for sites and knows no clock, so whoever brings questions and answers in
+    another way can drive it as well.
 
     Args:
+        plan: what is to be done.
+        state: the chain's state.
+        transport: knows the sites, and carries the steps of a secure sum.
         chain: the job and its files.
-        transport: carries the messages.
         on_event: hears what happens.
+
+    Attributes:
+        state: the last state that is on disk.
     """
 
-    def __init__(self, chain: Chain, transport: Transport, on_event: Callable[[Event], None]):
+    def __init__(
+        self,
+        plan: Sequence[Step],
+        state: GlobalState,
+        transport: Transport,
+        chain: Chain,
+        on_event: Callable[[Event], None] = lambda event: None,
+    ):
+        self.state = state
+        self._steps = deque(plan)
         self._chain, self._job = chain, chain.job
         self._transport, self._on_event = transport, on_event
         self._totals = SecureTotals(self._job, chain.id, self._ask_secure)
-        self._asked = False
+        self._asked = self._in_round = False
+        self._open: tuple[Step, Exchange, TrainTask] | None = None
 
-    def do(self, step: Step, state: GlobalState) -> GlobalState:
-        """Ask the sites for one step and return the new state, which is on disk.
-
-        Raises:
-            Stopped: the job was ended.
-            FedMRError: the step failed.
-        """
+    def next_task(self) -> Task | None:
+        """Begin the next step that is due, and return what to ask for it; None when the plan is done."""
+        while self._steps and not self._steps[0].due(self._job, self.state):
+            self._steps.popleft()
+            self._end_round()
+        if not self._steps:
+            return None
+        step = self._steps.popleft()
         sites = self._transport.sites(step.kind)
-        exchange = self._open(step, state, sites)
+        exchange = self._exchange(step, sites)
         if step.kind == TRAIN:
+            self._in_round = True
             drawn = self._job.federation.sites_per_round
-            sites = draw_sites(sites, drawn, seed=self._job.seed, round_number=state.round)
+            sites = draw_sites(sites, drawn, seed=self._job.seed, round_number=self.state.round)
         self._on_event(Asked(exchange))
         # The model that is scored in the place of the trained one goes to those alone who score it.
         sent = exchange.sent if step.sites_score else replace(exchange.sent, averaged={})
         task, message = self._task(sent, sites)
-        self._collect(exchange, message, sites)
+        self._open = step, exchange, task
+        return Task(step.kind, message, sites)
+
+    def offer(self, site: str, answer: Answer) -> None:
+        """Take a site's answer to the open step; one that is of no use does not count, and the step goes on."""
+        _, exchange, _ = self._opened()
+        try:
+            if isinstance(answer, WireError):
+                raise answer
+            reply = exchange.offer(site, answer)
+        except WireError as e:
+            exchange.refuse(site, str(e))
+            self._on_event(Refused(exchange.kind, site, str(e)))
+            return
+        if reply is not None:
+            self._on_event(Replied(reply))
+
+    def has_quorum(self) -> bool:
+        """Whether the open step has enough usable answers."""
+        return self._opened()[1].has_quorum
+
+    def close(self) -> GlobalState:
+        """Close the open step with the answers so far, and return the new state, which is on disk.
+
+        Raises:
+            Stopped: the job was ended during a secure sum.
+            FedMRError: the step failed.
+        """
+        step, exchange, task = self._opened()
         answered, refused = exchange.standing()
         new = exchange.close(self._total(exchange, task, answered))
         if step.kind == TRAIN:
@@ -92,31 +152,30 @@ class Server:
                 if site not in refused:  # left out when the round was closed
                     self._on_event(Refused(TRAIN, site, reason))
         self._chain.save(new)
+        self.state, self._open = new, None
         self._on_event(Kept(step, new))
+        self._end_round()
         return new
 
-    def _open(self, step: Step, state: GlobalState, sites: Sequence[str]) -> Exchange:
-        if step.kind == HEAD:
-            return HeadExchange(self._job, state)
-        if step.kind != TRAIN:
-            return ValidateExchange(self._job, state, of_head=step.of_head)
-        # A transport may forget a site that died; FedDyn and FedDC still count what it contributed.
-        known = len({*sites, *state.accepted})
-        return TrainExchange(self._job, state, num_sites=known, in_order=self._transport.in_order)
+    def _opened(self) -> tuple[Step, Exchange, TrainTask]:
+        if self._open is None:
+            raise RuntimeError("no step is open: next_task() begins one")
+        return self._open
 
-    def _collect(self, exchange: Exchange, message: Message, sites: Sequence[str]) -> None:
-        """Let the exchange have the sites' answers."""
-        for site, answer in self._transport.ask(exchange.kind, message, sites, lambda: exchange.has_quorum):
-            try:
-                if isinstance(answer, WireError):
-                    raise answer
-                reply = exchange.offer(site, answer)
-            except WireError as e:
-                exchange.refuse(site, str(e))
-                self._on_event(Refused(exchange.kind, site, str(e)))
-                continue
-            if reply is not None:
-                self._on_event(Replied(reply))
+    def _end_round(self) -> None:
+        """Say that a training round is over, when what follows belongs to another one."""
+        if self._in_round and (not self._steps or self._steps[0].kind == TRAIN):
+            self._in_round = False
+            self._on_event(RoundDone(self.state))
+
+    def _exchange(self, step: Step, sites: Sequence[str]) -> Exchange:
+        if step.kind == HEAD:
+            return HeadExchange(self._job, self.state)
+        if step.kind != TRAIN:
+            return ValidateExchange(self._job, self.state, of_head=step.of_head)
+        # A transport may forget a site that died; FedDyn and FedDC still count what it contributed.
+        known = len({*sites, *self.state.accepted})
+        return TrainExchange(self._job, self.state, num_sites=known, in_order=self._transport.in_order)
 
     def _total(self, exchange: Exchange, task: TrainTask, answered: Sequence[str]) -> Total | None:
         """Add up securely what the sites hold, where the job asks for it and enough of them answered."""

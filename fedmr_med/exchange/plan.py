@@ -44,8 +44,8 @@ class Step:
 def plan(job: JobConfig, *, score_rounds: bool = False) -> list[Step]:
     """Return the steps of a whole chain; those that are done already are skipped when it resumes.
 
-    ``[train] * rounds + [validate, head, validate]``, with a head after every k-th round where the job asks for it. A
-    job without rounds asks for a head and its scores; without a head, for the scores of the initial model alone.
+    ``[train] * rounds + [validate, head, validate]``, with a head after every k-th round where the job asks for it.
+    Without rounds ``[head, validate]``; without a head either ``[validate]``, the scores of the initial model.
 
     Args:
         job: the job's settings.
@@ -63,7 +63,8 @@ def _steps(job: JobConfig, *, score_rounds: bool) -> Iterator[Step]:
             yield Step(VALIDATE, done)
         if isinstance(exchange, int) and done % exchange == 0:
             yield from _head(done)
-    yield Step(VALIDATE)
+    if rounds or exchange == "none":  # a classifier that nothing has trained is worth no score beside its head's
+        yield Step(VALIDATE)
     if exchange != "none":
         yield from _head(None)
 

@@ -12,7 +12,8 @@ from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import Total, surplus
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.server.aggregation import PrototypeAggregator, SecureStatistics
-from fedmr_med.server.robust import needs_all_replies, offences, outliers, restrained
+from fedmr_med.server.robust import Comparison, needs_all_replies, offences, restrained
+from fedmr_med.server.shelf import MEMORY, Shelf
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.codec import Message, decode_reply
 from fedmr_med.wire.kinds import TRAIN
@@ -33,17 +34,21 @@ class TrainExchange(Exchange):
         in_order: whether the replies come in the order of the site names. Then each is added at once and none is
             held, so that memory does not grow with their number, unless the job compares them with each other
             (:mod:`fedmr_med.server.robust`).
+        memory: bytes of replies that are held in memory; further ones wait in a file.
     """
 
     kind = TRAIN
 
-    def __init__(self, job: JobConfig, state: GlobalState, *, num_sites: int, in_order: bool = False):
+    def __init__(
+        self, job: JobConfig, state: GlobalState, *, num_sites: int, in_order: bool = False, memory: int = MEMORY
+    ):
         super().__init__(job, state)
         self._num_sites = num_sites
         self._in_order = in_order and not needs_all_replies(job.federation)
         self._offences = offences(state.history)
         self._aggregator = PrototypeAggregator(job, state)
-        self._held: dict[str, SiteReply] = {}
+        self._comparison = Comparison(state, job.federation)
+        self._held: Shelf[SiteReply] = Shelf(memory)
 
     @property
     def sent(self) -> GlobalState:
@@ -103,21 +108,20 @@ class TrainExchange(Exchange):
         patience = self.job.federation.quarantine_after
         if patience is not None and self._offences.get(site, 0) >= patience:
             raise WireError(f"in quarantine: refused in the last {self._offences[site]} rounds", code="wire.quarantine")
-        self._held[site] = reply
         if self._in_order:
-            self._add_held()
+            self._aggregator.add(reply)
+        else:
+            self._comparison.note(reply)
+            self._held.add(site, reply)
         return reply
-
-    def _drop(self, site: str) -> None:
-        self._held.pop(site, None)
 
     def _leave_outliers_out(self) -> None:
         """Take back replies that differ too much from the others; they still count for the quorum."""
-        for site, reason in outliers(list(self._held.values()), self.state, self.job.federation).items():
-            del self._held[site]
+        for site, reason in self._comparison.outliers(self._held).items():
+            self._held.remove(site)
             self._refused.setdefault(site, reason)
 
     def _add_held(self) -> None:
-        held = [self._held[site] for site in sorted(self._held)]
-        self._aggregator.add(*restrained(held, self.state, self.job.federation))
-        self._held = {}
+        for reply in restrained(self._held.values(), self.state, self.job.federation):
+            self._aggregator.add(reply)
+        self._held = Shelf(0)

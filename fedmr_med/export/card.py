@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from fedmr_med.evaluation.figures import Estimate, Figures
+from fedmr_med.evaluation.catalog import described, names_in
+from fedmr_med.evaluation.figures import Figures
 from fedmr_med.evaluation.results import Evaluation, History
 from fedmr_med.export.source import Source
 from fedmr_med.files import write_text
 from fedmr_med.privacy.explain import privacy_costs
-from fedmr_med.report.elements import number, with_interval
 from fedmr_med.report.template import rendered
 from fedmr_med.schema import Strict
 from fedmr_med.version import installed
@@ -141,7 +141,7 @@ def _limits(source: Source, pooled: Figures | None, sites: dict[str, SiteCard]) 
     for name, found in zip(names, pooled.classes, strict=True):
         if found.status != "scored":
             limits.append(f"{name}: no test image that could be counted.")
-        elif found.auroc and found.auroc.high - found.auroc.low > 0.1:
+        elif (auroc := found.metrics.get("auroc")) and (auroc.high or 0) - (auroc.low or 0) > 0.1:
             limits.append(f"{name}: {found.positives} test images; the AUROC is uncertain by more than 0.1.")
     if pooled.rough:
         limits.append(
@@ -176,12 +176,6 @@ def markdown(card: Card) -> str:
         escaped=False,
         card=card,
         classes=list(zip(card.classes, card.pooled.classes, strict=True)) if card.pooled else [],
-        area=_area,
-        interval=with_interval,
-        number=lambda value: "held back" if value is None else number(value),
+        class_metrics=names_in(found.metrics for found in card.pooled.classes) if card.pooled else (),
+        metric=described,
     )
-
-
-def _area(estimate: Estimate | None, rough: bool) -> str:
-    """Return an area under a curve; one from a few joined cells gets no interval, which would promise too much."""
-    return f"rough, {estimate.value:.2f}" if estimate and rough else with_interval(estimate)

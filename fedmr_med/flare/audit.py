@@ -11,7 +11,6 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
-from fedmr_med.config import JobConfig
 from fedmr_med.files import journal
 from fedmr_med.flare import context
 from fedmr_med.flare.outgoing import empty, task_headers
@@ -47,7 +46,7 @@ class AuditLog(FLComponent):
 
     def _write(self, fl_ctx: FLContext) -> None:
         try:
-            content = NO_REPLY if self._reply is None else describe(self._reply, context.written_job(fl_ctx))
+            content = NO_REPLY if self._reply is None else describe(self._reply, fl_ctx)
             if content != self._written:
                 journal.append(context.root_folder(fl_ctx) / AUDIT_FILE, _about(fl_ctx) | content)
             self._written = content
@@ -68,7 +67,7 @@ def _about(fl_ctx: FLContext) -> dict[str, Any]:
     }
 
 
-def describe(reply: Shareable, job: JobConfig) -> dict[str, Any]:
+def describe(reply: Shareable, fl_ctx: FLContext) -> dict[str, Any]:
     """Return what a reply holds: per part its kind, the shape of each array, bytes and classes."""
     code = reply.get_return_code()
     if code != ReturnCode.OK:
@@ -78,8 +77,8 @@ def describe(reply: Shareable, job: JobConfig) -> dict[str, Any]:
     parts = {name: _part(part) for name, part in members.items()}
     line: dict[str, Any] = {"code": code, "bytes": sum(part["bytes"] for part in parts.values()), "parts": parts}
     if wire.PROTOTYPES in members:
-        classes = members[wire.PROTOTYPES].data["classes"]
-        parts[wire.PROTOTYPES]["classes"] = [job.task.class_names[i] for i in classes]
+        names, classes = context.outgoing_view(fl_ctx).job.task.class_names, members[wire.PROTOTYPES].data["classes"]
+        parts[wire.PROTOTYPES]["classes"] = [names[i] for i in classes]
     if wire.ROUND in dxo.meta:
         line["round"] = dxo.meta[wire.ROUND] + 1
     scores = dxo.meta.get(wire.SCORES) or dxo.data.get(wire.SCORES)

@@ -16,11 +16,13 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.registry import is_dotted
 from fedmr_med.secure.identity import UNSIGNED, Certified, Identity
 from fedmr_med.server.owner import Owner
+from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
+from fedmr_med.site.view import Place, SiteView, SiteViews
 from fedmr_med.sites import SiteConfig, find_site
 
-SITES_FOLDER = "sites"
+SITES_FOLDER, CLIENT_STATE = "sites", "client_state"
 DEMO_BANNER = "DEMO: no images were given, so generated pictures stand in for them. No figure here is a medical result."
-_REASON = "fedmr_reason"
+_REASON, _VIEW = "fedmr_reason", "fedmr_view"
 
 
 def site_in_simulator(fl_ctx: FLContext) -> bool:
@@ -33,12 +35,12 @@ def server_in_simulator(fl_ctx: FLContext) -> bool:
     return bool(fl_ctx.get_job_id() == SimulatorConstants.JOB_NAME)
 
 
-def identity(fl_ctx: FLContext) -> Identity:
+def _identity(fl_ctx: FLContext) -> Identity:
     """Return what signs for this site: its certificate; a simulated site has none, and needs none."""
     return UNSIGNED if site_in_simulator(fl_ctx) else Certified(root_folder(fl_ctx) / "startup")
 
 
-def witness(fl_ctx: FLContext) -> Path | None:
+def _witness(fl_ctx: FLContext) -> Path | None:
     """Return the file outside the kit that remembers how much of the privacy budget was spent; None if simulated.
 
     It goes by the site's name and the federation's root certificate, so that a renewed kit does not start anew.
@@ -91,11 +93,6 @@ def _job_meta(fl_ctx: FLContext) -> dict[str, Any]:
     return meta
 
 
-def written_job(fl_ctx: FLContext) -> JobConfig:
-    """Return the job as its file has it."""
-    return load_job(config_folder(fl_ctx) / JOB_FILE)
-
-
 def introduced(fl_ctx: FLContext) -> bool:
     """Whether another process of this simulated site has introduced it in this run; from now on one has."""
     try:
@@ -105,40 +102,70 @@ def introduced(fl_ctx: FLContext) -> bool:
     return False
 
 
-def client_job(fl_ctx: FLContext) -> JobConfig:
-    """Return the job as this site runs it.
+def site_views(fl_ctx: FLContext) -> SiteViews:
+    """Return what looks at this site: at its own settings, the job, and the decisions of its people."""
+    name, job_file, simulated = fl_ctx.get_identity_name(), config_folder(fl_ctx) / JOB_FILE, site_in_simulator(fl_ctx)
+    local = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir())
+    carried = config_folder(fl_ctx) / SITES_FOLDER if simulated else None
+
+    def settings() -> tuple[SiteConfig, str]:
+        site, path = find_site(name, local=local, job_sites=carried)
+        return site, str(path)
+
+    def job(site: SiteConfig) -> JobConfig:
+        # A simulated federation in which only some sites have images is refused by the server, which knows all.
+        return _checked(effective_job(load_job(job_file), {name: site}), fl_ctx, simulated=simulated)
+
+    place = Place(
+        name,
+        root_folder(fl_ctx) / CLIENT_STATE,
+        people=None if simulated else ApprovalBook(root_folder(fl_ctx) / APPROVALS_FILE),
+        job_id=str(fl_ctx.get_job_id()),
+        identity=lambda: _identity(fl_ctx),
+        witness=_witness(fl_ctx),
+    )
+    return SiteViews(place, settings, job)
+
+
+def outgoing_view(fl_ctx: FLContext) -> SiteView:
+    """Return what holds at this site now that a reply with content is about to leave: one look for all layers.
 
     Raises:
-        ConfigError: job or site settings are not valid, or in a simulated federation only some sites have images.
+        FedMRError: the site refuses the job, or its settings cannot be read. Nothing may leave then.
     """
-    own = {fl_ctx.get_identity_name(): site_settings(fl_ctx)[0]}
-    simulated = site_in_simulator(fl_ctx)
-    job = effective_job(written_job(fl_ctx), _carried_sites(fl_ctx) | own if simulated else own)
-    _check_code(job, fl_ctx, simulated=simulated)
-    return job
+    view = fl_ctx.get_prop(_VIEW)
+    if not isinstance(view, SiteView):
+        view = site_views(fl_ctx).before_sending()
+        keep_view(fl_ctx, view)
+    return view
 
 
-def server_job(fl_ctx: FLContext) -> JobConfig:
-    """Return the job as the server runs it.
+def keep_view(fl_ctx: FLContext, view: SiteView | None) -> None:
+    """Keep the view under which a task's reply was released, for the layers behind; None forgets it."""
+    fl_ctx.set_prop(_VIEW, view, private=True, sticky=False)
+
+
+def server_job(fl_ctx: FLContext) -> tuple[JobConfig, bool]:
+    """Return the job as the server runs it, and whether it is simulated with all sites on generated pictures.
 
     Raises:
         ConfigError: the job is not valid, or in a simulated federation only some sites have images.
     """
     simulated = server_in_simulator(fl_ctx)
-    job = effective_job(written_job(fl_ctx), _carried_sites(fl_ctx) if simulated else {})
-    _check_code(job, fl_ctx, simulated=simulated)
-    return job
+    sites = _carried_sites(fl_ctx) if simulated else {}
+    job = effective_job(load_job(config_folder(fl_ctx) / JOB_FILE), sites)
+    return _checked(job, fl_ctx, simulated=simulated), on_demo(sites)
 
 
-def _check_code(job: JobConfig, fl_ctx: FLContext, *, simulated: bool) -> None:
-    """Refuse a network by its dotted path where the class list does not have it.
+def _checked(job: JobConfig, fl_ctx: FLContext, *, simulated: bool) -> JobConfig:
+    """Return the job, unless it names a network by a dotted path that the class list does not have.
 
     Raises:
         ConfigError: nobody here has agreed to run it.
     """
     name = job.model.name
     if simulated or not is_dotted(name):
-        return
+        return job
     path = Path(fl_ctx.get_engine().get_workspace().get_resources_file_path())
     listed = json.loads(path.read_text(encoding="utf-8")).get("class_allow_list") or []
     if name not in listed:
@@ -148,11 +175,7 @@ def _check_code(job: JobConfig, fl_ctx: FLContext, *, simulated: bool) -> None:
             code="config.not-on-class-list",
             key="model.name",
         )
-
-
-def simulated_demo(fl_ctx: FLContext) -> bool:
-    """Whether this server is simulated and all its sites work on generated pictures."""
-    return server_in_simulator(fl_ctx) and on_demo(_carried_sites(fl_ctx))
+    return job
 
 
 def _carried_sites(fl_ctx: FLContext) -> dict[str, SiteConfig]:
@@ -188,10 +211,3 @@ def noted_reason(fl_ctx: FLContext) -> str | None:
     """Return why the task gets no reply, if anybody said so."""
     reason = fl_ctx.get_prop(_REASON)
     return None if reason is None else str(reason)
-
-
-def site_settings(fl_ctx: FLContext) -> tuple[SiteConfig, Path]:
-    """Return this site's settings and the file they come from."""
-    local = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir())
-    carried = config_folder(fl_ctx) / SITES_FOLDER if site_in_simulator(fl_ctx) else None
-    return find_site(fl_ctx.get_identity_name(), local=local, job_sites=carried)

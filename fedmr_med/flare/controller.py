@@ -55,6 +55,7 @@ class FedMRController(Controller):
         super().__init__()
         self.best_model_filename = best_model_filename
         self._job: JobConfig
+        self._demo = False
         self._chain: Chain | None = None
         self._state: GlobalState | None = None
         self._exchange: Exchange | None = None
@@ -68,17 +69,16 @@ class FedMRController(Controller):
             quiet_simulator(fl_ctx)
         try:
             set_threads(default=1 if simulated else None)
-            self._job = context.server_job(fl_ctx)
+            self._job, self._demo = context.server_job(fl_ctx)
             initial = context.config_folder(fl_ctx) / INITIAL_MODEL
             folder = context.chain_folder(fl_ctx, self._job)
-            model, demo = initial if initial.exists() else None, context.simulated_demo(fl_ctx)
-            chain = context.chain_id(self._job, fl_ctx)
-            self._chain = Chain(folder, self._job, id=chain, initial_model=model, demo=demo)
+            model, chain = initial if initial.exists() else None, context.chain_id(self._job, fl_ctx)
+            self._chain = Chain(folder, self._job, id=chain, initial_model=model, demo=self._demo)
             self._state = self._chain.open(owner=context.submitter(fl_ctx))
         except FedMRError as e:
             self.system_panic(str(e), fl_ctx)
             return
-        if context.simulated_demo(fl_ctx):
+        if self._demo:
             self.log_warning(fl_ctx, context.DEMO_BANNER, fire_event=False)
         for site in context.left_over_sites(fl_ctx):
             message = f"the job carries settings of {site}, which its meta.json does not name: they are left out"
@@ -112,7 +112,7 @@ class FedMRController(Controller):
             self.log_info(fl_ctx, f"stopped after round {state.round}: {reason}", fire_event=False)
         if not abort_signal.triggered:
             self.fire_event(AppEventType.TRAINING_FINISHED, fl_ctx)
-            print_summary(state, self._job, chain.checkpoint, demo=context.simulated_demo(fl_ctx))
+            print_summary(state, self._job, chain.checkpoint, demo=self._demo)
             if context.server_in_simulator(fl_ctx):
                 self._write_report(chain, fl_ctx)
 

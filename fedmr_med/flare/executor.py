@@ -9,38 +9,30 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
-from nvflare.app_common.app_constant import AppConstants
 
 from fedmr_med.errors import FedMRError
 from fedmr_med.flare import context, messages
-from fedmr_med.flare.approval import require_approval
 from fedmr_med.flare.quiet import quiet_screen
 from fedmr_med.flare.tracking import figures, track
 from fedmr_med.flare.turns import turn
 from fedmr_med.privacy.refusals import code_of
 from fedmr_med.process import available_cores, kept_memory, set_threads
-from fedmr_med.site.engine import Site
+from fedmr_med.site.engine import OpenHospital, Site
 from fedmr_med.site.hospital import Hospital
-from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.training import Aborted
-from fedmr_med.wire.kinds import EXCHANGES, SECURE
+from fedmr_med.site.view import SiteView
+from fedmr_med.wire.codec import Message
+from fedmr_med.wire.kinds import EXCHANGES, SECURE, SUBMIT_MODEL
 from fedmr_med.wire.messages import SiteReply, TrainTask
-
-CLIENT_STATE = "client_state"
 
 
 class FedMRExecutor(Executor):
-    """Answers ``train``, ``validate``, ``head`` and ``secure``; ``submit_model`` only where the site allows it.
+    """Answers ``train``, ``validate``, ``head`` and ``secure``; ``submit_model`` only where the site allows it."""
 
-    Args:
-        hospital: the site at work; None opens it from the site's own settings on the first task.
-    """
-
-    def __init__(self, hospital: Hospital | None = None):
+    def __init__(self) -> None:
         super().__init__()
-        self.hospital = hospital
-        # Whoever hands in a hospital has opened it and answers for it.
-        self._asks_people = hospital is None
+        self._hospital = OpenHospital()
+        self._introduced: Hospital | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Keep FLARE's own lines off the screen of a simulator."""
@@ -50,14 +42,10 @@ class FedMRExecutor(Executor):
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Answer a task. An error that the site can fix is logged and reported by return code alone."""
-        if task_name not in (*EXCHANGES, SECURE, AppConstants.TASK_SUBMIT_MODEL):
+        if task_name not in (*EXCHANGES, SECURE, SUBMIT_MODEL):
             return make_reply(ReturnCode.TASK_UNKNOWN)
         try:
-            if self._asks_people:
-                require_approval(fl_ctx, abort_signal)
             with self._turn(fl_ctx), kept_memory():
-                if task_name == AppConstants.TASK_SUBMIT_MODEL:
-                    return messages.encode_model(self._open(fl_ctx).trained_model())
                 return self._answer(task_name, shareable, fl_ctx, abort_signal)
         except Aborted:
             return make_reply(ReturnCode.TASK_ABORTED)
@@ -75,9 +63,11 @@ class FedMRExecutor(Executor):
             track(self, figures(reply), reply.round, fl_ctx)
             return reply
 
-        site = Site(lambda: self._open(fl_ctx), lambda: self._secure(fl_ctx), train)
-        answer = site.answer(kind, messages.to_message(shareable), lambda: bool(abort_signal.triggered))
-        return messages.to_shareable(answer)
+        site = Site(context.site_views(fl_ctx), lambda view: self._open(view, fl_ctx), train)
+        message = Message({}) if kind == SUBMIT_MODEL else messages.to_message(shareable)
+        answer = site.answer(kind, message, lambda: bool(abort_signal.triggered))
+        context.keep_view(fl_ctx, site.view)
+        return messages.to_shareable(answer, kind)
 
     def _turn(self, fl_ctx: FLContext) -> AbstractContextManager[None]:
         """Let simulated sites work one per core at a time."""
@@ -85,28 +75,17 @@ class FedMRExecutor(Executor):
             return nullcontext()
         return turn(context.root_folder(fl_ctx).parent / ".turns", fl_ctx.get_identity_name(), available_cores())
 
-    def _secure(self, fl_ctx: FLContext) -> SecureSite:
-        """Return this site's part in secure sums under the policy as it is now; its data is not opened for it."""
-        site, _ = context.site_settings(fl_ctx)
-        job, name = context.client_job(fl_ctx), fl_ctx.get_identity_name()
-        policy, folder = site.policy.restricted_by(job.policy), context.root_folder(fl_ctx) / CLIENT_STATE
-        return SecureSite(name, job, policy, folder, context.identity(fl_ctx))
+    def _open(self, view: SiteView, fl_ctx: FLContext) -> Hospital:
+        # One thread per client process in the simulator: it runs several of them side by side.
+        simulated = context.site_in_simulator(fl_ctx)
+        set_threads(default=1 if simulated else None)
+        hospital = self._hospital(view)
+        if hospital is not self._introduced and not (simulated and context.introduced(fl_ctx)):
+            self._introduce(hospital, view.origin, fl_ctx)
+        self._introduced = hospital
+        return hospital
 
-    def _open(self, fl_ctx: FLContext) -> Hospital:
-        if self.hospital is None:
-            # One thread per client process in the simulator: it runs several of them side by side.
-            simulated = context.site_in_simulator(fl_ctx)
-            set_threads(default=1 if simulated else None)
-            site, path = context.site_settings(fl_ctx)
-            name = fl_ctx.get_identity_name()
-            job = context.client_job(fl_ctx)
-            folder, witness = context.root_folder(fl_ctx) / CLIENT_STATE, context.witness(fl_ctx)
-            self.hospital = Hospital(name, job, site, folder, witness=witness)
-            if not (simulated and context.introduced(fl_ctx)):
-                self._introduce(self.hospital, str(path), fl_ctx)
-        return self.hospital
-
-    def _introduce(self, hospital: Hospital, path: str, fl_ctx: FLContext) -> None:
+    def _introduce(self, hospital: Hospital, origin: str, fl_ctx: FLContext) -> None:
         """Say what this site works with: once per process, in the simulator once per run."""
         if hospital.data.is_demo and not context.site_in_simulator(fl_ctx):  # there the server says it for all
             self.log_warning(fl_ctx, context.DEMO_BANNER, fire_event=False)
@@ -124,6 +103,6 @@ class FedMRExecutor(Executor):
             f"{hospital.name}: {len(hospital.data.train)} training and {len(hospital.data.test)} test images{demo} "
             f"({len(hospital.data.skipped)} unreadable), classes {' '.join(held)}; "
             f"shares the prototypes of {shared}, and statistics for a closed-form head of {statistics}; "
-            f"settings from {path}",
+            f"settings from {origin}",
             fire_event=False,
         )

@@ -6,7 +6,7 @@ from nvflare.apis.shareable import Shareable
 
 from fedmr_med.errors import FedMRError
 from fedmr_med.flare import context
-from fedmr_med.flare.outgoing import ReleaseRule, same_message
+from fedmr_med.flare.outgoing import released, same_message
 
 
 class PrototypeFilter(Filter):
@@ -15,10 +15,6 @@ class PrototypeFilter(Filter):
     FLARE turns an exception in a result filter into an empty reply with the code ``TASK_RESULT_FILTER_ERROR``.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._rule = ReleaseRule()
-
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the result as it may leave.
 
@@ -26,10 +22,10 @@ class PrototypeFilter(Filter):
             FedMRError: the site has no valid policy, or the result does not have the agreed form.
         """
         try:
-            released = self._rule.released(shareable, fl_ctx)
+            left = released(shareable, fl_ctx)
         except FedMRError as e:
             context.note_reason(fl_ctx, str(e))
             raise
-        if not same_message(released, shareable):
+        if not same_message(left, shareable):
             self.log_warning(fl_ctx, "removed from the reply what the site's policy does not allow", fire_event=False)
-        return released
+        return left

@@ -10,7 +10,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
 from fedmr_med.flare import context
-from fedmr_med.flare.outgoing import ReleaseRule, check_headers, empty, same_message, task_headers
+from fedmr_med.flare.outgoing import check_headers, empty, released, same_message, task_headers
 
 
 class PolicyGuard(FLComponent):
@@ -23,7 +23,6 @@ class PolicyGuard(FLComponent):
 
     def __init__(self) -> None:
         super().__init__()
-        self._rule = ReleaseRule()
         self._reply: Shareable | None = None
         self._cookies: Any = None
 
@@ -31,6 +30,7 @@ class PolicyGuard(FLComponent):
         """Check the reply on its way out."""
         if event_type == EventType.BEFORE_TASK_EXECUTION:
             self._reply = None
+            context.keep_view(fl_ctx, None)
             task = fl_ctx.get_prop(FLContextKey.TASK_DATA)
             self._cookies = copy.deepcopy(task.get_cookie_jar()) if isinstance(task, Shareable) else None
         elif event_type == EventType.AFTER_TASK_RESULT_FILTER:
@@ -46,7 +46,7 @@ class PolicyGuard(FLComponent):
         try:
             reason = None
             check_headers(self._reply, fl_ctx, self._cookies)
-            if not same_message(self._rule.released(self._reply, fl_ctx), self._reply):
+            if not same_message(released(self._reply, fl_ctx), self._reply):
                 reason = "it carries more than the site's policy allows"
         except Exception as e:
             # Whatever went wrong, what was not checked does not leave.

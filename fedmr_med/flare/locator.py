@@ -23,7 +23,7 @@ class GlobalModelLocator(ModelLocator):
 
     def get_model_names(self, fl_ctx: FLContext) -> list[str]:
         """Return which of the models are there."""
-        folder = context.chain_folder(fl_ctx, context.server_job(fl_ctx))
+        folder = context.chain_folder(fl_ctx, context.server_job(fl_ctx)[0])
         return [name for name, file in _FILES.items() if (folder / file).exists()]
 
     def locate_model(self, model_name: str, fl_ctx: FLContext) -> DXO:
@@ -32,7 +32,7 @@ class GlobalModelLocator(ModelLocator):
         Raises:
             CheckpointError: its file cannot be read.
         """
-        job = context.server_job(fl_ctx)
+        job, _ = context.server_job(fl_ctx)
         saved = load_model(context.chain_folder(fl_ctx, job) / _FILES[model_name])
         initial = initial_state(job)
         # The best model leaves whole; a task has the frozen part of a network elsewhere.

@@ -1,8 +1,8 @@
 """The wire format in FLARE's containers.
 
 A task or reply is a COLLECTION DXO: the model a WEIGHTS member, everything else APP_DEFINED, so that FLARE's own
-weight filters leave prototypes alone. An answer to ``submit_model`` is a WEIGHTS DXO, as FLARE's cross-site
-evaluation takes it.
+weight filters leave prototypes alone. An answer to ``validate`` is a METRICS DXO, one to ``submit_model`` a WEIGHTS
+DXO, as FLARE's cross-site evaluation takes it.
 """
 
 from collections.abc import Collection
@@ -16,22 +16,39 @@ from fedmr_med.errors import WireError
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.wire import codec, statistics
 from fedmr_med.wire.codec import MODEL, Message
+from fedmr_med.wire.kinds import SUBMIT_MODEL, VALIDATE
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.statistics import HeadReply
 
+PARTS = "parts"
+"""Key of the arrays in a METRICS DXO."""
 
-def to_shareable(message: Message) -> Shareable:
-    """Put a message into a COLLECTION."""
+
+def to_shareable(message: Message, kind: str = "") -> Shareable:
+    """Put an answer or a task into its container; ``kind`` is that of an answer."""
+    if kind == SUBMIT_MODEL:
+        return DXO(DataKind.WEIGHTS, data=message.parts[MODEL]).to_shareable()
+    if kind == VALIDATE:
+        arrays = {PARTS: message.parts} if message.parts else {}
+        return DXO(DataKind.METRICS, data={**message.meta, **arrays}).to_shareable()
     members = {name: DXO(_kind(name), data=arrays) for name, arrays in message.parts.items()}
     return DXO(DataKind.COLLECTION, data=members, meta=message.meta).to_shareable()
 
 
-def to_message(shareable: Shareable) -> Message:
-    """Take a message out of a COLLECTION.
+def to_message(shareable: Shareable, kind: str = "") -> Message:
+    """Take an answer or a task out of its container; ``kind`` is that of an answer.
 
     Raises:
         WireError: it is something else, or holds something else than named numeric arrays.
     """
+    if kind == SUBMIT_MODEL:
+        return Message({MODEL: _arrays(MODEL, _dxo(shareable, DataKind.WEIGHTS), DataKind.WEIGHTS)})
+    if kind == VALIDATE:
+        meta = dict(_dxo(shareable, DataKind.METRICS).data)
+        content = meta.pop(PARTS, {})
+        if not isinstance(content, dict):
+            raise WireError("the arrays of the scores are not in parts", code="wire.form", key=PARTS)
+        return Message({name: _named_arrays(name, arrays) for name, arrays in content.items()}, meta)
     dxo = _dxo(shareable, DataKind.COLLECTION)
     parts = {name: _arrays(name, member, _kind(name)) for name, member in dxo.data.items()}
     return Message(parts, dict(dxo.meta or {}))
@@ -70,22 +87,12 @@ def decode_statistics(shareable: Shareable, site: str, *, num_classes: int, feat
 
 def encode_validation(scores: Scores | None) -> Shareable:
     """Encode the answer to a validate task."""
-    return to_shareable(codec.encode_validation(scores))
+    return to_shareable(codec.encode_validation(scores), VALIDATE)
 
 
 def decode_validation(shareable: Shareable, num_classes: int) -> Scores | None:
     """Decode the answer to a validate task; raise WireError if it does not have the agreed form."""
-    return codec.decode_validation(to_message(shareable), num_classes)
-
-
-def encode_model(model: Arrays) -> Shareable:
-    """Encode the answer to a submit_model task."""
-    return DXO(DataKind.WEIGHTS, data=model).to_shareable()
-
-
-def decode_model(shareable: Shareable) -> Arrays:
-    """Decode the answer to a submit_model task; raise WireError if it does not have the agreed form."""
-    return _arrays(MODEL, _dxo(shareable, DataKind.WEIGHTS), DataKind.WEIGHTS)
+    return codec.decode_validation(to_message(shareable, VALIDATE), num_classes)
 
 
 def _kind(part: str) -> DataKind:
@@ -105,7 +112,13 @@ def _dxo(shareable: Shareable, kind: DataKind) -> DXO:
 def _arrays(name: str, member: object, kind: DataKind) -> Arrays:
     if not isinstance(member, DXO) or member.data_kind != kind or not isinstance(member.data, dict):
         raise WireError(f"no {name!r} part of kind {kind}", code="wire.form", key=name)
-    for key, array in member.data.items():
+    return _named_arrays(name, member.data)
+
+
+def _named_arrays(name: str, content: object) -> Arrays:
+    if not isinstance(content, dict):
+        raise WireError(f"{name!r} is not a mapping of arrays", code="wire.form", key=name)
+    for key, array in content.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
             raise WireError(f"{key!r} in {name!r} is not a numeric array", code="wire.form", key=name)
-    return dict(member.data)
+    return dict(content)

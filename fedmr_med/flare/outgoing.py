@@ -1,7 +1,7 @@
-"""What may leave a site, message by message: the one rule that filter and guard apply.
+"""What may leave a site in FLARE's containers: the site's own rule, for the layers behind the executor.
 
-A reply is read strictly and written anew from what was read, so nothing that is not named here can travel along:
-no further key, header, array or class. Whatever cannot be read in full is refused.
+The rule is :func:`fedmr_med.site.guard.released`. The containers could carry something out as well: by return codes and
+by headers of FLARE's own.
 """
 
 import re
@@ -12,22 +12,11 @@ from nvflare.apis.dxo import DXO
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
-from nvflare.app_common.app_constant import AppConstants
 
-from fedmr_med.data.labels import check_classes
-from fedmr_med.errors import PolicyError, WireError
+from fedmr_med.errors import WireError
 from fedmr_med.flare import context, messages
-from fedmr_med.flare.approval import require_approval
-from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy import refusals
-from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.release import permitted, permitted_scores, permitted_statistics
-from fedmr_med.secure.messages import Masked
-from fedmr_med.wire.codec import Message
-from fedmr_med.wire.form import ReplyForm
-from fedmr_med.wire.kinds import HEAD, SECURE
-from fedmr_med.wire.secure import Answer, decode_answer, encode_answer
-from fedmr_med.wire.statistics import HeadReply
+from fedmr_med.site import guard
 
 # FLARE writes these on the way out: which task this answers, and the server's own cookies sent back.
 _FLARE_HEADERS = {
@@ -46,87 +35,21 @@ _LONGEST = 10**12
 _CODES = {value for name, value in vars(ReturnCode).items() if name.isupper()} | refusals.WORDS.keys()
 
 
-class ReleaseRule:
-    """The rule of one site in one job."""
-
-    def __init__(self) -> None:
-        self._form: ReplyForm | None = None
-
-    def released(self, reply: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return a new message with what this site's policy allows of ``reply``.
-
-        The policy is read afresh every time, so that a stricter one counts from the next reply on, and so are the
-        decisions of the site's people.
-
-        Raises:
-            FedMRError: the site has no valid policy, or the reply cannot be read in full. Nothing may leave then.
-        """
-        if reply.get_return_code() == ReturnCode.OK:
-            require_approval(fl_ctx)
-        site, _ = context.site_settings(fl_ctx)
-        if self._form is None:
-            self._form = reply_form(context.client_job(fl_ctx))
-        if reply.get_return_code() == ReturnCode.OK:
-            check_classes(site, self._form.class_names)
-        return released(str(fl_ctx.get_prop(FLContextKey.TASK_NAME)), reply, site.policy, self._form)
-
-
-def released(task: str, reply: Shareable, policy: SitePolicy, form: ReplyForm) -> Shareable:
-    """Return a new message with what the policy allows of a reply to ``task``, and nothing else.
+def released(reply: Shareable, fl_ctx: FLContext) -> Shareable:
+    """Return a new message with what the site's policy allows of a task's reply, and nothing else.
 
     Raises:
-        WireError: the reply does not have the agreed form.
-        PolicyError: the policy does not allow an answer to this task.
+        FedMRError: the site has no valid policy or refuses the job, or the reply cannot be read in full. Nothing may
+            leave then.
     """
     code = reply.get_return_code()
     if code != ReturnCode.OK:
         if code not in _CODES:
             raise WireError("the return code is not one of the known names", code="wire.header", key="return_code")
         return make_reply(code)
-    if task == AppConstants.TASK_TRAIN:
-        classes, size = len(form.class_names), form.feature_size
-        content = messages.decode_reply(reply, site="", num_classes=classes, feature_size=size)
-        form.check(content)
-        left = permitted(
-            content,
-            policy,
-            form.class_names,
-            secure=form.secure,
-            private=form.private,
-            training_noise=form.training_noise,
-        )
-        return messages.encode_reply(left, halved=form.halved)
-    if task == AppConstants.TASK_VALIDATION:
-        scores = messages.decode_validation(reply, len(form.class_names))
-        summed = form.secure != "none"
-        return messages.encode_validation(None if summed else permitted_scores(scores, policy, form.class_names))
-    if task == HEAD:
-        classes, size = len(form.class_names), form.statistics_size
-        statistics = messages.decode_statistics(reply, site="", num_classes=classes, feature_size=size)
-        none = HeadReply(statistics.site, statistics.round)
-        closed = form.secure != "none" or (policy.privacy is not None and not form.private)
-        allowed = none if closed else permitted_statistics(statistics, policy, form.class_names)
-        return messages.encode_statistics(allowed)
-    if task == SECURE and form.secure != "none":
-        return messages.to_shareable(encode_answer(_secure_answer(messages.to_message(reply), form)))
-    if task == AppConstants.TASK_SUBMIT_MODEL and policy.allow_submit_model and form.secure != "all":
-        policy.check_training_noise(form.training_noise)
-        model = messages.decode_model(reply)
-        form.check_model(model)
-        return messages.encode_model(model)
-    raise PolicyError(f"the policy does not allow an answer to the task {task!r}", code="policy.task-refused")
-
-
-def _secure_answer(message: Message, form: ReplyForm) -> Answer:
-    """Read an answer to a step of a secure sum. What its vector holds, nobody can see: the executor answers for that.
-
-    Raises:
-        WireError: it does not have the agreed form, or is longer than any sum of the job.
-    """
-    answer = decode_answer(message, site="")
-    if isinstance(answer, Masked) and len(answer.vector) not in form.sum_sizes:
-        raise WireError("the masked vector is of no sum of this job", code="wire.form", key="vector")
-    return answer
+    view, task = context.outgoing_view(fl_ctx), str(fl_ctx.get_prop(FLContextKey.TASK_NAME))
+    message = guard.released(task, messages.to_message(reply, task), view.policy, view.form)
+    return messages.to_shareable(message, task)
 
 
 def same_message(a: Shareable, b: Shareable) -> bool:

@@ -4,10 +4,9 @@ The script gets model and prototypes as parameters. What it sends is read strict
 the site's policy, so the server treats it like any other. A locked site does not list this class: the code is foreign.
 """
 
-from typing import Any
+from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -23,14 +22,14 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError, FedMRError, WireError
 from fedmr_med.evaluation.metrics import scores
 from fedmr_med.flare import context, messages
-from fedmr_med.flare.approval import require_approval
 from fedmr_med.models.job_network import build_network
 from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import code_of
-from fedmr_med.privacy.release import permitted
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.site.floors import SiteFloors
+from fedmr_med.site.own_prototypes import OwnPrototypes
+from fedmr_med.site.release import permitted
+from fedmr_med.site.view import SiteView
 from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.kinds import HEAD
 from fedmr_med.wire.messages import SiteReply, TrainTask
@@ -57,33 +56,37 @@ class ScriptExecutor(ClientAPIExecutor):
         if task_name not in (AppConstants.TASK_TRAIN, AppConstants.TASK_VALIDATION, HEAD):
             return make_reply(ReturnCode.TASK_UNKNOWN)
         try:
-            require_approval(fl_ctx, abort_signal)
-            job, task = context.client_job(fl_ctx), messages.decode_task(shareable)
-            check_settings(task.settings, job.digest())
+            view = context.site_views(fl_ctx).before_work(lambda: bool(abort_signal.triggered))
+            task = messages.decode_task(shareable)
+            check_settings(task.settings, view.job.digest())
+            check_job(view.job)
             if task_name == AppConstants.TASK_VALIDATION:
                 return messages.encode_validation(None)
             if task_name == HEAD:
                 return messages.encode_statistics(HeadReply(fl_ctx.get_identity_name(), task.round))
-            return self._train(job, task, fl_ctx, abort_signal)
+            return self._train(view, task, fl_ctx, abort_signal)
         except FedMRError as e:
             # The message may name files of this site, so it stays in the site's own log and journal.
             self.log_error(fl_ctx, str(e), fire_event=False)
             context.note_reason(fl_ctx, str(e))
             return make_reply(code_of(e))
 
-    def _train(self, job: JobConfig, task: TrainTask, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        policy = context.site_settings(fl_ctx)[0].policy.restricted_by(job.policy)
-        floors = SiteFloors(policy.training, context.root_folder(fl_ctx) / "client_state")
-        _check_job(job)
-        floors.check_job(job)
+    def _train(self, view: SiteView, task: TrainTask, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        job, policy, floors = view.job, view.policy, view.floors
+        folder, site = view.place.state_folder, view.place.name
         floors.check_model(task, build_network(job))
         floors.check_repeat(task)
         model = {name: torch.from_numpy(array) for name, array in task.model.items()}
-        sent = client.task_message(client.Task(model, task.prototypes, job, task.round), task.rounds)
+        own, accepted = _own_prototypes(job, task, folder), task.accepted.get(site)
+        kept = None if own is None else own.load(accepted)
+        sent = client.task_message(client.Task(model, task.prototypes, job, task.round, site, kept), task.rounds)
         answer = super().execute(AppConstants.TASK_TRAIN, FLModelUtils.to_shareable(sent), fl_ctx, abort_signal)
         if answer.get_return_code() != ReturnCode.OK:
             return make_reply(answer.get_return_code())
-        reply = read_reply(FLModelUtils.from_shareable(answer), fl_ctx.get_identity_name(), task, job, policy)
+        said = FLModelUtils.from_shareable(answer)
+        reply = read_reply(said, site, task, job, policy)
+        if own is not None and (sums := class_sums(said, job, task)) is not None:
+            own.save(task.round, _withheld(sums, reply), accepted)
         floors.check_amount(job, reply.samples)
         floors.note_answered(task)
         form = reply_form(job)
@@ -97,14 +100,14 @@ def read_reply(answer: FLModel, site: str, task: TrainTask, job: JobConfig, poli
     Raises:
         WireError: it is not what :func:`fedmr_med.client.send` makes.
     """
-    names, size = job.task.class_names, int(task.prototypes.means.shape[1])
+    names = job.task.class_names
     arrays = {name: np.asarray(value) for name, value in dict(answer.params or {}).items()}
     model = {
         name.removeprefix(client.MODEL): array.astype(task.model[name.removeprefix(client.MODEL)].dtype)
         for name, array in arrays.items()
         if name.startswith(client.MODEL) and name.removeprefix(client.MODEL) in task.model
     }
-    sums = _class_sums(arrays, len(names), size)
+    sums = class_sums(answer, job, task)
     if sums is not None:
         counts = sums.counts.numpy()
         samples = policy.released_samples(counts, names)
@@ -133,11 +136,19 @@ def read_reply(answer: FLModel, site: str, task: TrainTask, job: JobConfig, poli
     return permitted(reply, policy, names)
 
 
-def _class_sums(arrays: dict[str, npt.NDArray[Any]], classes: int, size: int) -> ClassSums | None:
-    sums, counts = (arrays.get(client.SUMS + part) for part in ("sums", "counts"))
-    if sums is None or counts is None:
+def class_sums(answer: FLModel, job: JobConfig, task: TrainTask) -> ClassSums | None:
+    """Return the class sums that a script sent; None where it sent none.
+
+    Raises:
+        WireError: they do not fit the job.
+    """
+    given = [(answer.params or {}).get(client.SUMS + part) for part in ("sums", "counts")]
+    if any(part is None for part in given):
         return None
-    if sums.shape != (classes, size) or counts.shape != (classes,) or counts.dtype.kind not in "iu":
+    sums, counts = (np.asarray(part) for part in given)
+    classes, size = job.task.num_classes, int(task.prototypes.means.shape[1])
+    numeric = sums.dtype.kind in "fiu" and counts.dtype.kind in "iu"
+    if not numeric or sums.shape != (classes, size) or counts.shape != (classes,):
         raise WireError(
             f"the script's class sums are not of {classes} classes and features of length {size}",
             code="wire.form",
@@ -146,14 +157,30 @@ def _class_sums(arrays: dict[str, npt.NDArray[Any]], classes: int, size: int) ->
     return ClassSums(torch.from_numpy(sums.astype(np.float32)), torch.from_numpy(counts.astype(np.int64)))
 
 
-def _check_job(job: JobConfig) -> None:
-    """Refuse a job whose method wants more of a site than a script gives.
+def _own_prototypes(job: JobConfig, task: TrainTask, folder: Path) -> OwnPrototypes | None:
+    """Return the store of the site's own prototypes, where the method uses them."""
+    reshaping = methods.build(job.method).reshaping
+    if reshaping is None or not reshaping.keeps_own_prototypes:
+        return None
+    classes, size = task.prototypes.means.shape
+    folder = folder / task.chain / "own_prototypes"
+    return OwnPrototypes(folder, inertia=reshaping.inertia, num_classes=classes, feature_size=size)
+
+
+def _withheld(sums: ClassSums, reply: SiteReply) -> ClassSums:
+    """Return the sums of the classes that the site holds and that do not leave."""
+    held = sums.counts > 0
+    return sums.only(held if reply.prototypes is None else held & (reply.prototypes.counts == 0))
+
+
+def check_job(job: JobConfig) -> None:
+    """Refuse a job that wants more of a site than a script gives.
 
     Raises:
         ConfigError: with the key.
     """
-    method = methods.build(job.method)
-    network = build_network(job)
+    check_settings_for_script(job)
+    method, network = methods.build(job.method), build_network(job)
     parameters = {name: tensor.detach().numpy() for name, tensor in network.named_parameters()}
     if method.keeps_state or method.server().payload_forms(parameters):
         raise ConfigError(
@@ -161,9 +188,23 @@ def _check_job(job: JobConfig) -> None:
             code="config.conflict",
             key="method.name",
         )
-    if job.federation.secure != "none":
-        raise ConfigError(
-            "federation.secure: a training script takes no part in secure sums.",
-            code="config.conflict",
-            key="federation.secure",
-        )
+
+
+def check_settings_for_script(job: JobConfig) -> None:
+    """Refuse settings that a site keeps in its own training alone, not in that of a script.
+
+    Raises:
+        ConfigError: with the key.
+    """
+    logits = methods.build(job.method).options.logits
+    kept_by_sites_alone = {
+        "federation.secure": ("takes no part in secure sums", job.federation.secure != "none"),
+        "federation.private": ("sends class sums without noise", job.federation.private is not None),
+        "train.private": ("trains without noise", job.train.private is not None),
+        "model.freeze_backbone": ("gets the whole network", job.model.freeze_backbone),
+        "federation.buffers": ("sends its BatchNorm layers", job.federation.buffers == "local"),
+        "method.options.logits.kind": ("has logits of its own", logits.kind != "plain"),
+    }
+    for key, (reason, asked) in kept_by_sites_alone.items():
+        if asked:
+            raise ConfigError(f"{key}: a training script {reason}.", code="config.conflict", key=key)

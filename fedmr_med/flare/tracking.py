@@ -15,6 +15,7 @@ from nvflare.apis.fl_constant import EventScope, FedEventHeader, FLContextKey, R
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.utils.analytix_utils import create_analytic_dxo
 
+from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.results import Evaluation, History, Score
 from fedmr_med.files import write_text
 from fedmr_med.wire.messages import SiteReply
@@ -30,7 +31,7 @@ def figures(reply: SiteReply) -> dict[str, float]:
     """Return the figures of a reply, which the site's policy has let out, by the names they are tracked under."""
     found: dict[str, float] = {}
     if reply.scores is not None:
-        found |= {"accuracy": reply.scores.accuracy, "balanced_accuracy": reply.scores.balanced_accuracy}
+        found |= _scalars(reply.scores)
     if reply.report is not None:
         found |= {f"loss/{name}": value for name, value in reply.report.terms.items()}
         if reply.report.seconds is not None:
@@ -66,9 +67,8 @@ def track(component: FLComponent, values: Mapping[str, float], step: int, fl_ctx
 def track_pooled(component: FLComponent, history: History, fl_ctx: FLContext) -> None:
     """Tell the receivers in this process of the latest pooled scores, if any site shares its own."""
     latest = history.evaluations[-1] if history.evaluations else None
-    if latest is not None and latest.pooled is not None:
-        scores = {"accuracy": latest.pooled.accuracy, "balanced_accuracy": latest.pooled.balanced_accuracy}
-        track(component, scores, latest.round, fl_ctx)
+    if latest is not None:
+        track(component, _pooled(latest), latest.round, fl_ctx)
 
 
 def write_metrics(folder: Path, job_name: str, history: History) -> None:
@@ -88,7 +88,7 @@ def write_metrics(folder: Path, job_name: str, history: History) -> None:
         "status": "metrics_reported",
         "job_name": job_name,
         "final_round": scored[-1].round,
-        "final_aggregated_metrics": _named(scored[-1].pooled),
+        "final_aggregated_metrics": _named(_pooled(scored[-1])),
         "round_metrics_file": ROUNDS,
         "key_metric": _KEY_METRIC,
         "metric_source": "fedmr_med",
@@ -104,18 +104,26 @@ def write_metrics(folder: Path, job_name: str, history: History) -> None:
 
 def _record(evaluation: Evaluation) -> dict[str, Any]:
     sites = [
-        {"name": site, "metrics": _named(score), "weight": score.samples} for site, score in evaluation.sites.items()
+        {"name": site, "metrics": _named(_scalars(score)), "weight": score.samples}
+        for site, score in evaluation.sites.items()
     ]
     return {
         "round": evaluation.round,
-        "aggregated_metrics": _named(evaluation.pooled),
+        "aggregated_metrics": _named(_pooled(evaluation)),
         "sites": sites,
         "skipped_metrics": [],
         "key_metric": _KEY_METRIC,
     }
 
 
-def _named(score: Score | None) -> list[dict[str, Any]]:
-    return (
-        [{"name": name, "value": getattr(score, name)} for name in ("accuracy", "balanced_accuracy")] if score else []
-    )
+def _pooled(evaluation: Evaluation) -> dict[str, float]:
+    """Return every metric over all sites that share their counts; the two accuracies as exact as they are."""
+    return evaluation.metrics | (_scalars(evaluation.pooled) if evaluation.pooled else {})
+
+
+def _scalars(score: Score | Scores) -> dict[str, float]:
+    return {"accuracy": score.accuracy, "balanced_accuracy": score.balanced_accuracy}
+
+
+def _named(values: Mapping[str, float]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in values.items()]

@@ -1,6 +1,5 @@
 """FLARE's tasks as a transport: of a provisioned federation, or of the simulator."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 
@@ -13,15 +12,12 @@ from nvflare.apis.signal import Signal
 
 from fedmr_med.config import FederationConfig
 from fedmr_med.errors import FedMRError, WireError
-from fedmr_med.exchange.transport import Answer, Stopped
+from fedmr_med.exchange.transport import Answer, Grace, Stopped, seconds_for
 from fedmr_med.flare.messages import to_message, to_shareable
 from fedmr_med.privacy.refusals import in_words
 from fedmr_med.wire.codec import Message
-from fedmr_med.wire.kinds import SECURE
 
 POLL_SECONDS = 0.1
-STEP_SECONDS = 10
-"""How long a step of a secure sum may take, for each site and a dozen more: the simulator starts processes for it."""
 
 
 class FlareTransport:
@@ -68,13 +64,13 @@ class FlareTransport:
 
         def take(client_task: ClientTask, fl_ctx: FLContext) -> None:
             site, named = client_task.client.name, fl_ctx.get_peer_context().get_identity_name()
-            answers.put((site, _read(site, named, client_task.result)))
+            answers.put((site, _read(kind, site, named, client_task.result)))
             client_task.result = None  # FLARE would hold every model until the end of the task
 
-        seconds = STEP_SECONDS * (12 + len(sites)) if kind == SECURE else self._federation.timeout_seconds
+        seconds = seconds_for(kind, self._federation, len(sites))
         task = Task(name=kind, data=to_shareable(message), timeout=seconds, result_received_cb=take)
         self._controller.broadcast(task=task, fl_ctx=self._fl_ctx, targets=list(sites), min_responses=0)
-        enough_since: float | None = None
+        grace = Grace(enough, self._federation.grace_seconds)
         while True:
             over = task.completion_status is not None
             try:
@@ -87,15 +83,13 @@ class FlareTransport:
                     break
             if self._abort.triggered:
                 self._controller.cancel_task(task, TaskCompletionStatus.ABORTED, self._fl_ctx)
-            elif enough_since is None and enough():
-                enough_since = time.monotonic()
-            elif enough_since is not None and time.monotonic() - enough_since >= self._federation.grace_seconds:
+            elif grace.over():
                 self._controller.cancel_task(task, TaskCompletionStatus.OK, self._fl_ctx)
         if self._abort.triggered:
             raise Stopped
 
 
-def _read(site: str, named: str, result: Shareable) -> Answer:
+def _read(kind: str, site: str, named: str, result: Shareable) -> Answer:
     """Return what a site answered, or why it is of no use. Never raises: one site must not end the round."""
     try:
         # FLARE authenticates the sender, not the name in the message.
@@ -103,7 +97,7 @@ def _read(site: str, named: str, result: Shareable) -> Answer:
             return WireError(f"it calls itself {named!r}", code="wire.sender")
         if result.get_return_code() != ReturnCode.OK:
             return WireError(in_words(str(result.get_return_code())), code="wire.refused")
-        return to_message(result)
+        return to_message(result, kind)
     except WireError as e:
         return e
     except Exception as e:

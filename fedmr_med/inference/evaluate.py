@@ -13,12 +13,12 @@ from fedmr_med.data.labels import labels_of
 from fedmr_med.data.manifest import read_manifest
 from fedmr_med.data.prepared import Place
 from fedmr_med.errors import DataError
+from fedmr_med.evaluation.catalog import described
 from fedmr_med.evaluation.metrics import scored
 from fedmr_med.evaluation.results import Evaluation, History, RunResult, RunSetup
 from fedmr_med.inference.predict import Prediction, Predictor
 from fedmr_med.models.model_file import SavedModel
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.runner import Federation
 from fedmr_med.sites import ManifestSource, SiteConfig
 
 FoldChoice = Literal["test", "train", "all"]
@@ -53,7 +53,7 @@ class OwnTable:
                 f"{manifest} does not exist; `fedmr-med data manifest` makes one from a folder of images.",
                 code="file.missing",
             )
-        rows = read_manifest(manifest, labels_of(_site(manifest), class_names))
+        rows = read_manifest(manifest, labels_of(site_of(manifest), class_names))
         chosen = tuple(row for row in rows if fold in ("all", row.fold))
         if not chosen:
             raise DataError(
@@ -64,7 +64,7 @@ class OwnTable:
         return cls(manifest, chosen)
 
 
-def _site(manifest: Path) -> SiteConfig:
+def site_of(manifest: Path) -> SiteConfig:
     """Return settings of a site that this machine is: nothing of it goes anywhere."""
     source = ManifestSource(
         source="manifest", root=manifest.parent, manifest=Path(manifest.name), allow_shared_groups=True
@@ -98,28 +98,20 @@ def evaluate_here(saved: SavedModel, table: OwnTable, name: str) -> tuple[RunRes
     logits = np.stack([prediction.logits for prediction in good])
     scores = scored(logits, np.array([labels[prediction.image] for prediction in good], dtype=np.int64))
     history = History().with_evaluation(Evaluation.of(saved.round, {name: scores}))
-    return RunResult.of(_setup(saved.job, "this model"), history, whole=True), found
+    return RunResult.of(setup_of(saved.job, "this model"), history, whole=True), found
 
 
-def local_baseline(saved: SavedModel, table: OwnTable, name: str, folder: Path) -> RunResult:
-    """Train on this hospital's train fold alone, with the budget of the given model, and score on its test fold.
-
-    A federation of one site: as many rounds, and in each the same number of steps, from a fresh network.
-
-    Raises:
-        DataError: the table has no train fold.
-    """
-    alone = {
-        "method": {"name": "fedavg", "options": {}},
-        "federation": {"min_sites": 1, "sites_per_round": None, "rounds": max(1, saved.job.federation.rounds)},
-        "head": {"exchange": "none"},
-    }
-    job = saved.job.override(alone)
-    state = Federation(job, {name: _site(table.manifest)}, folder).run()
-    return RunResult.of(_setup(job, "this hospital alone"), state.history, whole=True)
+def lines(run: RunResult) -> list[str]:
+    """Return the last scores of a run as people read them, a line for each metric."""
+    found = run.history.evaluations[-1].pooled_figures if run.history else None
+    if found is None:
+        return [f"{run.label}: no figures"]
+    values = [f"  {described(name).heading}: {found.text(name)}" for name in found.metrics]
+    return [f"{run.label}, {found.samples} images", *values]
 
 
-def _setup(job: JobConfig, label: str) -> RunSetup:
+def setup_of(job: JobConfig, label: str) -> RunSetup:
+    """Return what results say of a run of this job."""
     return RunSetup(
         name=job.name,
         label=label,

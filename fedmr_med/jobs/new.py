@@ -8,11 +8,10 @@ from typing import Any
 from fedmr_med.config import JobConfig
 from fedmr_med.data.labels import check_classes, labels_of
 from fedmr_med.data.manifest import read_manifest
-from fedmr_med.errors import ConfigError
+from fedmr_med.errors import ConfigError, PolicyError
 from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.jobs.changes import change
 from fedmr_med.jobs.folder import find_job
-from fedmr_med.privacy.refusals import FloorError
 from fedmr_med.schema import NAME_PATTERN, dump_yaml
 from fedmr_med.site.floors import SiteFloors
 from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig, load_site
@@ -41,7 +40,7 @@ def new_job(
         ConfigError: a name, setting or site file is not valid, or there is no site.
         DataError: a hospital's table is not valid.
         ClassNamesError: a hospital's own classes are not the job's.
-        FloorError: a hospital would refuse the job.
+        PolicyError: a hospital would refuse the job.
     """
     if not re.fullmatch(NAME_PATTERN, name):
         raise ConfigError(
@@ -106,7 +105,7 @@ def own_sites(folder: Path, classes: Sequence[str]) -> dict[str, SiteConfig]:
 
 def _check_site(job: JobConfig, name: str, site: SiteConfig) -> None:
     """Refuse a job that does not fit a site's table, or that the site would refuse: better now than in round 1."""
-    floors = SiteFloors(site.policy.training, Path())
+    floors = SiteFloors(site.policy, Path())
     rows = None
     if isinstance(site.data, ManifestSource):
         rows = read_manifest(site.data.root / site.data.manifest, labels_of(site, job.task.class_names))
@@ -114,7 +113,7 @@ def _check_site(job: JobConfig, name: str, site: SiteConfig) -> None:
         floors.check_job(job)
         if rows is not None:
             floors.check_amount(job, sum(row.fold == "train" for row in rows))
-    except FloorError as e:
+    except PolicyError as e:
         raise e.reworded(f"{name} would refuse this job: {e} Change its {SITE_FILE}, or the job with --set.") from e
 
 

@@ -7,14 +7,15 @@ features of a class where the classifiers of the other sites expect them, and th
 running away. docs/results.md has both side by side.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedmr_med.losses import anchor_loss, inter_class_loss, intra_class_loss
-from fedmr_med.methods.local import Batch, LocalRound
+from fedmr_med.methods.local import Batch
+from fedmr_med.prototypes import Prototypes
 from fedmr_med.schema import Strict, invalid
 
 Variant = Literal["paper", "anchored"]
@@ -95,10 +96,23 @@ class ReshapingOptions(Strict):
         return self.own_prototypes and self.needs_prototypes
 
 
+class Surroundings(Protocol):
+    """What of a local round the losses depend on; see :class:`fedmr_med.methods.local.LocalRound`."""
+
+    @property
+    def prototypes(self) -> Prototypes: ...  # noqa: D102
+    @property
+    def own(self) -> Prototypes | None: ...  # noqa: D102
+    @property
+    def local_classes(self) -> Tensor: ...  # noqa: D102
+    @property
+    def generator(self) -> torch.Generator: ...  # noqa: D102
+
+
 class ManifoldReshaping:
     """The two losses of FedMR for one local round."""
 
-    def __init__(self, options: ReshapingOptions, local: LocalRound):
+    def __init__(self, options: ReshapingOptions, local: Surroundings):
         self.options = options
         self.generator = local.generator
         device = local.local_classes.device
@@ -116,16 +130,20 @@ class ManifoldReshaping:
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
         """Return mu1 * intra, and mu2 * inter or mu2 * anchor."""
+        return self.of(batch.features, batch.labels)
+
+    def of(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Return the terms of features (B, d) and labels (B,)."""
         options, terms = self.options, {}
         anchored = options.variant == "anchored"
         # The intra-class loss takes a third of the time of a small network's step; anchored FedMR leaves it out.
         if options.terms in ("both", "intra") and not (anchored and options.mu1 == 0):
-            intra = intra_class_loss(batch.features, batch.labels, scale=options.scale)
+            intra = intra_class_loss(features, labels, scale=options.scale)
             terms["intra"] = options.mu1 * intra
         if options.terms in ("both", "inter") and anchored:
             anchor = anchor_loss(
-                batch.features,
-                batch.labels,
+                features,
+                labels,
                 self.means,
                 available=self.available,
                 radius=options.radius,
@@ -135,8 +153,8 @@ class ManifoldReshaping:
             terms["anchor"] = options.mu2 * anchor
         elif options.terms in ("both", "inter"):
             inter = inter_class_loss(
-                batch.features,
-                batch.labels,
+                features,
+                labels,
                 self.means,
                 available=self.available,
                 negatives=self.negatives,

@@ -78,6 +78,7 @@ def explain(policy: SitePolicy) -> list[str]:
         else "Local models go to the aggregation only; submit_model is refused."
     )
     lines.append(_floors(policy.training))
+    lines += [key.sentence() for key in policy.added]
     lines.append(_APPROVALS[policy.approve])
     lines.append(TOTAL_SPEAKS if summed == "all" else UPDATE_SPEAKS)
     return lines

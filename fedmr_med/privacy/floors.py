@@ -10,7 +10,7 @@ from typing import Self, get_args
 from pydantic import Field, model_validator
 
 from fedmr_med.schema import Strict, invalid
-from fedmr_med.secure.messages import Secure
+from fedmr_med.secure import Secure
 
 
 class TrainingFloors(Strict):

@@ -4,18 +4,24 @@ Defaults share nothing. The executor asks the policy before it computes anything
 to what leaves is in :mod:`fedmr_med.privacy.mechanisms`; :data:`STRICTER` is the one list of what a job may tighten.
 """
 
-from collections.abc import Callable
-from typing import Any, Literal
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from inspect import isabstract
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-import numpy as np
-import numpy.typing as npt
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.floors import TrainingFloors
-from fedmr_med.privacy.mechanisms import Rounding, Suppression
 from fedmr_med.privacy.refusals import FloorError
+from fedmr_med.registry import Registry
 from fedmr_med.schema import Strict, invalid
+
+if TYPE_CHECKING:  # with them comes torch, which settings do not need
+    import numpy as np
+    import numpy.typing as npt
+
+    from fedmr_med.privacy.mechanisms import Rounding, Suppression
 
 _LEAST_ROUNDING = 10
 
@@ -30,9 +36,9 @@ class Sharing(Strict):
             no site shares it the head is that of the nearest class mean.
         min_class_count: a class with fewer local training images leaves neither sum nor count, and one with fewer test
             images takes no part in any score. 11 is the rule of CMS: no cell of 1 to 10.
-        share_metrics: ``none``; ``scalar``: accuracy, balanced accuracy and the number of test images;
-            ``per_class``: the confusion matrix of the classes that are shared; a site that opted out of all sends the
-            scalars.
+        share_metrics: scores on the local test images, with training losses and times: ``none``; ``scalar``: accuracy,
+            balanced accuracy and the number of test images; ``per_class``: the confusion matrix of the classes that are
+            shared; a site that opted out of all sends the scalars.
         allow_submit_model: whether the site answers ``submit_model``, which hands its local model out.
         approve: which jobs start by themselves (``fedmr-med site jobs`` lists all of them): ``always``: every job that
             keeps to this policy; ``new_settings``: only with settings that a person here has approved before;
@@ -49,14 +55,48 @@ class Sharing(Strict):
     approval_minutes: int = Field(0, ge=0, le=7 * 24 * 60)
 
 
+class PolicyKey(Strict):
+    """A key that an installed package adds to the site policy: the one field of a subclass, with its docstring.
+
+    The package names the class in its entry points, under the name of the key::
+
+        [project.entry-points."fedmr_med.policy"]
+        max_rounds = "our_policy:MaxRounds"
+
+    A hospital that sets the key answers only jobs that :meth:`check` takes. Without the package the key is unknown, and
+    a policy with an unknown key lets nothing out.
+    """
+
+    @abstractmethod
+    def check(self, job: Mapping[str, Any]) -> None:
+        """Look at the settings of a job, nested like ``fedmr.yaml``, defaults included.
+
+        Raises:
+            PolicyError: the hospital does not answer this job.
+        """
+
+    @abstractmethod
+    def sentence(self) -> str:
+        """Say in plain words what the hospital demands."""
+
+
+def _adds_a_key(name: str, item: Any) -> bool:
+    concrete = isinstance(item, type) and issubclass(item, PolicyKey) and not isabstract(item)
+    return concrete and tuple(item.model_fields) == (name,) and name not in SitePolicy.model_fields
+
+
+POLICY_KEYS: Registry[type[PolicyKey]] = Registry("policy key", group="fedmr_med.policy", fits=_adds_a_key)
+"""The keys that installed packages add."""
+
+
 class SitePolicy(Sharing):
     """What a hospital shares, and what it demands of a job; nothing is shared by default.
 
     Attributes:
         round_samples: the number of training images, the site's weight in the mean, leaves rounded to a multiple of
-            this, and without the images of classes too small to leave (:meth:`released_samples`); 1 sends it as it is.
+            this, and without the images of classes too small to leave; 1 sends it as it is.
         allow_regrouping: whether the site helps to open a secure total that fewer than three sites tell apart from one
-            that it helped to open before; see docs/security.md.
+            that it helped to open before, so that a job goes on after a site has left for good; see docs/security.md.
         privacy: what its prototypes may tell about one image, over all jobs; None sets no limit. With it, class sums
             leave in jobs with ``federation.private`` only.
         training_privacy: what its model updates may tell about one image, over all jobs; None sets no limit. With it,
@@ -70,6 +110,21 @@ class SitePolicy(Sharing):
     training_privacy: PrivacyBudget | None = None
     training: TrainingFloors | None = TrainingFloors()
 
+    model_config = ConfigDict(extra="allow")  # for the keys of packages; all others are refused below
+
+    @classmethod
+    def added_sections(cls) -> tuple[type[Strict], ...]:
+        """Return the keys of installed packages."""
+        return tuple(POLICY_KEYS.get(name) for name in POLICY_KEYS)
+
+    @model_validator(mode="after")
+    def _added_keys_are_valid(self) -> Self:
+        extra = self.model_extra or {}
+        for name, value in extra.items():
+            section = POLICY_KEYS.get(name) if name in POLICY_KEYS else Strict  # which has no key, and refuses this one
+            extra[name] = section.model_validate({name: value}).model_dump(mode="json")[name]
+        return self
+
     @field_validator("round_samples")
     @classmethod
     def _rounds_enough(cls, value: int) -> int:
@@ -79,7 +134,7 @@ class SitePolicy(Sharing):
             )
         return value
 
-    def released_samples(self, counts: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> int:
+    def released_samples(self, counts: "npt.NDArray[np.int64]", class_names: tuple[str, ...]) -> int:
         """Return the number of training images as it may leave, given the local counts (C,).
 
         The images of shared classes, rounded up, and those of opted-out classes, rounded to the nearest multiple and
@@ -93,6 +148,20 @@ class SitePolicy(Sharing):
         opted_out = 0 if chosen.all() else rounding.nearest(int(counts[~chosen].sum()))
         return max(rounding.base, rounding.up(shared) + opted_out)
 
+    @property
+    def added(self) -> tuple[PolicyKey, ...]:
+        """The keys of installed packages that this policy sets."""
+        return tuple(POLICY_KEYS.get(name)(**{name: value}) for name, value in (self.model_extra or {}).items())
+
+    def check_job(self, job: Strict) -> None:
+        """Let the keys of installed packages look at a job's settings, :class:`fedmr_med.config.JobConfig`.
+
+        Raises:
+            PolicyError: one of them refuses it.
+        """
+        for key in self.added:
+            key.check(job.model_dump(mode="json"))
+
     def check_training_noise(self, noise: float) -> None:
         """Look at the noise of a job's local training, relative to the clip of a gradient; 0 where it has none.
 
@@ -105,20 +174,28 @@ class SitePolicy(Sharing):
             raise FloorError("private", f"{had}; policy.training_privacy.min_noise asks for {budget.min_noise:g}.")
 
     @property
-    def rounding(self) -> Rounding:
+    def rounding(self) -> "Rounding":
         """What is done to numbers of images that leave."""
+        from fedmr_med.privacy.mechanisms import Rounding
+
         return Rounding(self.round_samples)
 
-    def suppression(self, class_names: tuple[str, ...]) -> Suppression:
+    def suppression(self, class_names: tuple[str, ...]) -> "Suppression":
         """Return what keeps opted-out and small classes in."""
+        from fedmr_med.privacy.mechanisms import Suppression
+
         return Suppression(self.min_class_count, self.chosen_classes(class_names))
 
-    def shareable_classes(self, counts: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    def shareable_classes(
+        self, counts: "npt.NDArray[np.int64]", class_names: tuple[str, ...]
+    ) -> "npt.NDArray[np.bool_]":
         """Return a mask (C,) of the classes whose prototype may leave, given the local counts (C,)."""
         return self.suppression(class_names).passes(counts)
 
-    def chosen_classes(self, class_names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    def chosen_classes(self, class_names: tuple[str, ...]) -> "npt.NDArray[np.bool_]":
         """Return a mask (C,) of the classes that are not opted out, however few images there are."""
+        import numpy as np
+
         if isinstance(self.share_prototypes, bool):
             return np.full(len(class_names), self.share_prototypes)
         return np.array([name in self.share_prototypes for name in class_names])

@@ -17,7 +17,7 @@ from fedmr_med.files import write_text
 from fedmr_med.flare.controller import FedMRController
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.flare.locator import GlobalModelLocator
-from fedmr_med.flare.script import ScriptExecutor
+from fedmr_med.flare.script import ScriptExecutor, check_settings_for_script
 from fedmr_med.jobs.folder import TASKS, write_job
 
 LOCATOR = "global_model_locator"
@@ -32,6 +32,9 @@ class FedMRJob(FedJob):
         initial_model: a file with the weights to start from.
         installed_only: leave out ``custom/``, as sites do that let no job bring code.
         comp_ids: FLARE's helpers look the model locator up here.
+
+    Raises:
+        ConfigError: the settings ask for what sites with a training script do not keep.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class FedMRJob(FedJob):
         if script is None:
             self.to_clients(FedMRExecutor(), tasks=list(TASKS))
         else:
+            check_settings_for_script(settings)
             self.to_clients(ScriptExecutor(script.name, script_args), tasks=list(TASKS))
             self.add_file_to_clients(str(script))
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from fedmr_med.evaluation.figures import Estimate
-
 NONE = "-"
 _SHADES = 5
 DEMO_NOTE = "DEMO on generated pictures. No figure here is a medical result."
@@ -102,14 +100,6 @@ def legend(names: Sequence[str]) -> Markup:
 def figures_side_by_side(parts: Iterable[Markup]) -> Markup:
     """Return figures beside each other where there is room."""
     return Markup('<div class="grid">{}</div>').format(join(parts))
-
-
-def with_interval(estimate: Estimate | None, digits: int = 3) -> str:
-    """Return a figure and its interval of 95 %."""
-    if estimate is None:
-        return NONE
-    value, low, high = (f"{number:.{digits}f}" for number in (estimate.value, estimate.low, estimate.high))
-    return f"{value} ({low} to {high})"
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -35,9 +35,9 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
     ]
     if reason := stop_reason(job.federation.stop, history):
         parts.append(Text(f"stopped after round {state.round} of {job.federation.rounds}: {reason}"))
-    # Without a head either, the job scores a model that came with it.
-    untrained = not job.federation.rounds and job.head.exchange != "none"
-    if untrained and job.model.options.get("pretrained", "none") == "none":
+    if not history.rounds and not history.evaluations and not history.head:
+        parts.append(Text("no site shared statistics, so there is no closed-form head and nothing to score"))
+    if history.head and not history.rounds and job.model.options.get("pretrained", "none") == "none":
         parts.append(Text("no round trained the network and it has no pretrained weights: its features are random"))
     old = [
         f"{name} {age}"
@@ -67,22 +67,25 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
 
 
 def scores_table(history: History, class_names: Sequence[str]) -> Table:
-    """Return the balanced accuracy of the global model per hospital and pooled, by round."""
+    """Return the balanced accuracy of the global model per hospital and pooled, by round, and of its last head."""
     table = Table(title="Balanced accuracy of the global model on each hospital's test images")
     table.add_column("after round")
-    scored = {site for evaluation in history.evaluations for site in evaluation.sites}
+    rows = [(str(evaluation.round), evaluation) for evaluation in history.evaluations]
+    if history.head and history.head.evaluation:
+        rows.append((f"{history.head.round}, with head", history.head.evaluation))
+    scored = {site for _, evaluation in rows for site in evaluation.sites}
     sites = sorted(scored | history.sites)
     for site in [*sites, "pooled"]:
         table.add_column(site, justify="right")
-    for evaluation in history.evaluations:
+    for label, evaluation in rows:
         scores = [evaluation.sites.get(site) for site in sites] + [evaluation.pooled]
         missing = ["-" if site in scored else HELD_BACK for site in sites] + ["-"]
         cells = [f"{s.balanced_accuracy:.3f}" if s else none for s, none in zip(scores, missing, strict=True)]
-        table.add_row(str(evaluation.round), *cells)
-    pooled = history.evaluations[-1].pooled_sites if history.evaluations else ()
+        table.add_row(label, *cells)
+    pooled = rows[-1][1].pooled_sites if rows else ()
     table.caption = f"pooled over {', '.join(pooled) or 'no hospital: none shares per-class scores'}"
-    if history.evaluations:
-        withheld = {site: score.withheld for site, score in history.evaluations[-1].sites.items() if score.withheld}
+    if rows:
+        withheld = {site: score.withheld for site, score in rows[-1][1].sites.items() if score.withheld}
         lines = [f"{site} {' '.join(class_names[i] for i in labels)}" for site, labels in withheld.items()]
         # A hospital that has no image of a class and one that has a few look alike here.
         table.caption += f"; {HELD_BACK}, few or none: {', '.join(lines)}" if lines else ""

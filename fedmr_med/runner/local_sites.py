@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +18,11 @@ from fedmr_med.exchange.transport import Answer
 from fedmr_med.models.job_network import build_network
 from fedmr_med.privacy.refusals import code_of, in_words
 from fedmr_med.process import kept_memory
-from fedmr_med.secure.identity import UNSIGNED
-from fedmr_med.site.engine import Site
+from fedmr_med.site.engine import Site, simulated_views
 from fedmr_med.site.features import SiteFeatures, feature_fold
 from fedmr_med.site.hospital import Hospital, open_data
-from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.training import outputs
+from fedmr_med.site.view import SiteView
 from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.backbone import Backbone
 from fedmr_med.wire.codec import Message
@@ -91,11 +89,12 @@ class LocalSites:
         """
         opened: list[Hospital] = []
 
-        def hospital() -> Hospital:
+        def hospital(_: SiteView) -> Hospital:
             opened.append(self._hospital(site))
             return opened[-1]
 
-        open_site = Site(hospital, partial(self._secure, site), train=lambda opened, task, _: self.reply(opened, task))
+        views = simulated_views(site, self.work.job, self.work.sites[site], self._folder(site))
+        open_site = Site(views, hospital, train=lambda opened, task, _: self.reply(opened, task))
         try:
             with kept_memory():
                 answer = open_site.answer(kind, message) if task is None else open_site.exchange(kind, task)
@@ -119,10 +118,6 @@ class LocalSites:
         with kept_memory():
             models.load_arrays(self._network, task.model)
             return scored(*outputs(self._network, self._test(self.work.test, rows, task.backbone)))
-
-    def _secure(self, site: str) -> SecureSite:
-        job, policy = self.work.job, self.work.sites[site].policy
-        return SecureSite(site, job, policy.restricted_by(job.policy), self._folder(site), UNSIGNED)
 
     def _folder(self, site: str) -> Path:
         return self.work.folder / CLIENT_STATE / site

@@ -8,16 +8,10 @@ unmask:  whose vectors arrived             -> shares: of the self-masks of these
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from fedmr_med.errors import WireError
+from fedmr_med.secure import FEWEST
 from fedmr_med.secure.primitives import Vector, digest
-
-Secure = Literal["none", "statistics", "all"]
-"""What a job sums securely, from least to most."""
-
-FEWEST = 3
-"""Sites without which no sum is opened: of two, each could subtract its own share."""
 
 MOST_SITES = 1000
 """Sites of a sum at most; :mod:`fedmr_med.secure.fixed` counts on it."""

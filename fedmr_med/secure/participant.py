@@ -25,9 +25,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.files import atomic_writer, journal, locked, private_files, write_text
 from fedmr_med.schema import NAME_PATTERN
-from fedmr_med.secure import primitives
+from fedmr_med.secure import FEWEST, primitives
 from fedmr_med.secure.identity import Identity
-from fedmr_med.secure.messages import FEWEST, Keys, Masked, Offer, Release, Roster, Shares
+from fedmr_med.secure.messages import Keys, Masked, Offer, Release, Roster, Shares
 from fedmr_med.secure.primitives import NONCE, SEED, Vector
 from fedmr_med.secure.summing import signed_mask
 

@@ -6,8 +6,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedmr_med.errors import WireError
-from fedmr_med.secure import primitives
-from fedmr_med.secure.messages import FEWEST, Masked, Offer, Release, Roster, Shares
+from fedmr_med.secure import FEWEST, primitives
+from fedmr_med.secure.messages import Masked, Offer, Release, Roster, Shares
 from fedmr_med.secure.primitives import KEY, NONCE, SEED, TAG, Vector, Wanted
 
 SEALED = NONCE + 2 * SEED + TAG

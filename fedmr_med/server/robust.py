@@ -21,7 +21,7 @@ tell of, and what only one site knows is lost.
 All of this needs three replies: between two, nobody can tell who is wrong.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -32,6 +32,7 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.config import FederationConfig
 from fedmr_med.evaluation.results import History
 from fedmr_med.prototypes import ClassSums
+from fedmr_med.server.changes import Changes
 from fedmr_med.server.state import GlobalState
 from fedmr_med.statistics.sums import vectors
 from fedmr_med.wire.messages import SiteReply
@@ -47,9 +48,7 @@ each site trained by itself, and what a method adds, such as a number of steps."
 USUAL, HALF = 0.5, 0.5
 """Sites are judged by their prototypes once their agreement has this median, and left out below this share of it."""
 
-_CHUNK = 1 << 18  # values per reply that are compared at a time
 _TINY = 1e-300
-Matrix = npt.NDArray[np.float64]
 
 
 def needs_all_replies(federation: FederationConfig) -> bool:
@@ -57,35 +56,78 @@ def needs_all_replies(federation: FederationConfig) -> bool:
     return not federation.sums_models and (federation.robust != "none" or federation.max_deviation is not None)
 
 
-def outliers(replies: Sequence[SiteReply], state: GlobalState, federation: FederationConfig) -> dict[str, str]:
-    """Return the sites whose reply must not count, with the reason.
+class Comparison:
+    """Finds the replies of a round that are too far from the others.
+
+    It holds no reply: :meth:`note` measures each when it comes, and :meth:`outliers` goes twice over all of them.
 
     Args:
-        replies: valid replies of one round, each of another site.
         state: the global state the round starts from.
         federation: says how far is too far.
     """
-    bound = federation.max_deviation
-    if bound is None or len(replies) < ENOUGH or federation.sums_models:
-        return {}
-    floats = {name for name, array in state.model.items() if array.dtype.kind == "f"}
-    weights, statistics = floats & state.parameters, floats - state.parameters
-    measures = {
-        "update": (bound, _deviations(_products(replies, state.model, weights))),
-        "BatchNorm statistics": (bound * SLACK, _deviations(_products(replies, state.model, statistics))),
-        "method payload": (bound * SLACK, _relative([_norm(reply.payload) for reply in replies])),
-        "prototypes": (bound * SLACK, _relative([_longest_mean(reply.prototypes) for reply in replies])),
-    }
-    found: dict[str, str] = {}
-    for what, (limit, ratios) in measures.items():
-        for reply, ratio in zip(replies, ratios, strict=True):
-            if ratio > limit:
-                reason = f"left out as an outlier: {what} {ratio:.3g} times the median, over {limit:.3g}"
-                found.setdefault(reply.site, reason)
-    for site, reason in _disagreeing(replies).items():
-        found.setdefault(site, reason)
-    # Half of the sites may be odd in one way or another; that is no attack by a few, and nobody is left out for it.
-    return found if len(found) <= (len(replies) - 1) // 2 else {}
+
+    def __init__(self, state: GlobalState, federation: FederationConfig):
+        self._bound = None if federation.sums_models else federation.max_deviation
+        floats = {name for name, array in state.model.items() if array.dtype.kind == "f"}
+        weights, statistics = floats & state.parameters, floats - state.parameters
+        self._changes = Changes(state.model, weights), Changes(state.model, statistics)
+        self._lengths: dict[str, list[float]] = {}
+        self._payloads: dict[str, float] = {}
+        self._shared: dict[str, ClassSums | None] = {}
+
+    def note(self, reply: SiteReply) -> None:
+        """Measure a valid reply by itself."""
+        if self._bound is not None:
+            self._lengths[reply.site] = [changes.length(reply.model) for changes in self._changes]
+            self._payloads[reply.site] = _norm(reply.payload)
+            self._shared[reply.site] = reply.prototypes
+
+    def outliers(self, replies: Mapping[str, SiteReply]) -> dict[str, str]:
+        """Return the sites whose reply must not count, with the reason.
+
+        Args:
+            replies: all that were noted, by site.
+        """
+        if self._bound is None or len(replies) < ENOUGH:
+            return {}
+        shared = [self._shared[site] for site in replies]
+        update, statistics = self._deviations(replies)
+        wide = self._bound * SLACK
+        measures = {
+            "update": (self._bound, update),
+            "BatchNorm statistics": (wide, statistics),
+            "method payload": (wide, [self._payloads[site] for site in replies]),
+            "prototypes": (wide, [_longest_mean(sums) for sums in shared]),
+        }
+        found: dict[str, str] = {}
+        for what, (limit, lengths) in measures.items():
+            for site, ratio in zip(replies, _relative(lengths), strict=True):
+                if ratio > limit:
+                    reason = f"left out as an outlier: {what} {ratio:.3g} times the median, over {limit:.3g}"
+                    found.setdefault(site, reason)
+        for site, reason in _disagreeing(list(replies), shared).items():
+            found.setdefault(site, reason)
+        # Half of the sites may be odd in one way or another; that is no attack by a few, and nobody is left out for it.
+        return found if len(found) <= (len(replies) - 1) // 2 else {}
+
+    def _deviations(self, replies: Mapping[str, SiteReply]) -> list[list[float]]:
+        """Return how far the updates, and then the changes of statistics, are from the mean of the others' each.
+
+        In the mean a change counts with at most the median length, so that a huge one does not move everybody's
+        measure.
+        """
+        lengths = np.array([self._lengths[site] for site in replies])
+        medians = np.median(lengths, axis=0)
+        shares = np.divide(medians, lengths, where=lengths > medians, out=np.ones_like(lengths))
+        for reply, row in zip(replies.values(), shares, strict=True):
+            for changes, share in zip(self._changes, row, strict=True):
+                changes.add(reply.model, share)
+        others = len(replies) - 1
+        distances = [
+            [changes.from_others(reply.model, share, others) for changes, share in zip(self._changes, row, strict=True)]
+            for reply, row in zip(replies.values(), shares, strict=True)
+        ]
+        return [list(kind) for kind in zip(*distances, strict=True)]
 
 
 def too_long(lengths: Sequence[float], federation: FederationConfig) -> list[bool]:
@@ -94,13 +136,16 @@ def too_long(lengths: Sequence[float], federation: FederationConfig) -> list[boo
     return [bound is not None and ratio > bound * SLACK for ratio in _relative(lengths)]
 
 
-def restrained(replies: Sequence[SiteReply], state: GlobalState, federation: FederationConfig) -> Sequence[SiteReply]:
-    """Return the replies as ``federation.robust`` lets them count."""
+def restrained(replies: Collection[SiteReply], state: GlobalState, federation: FederationConfig) -> Iterable[SiteReply]:
+    """Return the replies as ``federation.robust`` lets them count.
+
+    ``median`` and ``trimmed_mean`` hold all of them in memory, the other rules one at a time.
+    """
     if federation.robust == "none" or len(replies) < ENOUGH:
         return replies
     if federation.robust == "clip":
         return _clipped(replies, state)
-    return _alike(replies, 0.5 if federation.robust == "median" else federation.trim)
+    return _alike(list(replies), 0.5 if federation.robust == "median" else federation.trim)
 
 
 def offences(history: History) -> dict[str, int]:
@@ -110,34 +155,6 @@ def offences(history: History) -> dict[str, int]:
         counts |= {site: counts.get(site, 0) + 1 for site in record.refused}
         counts |= dict.fromkeys(record.sites, 0)
     return {site: count for site, count in counts.items() if count}
-
-
-def _products(replies: Sequence[SiteReply], origin: Arrays, names: set[str]) -> Matrix:
-    """Return the inner products (n, n) of the replies' changes of some arrays."""
-    order = sorted(names)
-    start = vectors([origin[name] for name in order])
-    ends = [vectors([reply.model[name] for name in order]) for reply in replies]
-    products = np.zeros((len(replies), len(replies)))
-    for part, before in enumerate(start):
-        for first in range(0, len(before), _CHUNK):
-            piece = slice(first, first + _CHUNK)
-            changes = np.stack([end[part][piece] - before[piece] for end in ends])
-            products += changes @ changes.T
-    return products
-
-
-def _deviations(products: Matrix) -> list[float]:
-    """Return how far each change is from the mean of the others, relative to the median of that.
-
-    In the mean a change counts with at most the median length, so that a huge one does not move everybody's measure.
-    """
-    lengths = np.sqrt(np.diag(products))
-    shrink = np.minimum(1, np.divide(np.median(lengths), lengths, where=lengths > 0, out=np.ones_like(lengths)))
-    count = len(lengths)
-    # Row k of ``weights`` makes change k minus the mean of the others out of all changes.
-    weights = (np.eye(count) - 1) * shrink / (count - 1) + np.eye(count)
-    squares = np.einsum("ki,ij,kj->k", weights, products, weights)
-    return _relative(np.sqrt(np.maximum(squares, 0)).tolist())
 
 
 def _relative(lengths: Sequence[float]) -> list[float]:
@@ -161,17 +178,17 @@ def _longest_mean(shared: ClassSums | None) -> float:
     return float((torch.linalg.vector_norm(shared.sums, dim=1) / shared.counts.clamp(min=1)).max())
 
 
-def _disagreeing(replies: Sequence[SiteReply]) -> dict[str, str]:
+def _disagreeing(sites: Sequence[str], shared: Sequence[ClassSums | None]) -> dict[str, str]:
     """Return the sites whose classes do not lie where those of the others lie, with the reason."""
-    found = agreements([reply.prototypes for reply in replies])
+    found = agreements(shared)
     known = [agreement for agreement in found if agreement is not None]
     usual = float(np.median(known)) if len(known) >= ENOUGH else 0.0
     if usual < USUAL:
         return {}
     return {
-        reply.site: f"left out as an outlier: its prototypes agree with the others' to {agreement:.2f}, the median is "
+        site: f"left out as an outlier: its prototypes agree with the others' to {agreement:.2f}, the median is "
         f"{usual:.2f}; are its labels right?"
-        for reply, agreement in zip(replies, found, strict=True)
+        for site, agreement in zip(sites, found, strict=True)
         if agreement is not None and agreement < HALF * usual
     }
 
@@ -203,12 +220,12 @@ def agreements(shared: Sequence[ClassSums | None]) -> list[float | None]:
     return found
 
 
-def _clipped(replies: Sequence[SiteReply], state: GlobalState) -> list[SiteReply]:
+def _clipped(replies: Collection[SiteReply], state: GlobalState) -> Iterator[SiteReply]:
     """Scale each update down to the median length."""
     names = {name for name in state.parameters if state.model[name].dtype.kind == "f"}
-    lengths = np.sqrt(np.diag(_products(replies, state.model, names)))
+    changes = Changes(state.model, names)
+    lengths = [changes.length(reply.model) for reply in replies]
     median = np.median(lengths)
-    result = []
     for reply, length in zip(replies, lengths, strict=True):
         model = reply.model
         if length > median:
@@ -216,8 +233,7 @@ def _clipped(replies: Sequence[SiteReply], state: GlobalState) -> list[SiteReply
             for name in names:
                 before = state.model[name]
                 model[name] = (before + median / length * (model[name] - before)).astype(before.dtype)
-        result.append(replace(reply, model=model))
-    return result
+        yield replace(reply, model=model)
 
 
 def _alike(replies: Sequence[SiteReply], trim: float) -> list[SiteReply]:

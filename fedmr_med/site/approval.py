@@ -65,6 +65,22 @@ class Request:
         return "answered without a decision, as the policy says" if waited else self.state.value
 
 
+@dataclass(frozen=True)
+class Standing:
+    """What the book of a site says of a job at one moment.
+
+    Attributes:
+        verdict: whether the policy lets it start, given what was decided so far.
+        asked, answered: whether the job was written down as such.
+        answered_before: how many other jobs got their first answer in the 24 hours before it gets or got its own.
+    """
+
+    verdict: Verdict
+    asked: bool
+    answered: bool
+    answered_before: int
+
+
 class ApprovalBook:
     """The requests and decisions of one site.
 
@@ -76,40 +92,34 @@ class ApprovalBook:
         self.path = path
 
     def asked(self, job: JobConfig, *, job_id: str, chain: str) -> None:
-        """Write down a request, once per job."""
-        if any(line["event"] == _ASKED and line["job"] == job_id for line in self._lines()):
-            return
+        """Write down a request; to be done once per job."""
         about = {"job": job_id, "chain": chain, "settings": settings_id(job), "name": job.name}
         # A later version may know other settings; what was asked stays readable as it was.
         self._write(_ASKED, about | {"words": in_words(job), "content": _content(job)})
 
     def answered(self, job: JobConfig, *, job_id: str, chain: str) -> None:
-        """Write down, once per job, that a reply with content is about to leave."""
-        if not any(line["event"] == _ANSWERED and line["job"] == job_id for line in self._lines()):
-            self._write(_ANSWERED, {"job": job_id, "chain": chain, "settings": settings_id(job)})
+        """Write down that a reply with content is about to leave; to be done once per job."""
+        self._write(_ANSWERED, {"job": job_id, "chain": chain, "settings": settings_id(job)})
 
-    def answered_before(self, job_id: str) -> int:
-        """Return how many other jobs got their first answer in the 24 hours before a job gets or got its own."""
-        earlier, now = [], time.time()
-        for line in self._lines():
-            if line["event"] != _ANSWERED:
-                continue
-            if line["job"] == job_id:
-                now = _seconds(line["time"])
-                break
-            earlier.append(_seconds(line["time"]))
-        return sum(now - _DAY <= moment for moment in earlier)
-
-    def verdict(self, policy: SitePolicy, job: JobConfig, chain: str) -> Verdict:
-        """Return whether the policy lets a job of a chain start, given what was decided so far.
+    def standing(self, policy: SitePolicy, job: JobConfig, *, job_id: str, chain: str) -> Standing:
+        """Return what the book says of a job, in one reading.
 
         Raises:
             PolicyError: the journal was changed by hand; it approves nothing then.
         """
-        decision = _decision(self._lines(), settings_id(job), chain if policy.approve == "each" else None)
+        lines = self._lines()
+        decision = _decision(lines, settings_id(job), chain if policy.approve == "each" else None)
         if decision is Verdict.OPEN and policy.approve == "always":
-            return Verdict.APPROVED
-        return decision
+            decision = Verdict.APPROVED
+        asked = any(line["event"] == _ASKED and line["job"] == job_id for line in lines)
+        first: dict[str, int] = {}
+        for line in lines:
+            if line["event"] == _ANSWERED:
+                first.setdefault(line["job"], _seconds(line["time"]))
+        jobs = list(first)
+        earlier = jobs[: jobs.index(job_id)] if job_id in first else jobs
+        day = first.get(job_id, time.time()) - _DAY
+        return Standing(decision, asked, job_id in first, sum(day <= first[other] for other in earlier))
 
     def decide(self, which: str, *, approved: bool, by: str) -> Request:
         """Write down a person's decision.

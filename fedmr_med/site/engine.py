@@ -1,17 +1,23 @@
 """A site behind any transport: a message comes in, a message goes out.
 
 FLARE's executor, Flower's client and the in-process runner differ in how a message reaches a site and in nothing else.
+So whether the site answers at all, and what of its answer may leave, is decided here.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
-from fedmr_med import faults, models
-from fedmr_med.errors import WireError
+from fedmr_med import faults
+from fedmr_med.config import JobConfig
+from fedmr_med.errors import PolicyError, WireError
+from fedmr_med.site.guard import released
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.secure import SecureSite
+from fedmr_med.site.view import Place, SiteView, SiteViews
+from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.agreement import check_settings
-from fedmr_med.wire.codec import Message, decode_task, encode_reply, encode_validation
-from fedmr_med.wire.kinds import EXCHANGES, HEAD, SECURE, TRAIN
+from fedmr_med.wire.codec import MODEL, Message, decode_task, encode_reply, encode_validation
+from fedmr_med.wire.kinds import EXCHANGES, HEAD, SECURE, SUBMIT_MODEL, TRAIN
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.secure import decode_question, encode_answer
 from fedmr_med.wire.statistics import encode_statistics
@@ -20,19 +26,50 @@ Train = Callable[[Hospital, TrainTask, Callable[[], bool]], SiteReply]
 """Makes a site's reply to a train task; the last argument says whether to stop."""
 
 
+class OpenHospital:
+    """Opens a site's data when it is first needed, and again when the settings it was opened with have changed."""
+
+    def __init__(self) -> None:
+        self._opened: tuple[SiteConfig, JobConfig, Hospital] | None = None
+
+    def __call__(self, view: SiteView) -> Hospital:
+        """Return the open site."""
+        if self._opened is None or self._opened[:2] != (view.settings, view.job):
+            self._opened, place = None, view.place  # not two of them in memory
+            hospital = Hospital(place.name, view.job, view.settings, place.state_folder, witness=place.witness)
+            self._opened = view.settings, view.job, hospital
+        return self._opened[2]
+
+
 class Site:
-    """Answers for one site.
+    """Answers for one site, as far as its people and its policy allow, before the work and before sending.
 
     Args:
-        hospital: opens the site, when its data is needed first.
-        secure: returns its part in secure sums, under its policy as it is now; no data is opened for it.
+        views: look at the site.
+        hospital: opens it, when its data is needed first.
         train: makes the reply to a train task.
+
+    Attributes:
+        view: the one under which the last answer was released; None before.
     """
 
     def __init__(
-        self, hospital: Callable[[], Hospital], secure: Callable[[], SecureSite], train: Train = Hospital.train
+        self, views: SiteViews, hospital: Callable[[SiteView], Hospital] | None = None, train: Train = Hospital.train
     ):
-        self._hospital, self._secure, self._train = hospital, secure, train
+        self.view: SiteView | None = None
+        self._views, self._hospital, self._train = views, hospital or OpenHospital(), train
+
+    @classmethod
+    def simulated(cls, name: str, job: JobConfig, settings: SiteConfig, folder: Path) -> "Site":
+        """Return a site of a federation on this machine: nobody is asked for approval, and it signs nothing.
+
+        Args:
+            name: name of the site.
+            job: the job's settings, as :func:`fedmr_med.data.demo.effective_job` returns them.
+            settings: the site's own.
+            folder: where the site keeps what it needs from round to round.
+        """
+        return cls(simulated_views(name, job, settings, folder))
 
     def answer(self, kind: str, message: Message, should_stop: Callable[[], bool] = lambda: False) -> Message:
         """Answer a message as far as the site's policy allows.
@@ -42,22 +79,52 @@ class Site:
             FedMRError: the site refuses, or cannot answer.
             Aborted: ``should_stop`` said so.
         """
+        view = self._views.before_work(should_stop)
+        if kind in EXCHANGES:
+            return self._exchange(kind, decode_task(message), view, should_stop)
         if kind == SECURE:
             question = decode_question(message)
             faults.reach(f"secure-{question.step}")
-            return encode_answer(self._secure().answer(question))
-        if kind not in EXCHANGES:
-            raise WireError(f"there is no message of the kind {kind!r}", code="wire.form")
-        return self.exchange(kind, decode_task(message), should_stop)
+            place = view.place
+            secure = SecureSite(place.name, view.job, view.policy, place.state_folder, place.identity())
+            return self._released(kind, encode_answer(secure.answer(question)), view)
+        if kind == SUBMIT_MODEL:
+            return self._released(kind, Message({MODEL: self._hospital(view).trained_model()}), view)
+        raise WireError(f"there is no message of the kind {kind!r}", code="wire.form")
 
     def exchange(self, kind: str, task: TrainTask, should_stop: Callable[[], bool] = lambda: False) -> Message:
         """Answer a task that is decoded already; see :meth:`answer`."""
-        hospital = self._hospital()
-        check_settings(task.settings, hospital.job.digest())
+        return self._exchange(kind, task, self._views.before_work(should_stop), should_stop)
+
+    def _exchange(self, kind: str, task: TrainTask, view: SiteView, should_stop: Callable[[], bool]) -> Message:
+        hospital = self._hospital(view)
+        check_settings(task.settings, view.job.digest())
         if kind == TRAIN:
             faults.reach(f"train-{task.round + 1}")
             reply = self._train(hospital, task, should_stop)
-            return encode_reply(reply, halved=hospital.job.federation.halved(models.parameter_names(hospital.network)))
+            return self._released(kind, encode_reply(reply, halved=view.form.halved), view)
         if kind == HEAD:
-            return encode_statistics(hospital.head_statistics(task))
-        return encode_validation(hospital.validate(task))
+            return self._released(kind, encode_statistics(hospital.head_statistics(task)), view)
+        return self._released(kind, encode_validation(hospital.validate(task)), view)
+
+    def _released(self, kind: str, answer: Message, started: SiteView) -> Message:
+        """Return what may leave of an answer under the policy as it is now.
+
+        Raises:
+            PolicyError: the training floors are others than those the work was held to.
+        """
+        view = self._views.before_sending()
+        if view.policy.training != started.policy.training:
+            raise PolicyError(
+                "policy.training has changed since the site began its answer; the next one is held to it.",
+                code="policy.changed",
+                key="policy.training",
+            )
+        message = released(kind, answer, view.policy, view.form)
+        self.view = view
+        return message
+
+
+def simulated_views(name: str, job: JobConfig, settings: SiteConfig, folder: Path) -> SiteViews:
+    """Return the views of a site whose settings stay as they are, and that has nobody to ask."""
+    return SiteViews(Place(name, folder, people=None), lambda: (settings, "memory"), lambda _: job)

@@ -13,7 +13,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
 from fedmr_med.files import write_text
 from fedmr_med.network import Network
-from fedmr_med.privacy.floors import TrainingFloors
+from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import FloorError
 from fedmr_med.site.training import local_steps
 from fedmr_med.wire.messages import TrainTask
@@ -22,19 +22,25 @@ ANSWERED_FILE = "answered.json"
 
 
 class SiteFloors:
-    """The training floors of one site. Every check raises :class:`FloorError`, naming the key of the policy.
+    """What one site demands of a job. Every check of a floor raises :class:`FloorError`, naming the key of the policy.
 
     Args:
-        floors: of the site's policy; None lets everything pass.
+        policy: of the site.
         state_folder: where the site keeps what it has answered, per chain.
     """
 
-    def __init__(self, floors: TrainingFloors | None, state_folder: Path):
-        self.floors = floors
+    def __init__(self, policy: SitePolicy, state_folder: Path):
+        self.policy, self.floors = policy, policy.training
         self.state_folder = state_folder
 
     def check_job(self, job: JobConfig) -> None:
-        """Look at a job's settings; no image has to be read for it."""
+        """Look at a job's settings; no image has to be read for it.
+
+        Raises:
+            PolicyError: a key that an installed package adds to the policy refuses the job.
+        """
+        self.policy.check_job(job)
+        self.policy.check_training_noise(job.train.noise)
         floors = self.floors
         if floors is None:
             return
@@ -55,6 +61,13 @@ class SiteFloors:
         if floors.demands_more_than(job.federation.secure):
             reason = f"federation.secure is {job.federation.secure}; policy.training.secure asks for {floors.secure}."
             raise FloorError("secure", reason)
+
+    def check_day(self, answered: int) -> None:
+        """Look at the number of other jobs that were answered in the last 24 hours."""
+        most = None if self.floors is None else self.floors.max_jobs_per_day
+        if most is not None and answered >= most:
+            reason = f"{most} jobs were answered within a day, policy.training.max_jobs_per_day."
+            raise FloorError("jobs_per_day", reason)
 
     def check_amount(self, job: JobConfig, samples: int) -> None:
         """Look at a round of training on ``samples`` local images."""

@@ -26,7 +26,6 @@ from fedmr_med.models.job_network import build_network
 from fedmr_med.models.model_file import load_model, save_model
 from fedmr_med.models.reply_forms import sum_forms
 from fedmr_med.privacy.mechanisms.clip import clipped_update
-from fedmr_med.privacy.release import permitted, permitted_statistics, released_scores
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.schema import validated
 from fedmr_med.secure.identity import UNSIGNED
@@ -40,6 +39,7 @@ from fedmr_med.site.own_prototypes import OwnPrototypes
 from fedmr_med.site.private import PrivateSums
 from fedmr_med.site.private_training import PrivateTraining
 from fedmr_med.site.received import check_model, check_task
+from fedmr_med.site.release import permitted, permitted_statistics, released_scores
 from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.statistics import head_statistics, hold_out
 from fedmr_med.site.training import Trained, class_sums, local_steps, outputs, train
@@ -116,9 +116,8 @@ class Hospital:
     ):
         self.name = name
         self.policy = site.policy.restricted_by(job.policy)
-        self.floors = SiteFloors(self.policy.training, state_folder)
+        self.floors = SiteFloors(self.policy, state_folder)
         self.floors.check_job(job)
-        self.policy.check_training_noise(job.train.noise)
         self.job = job
         self.data = open_data(name, job, site) if site_data is None else site_data
         self.floors.check_amount(job, len(self.data.train))

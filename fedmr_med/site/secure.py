@@ -7,8 +7,8 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import PolicyError
 from fedmr_med.files import private_files, write_text
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.secure import FEWEST
 from fedmr_med.secure.identity import Identity
-from fedmr_med.secure.messages import FEWEST
 from fedmr_med.secure.participant import Participant
 from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.secure import ASK_KEYS, ASK_MASKED, ASK_OFFER, Answer, Question

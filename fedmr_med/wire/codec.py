@@ -23,9 +23,10 @@ import torch
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.errors import ConfigError, WireError
+from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.evaluation.clinical import IntArray
 from fedmr_med.evaluation.metrics import Scores
-from fedmr_med.evaluation.results import MAX_IMAGES, SiteReport
+from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.schema import NAME_PATTERN, brief, validated
 from fedmr_med.wire.agreement import agreed_settings, agreement

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fedmr_med.arrays import Arrays, Forms, difference
 from fedmr_med.errors import WireError
-from fedmr_med.secure.messages import Secure
+from fedmr_med.secure import Secure
 from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.messages import SiteReply
 

@@ -14,7 +14,7 @@ import torch
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.errors import WireError
-from fedmr_med.evaluation.results import MAX_IMAGES
+from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.statistics.head import HeadStatistics, symmetric, triangle_of
 from fedmr_med.wire.codec import ROUND, Message, whole_number

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import torch
 
 from fedmr_med.errors import WireError
+from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.evaluation.clinical import BINS, TEMPERATURES, IntArray
 from fedmr_med.evaluation.metrics import Scores, scores
-from fedmr_med.evaluation.results import MAX_IMAGES
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure.fixed import BITS, Field, Layout
 from fedmr_med.secure.messages import MOST_SITES

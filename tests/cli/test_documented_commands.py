@@ -30,9 +30,9 @@ def problem(words: list[str]) -> str | None:
     command: Any = typer.main.get_command(app)
     words = list(words)
     while hasattr(command, "commands"):  # a group
-        if not words or words[0] not in command.commands:
+        if not words or words[0] not in command.list_commands(None):
             return None if words == ["--help"] or not words else f"no command {words[0]!r}"
-        command = command.commands[words.pop(0)]
+        command = command.get_command(None, words.pop(0))
     known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)} | {"--help"}
     options = [word.split("=")[0] for word in words if re.fullmatch(r"--?[a-z][a-z-]*(=.*)?", word)]
     unknown = [option for option in options if option not in known]

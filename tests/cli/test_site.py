@@ -4,7 +4,10 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
+import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from fedmr_med.cli.site import app
@@ -12,7 +15,10 @@ from fedmr_med.errors import PolicyError
 from fedmr_med.files import journal
 from fedmr_med.flare.audit import AUDIT_FILE
 from fedmr_med.jobs.catalog import isic_job
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.schema.keys import Key, keys
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
+from fedmr_med.sites import load_site
 from tests.helpers.errors import raises
 
 
@@ -56,6 +62,43 @@ def test_policy_set_changes_floors_and_rounding(kits: Path) -> None:
     assert "rounded to 50" in said
     with raises("config.value", "--training", kind=PolicyError):
         run("policy", "set", *kit, "--training", "min_sites")
+
+
+def value_for(key: Key) -> list[str]:
+    """Return what sets a key to another value than its default, on the command line."""
+    option = f"--{key.name.replace('_', '-')}"
+    if key.kinds == (bool,):
+        return [f"--no{option[1:]}" if key.field.default else option]
+    if key.sections:
+        number = next(part.name for part in keys(key.sections[0]) if float in part.kinds)
+        return [option, f"{number}=0.05"]
+    choices = next((get_args(kind) for kind in key.kinds if get_origin(kind) is Literal), ("20",))
+    return [option, "on" if bool in key.kinds else str(choices[-1])]
+
+
+@pytest.mark.parametrize("key", keys(SitePolicy), ids=lambda key: key.name)
+def test_policy_set_takes_every_key_of_the_policy(key: Key, kits: Path) -> None:
+    path = kits / "msk" / "local" / "site.yaml"
+    path.write_text("data: {source: demo, center: 4}\n")
+    run("policy", "set", "--kit", str(kits / "msk"), *value_for(key))
+    changed = load_site(path).policy
+    assert [name for name in SitePolicy.model_fields if getattr(changed, name) != getattr(SitePolicy(), name)] == [
+        key.name
+    ]
+    assert list(yaml.safe_load(path.read_text())["policy"]) == [key.name]
+
+
+def test_policy_set_changes_a_budget_and_takes_it_away(kits: Path) -> None:
+    kit = ("--kit", str(kits / "msk"))
+    run("policy", "set", *kit, "--privacy", "epsilon=8", "--privacy", "min_noise=1")
+    run("policy", "set", *kit, "--privacy", "epsilon=2")
+    budget = load_site(kits / "msk" / "local" / "site.yaml").policy.privacy
+    assert budget is not None
+    assert (budget.epsilon, budget.min_noise) == (2, 1)
+    with raises("config.unknown-key", "policy.privacy.epsilonn", kind=PolicyError):
+        run("policy", "set", *kit, "--privacy", "epsilonn=2")
+    run("policy", "set", *kit, "--privacy", "null")
+    assert load_site(kits / "msk" / "local" / "site.yaml").policy.privacy is None
 
 
 def test_policy_set_needs_something_to_set(kits: Path) -> None:

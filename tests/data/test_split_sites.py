@@ -43,7 +43,7 @@ def test_a_new_site_shares_nothing(root: Path, tmp_path: Path) -> None:
     assert policy.share_prototypes is False
     assert policy.share_metrics == "none"
     assert policy.allow_submit_model is False
-    assert "# true, or a list of classes" in (tmp_path / "sites/msk/site.yaml").read_text()
+    assert "# true, false, or the names of the classes" in (tmp_path / "sites/msk/site.yaml").read_text()
 
 
 def test_lesions_become_groups_and_leaks_are_written_down(root: Path, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_lesions_become_groups_and_leaks_are_written_down(root: Path, tmp_path: 
     leaking = tmp_path / "sites/vidir-modern"
     assert "images/ISIC_20.jpg,NV,train,L1" not in (leaking / "manifest.csv").read_text()
     assert "images/ISIC_20.jpg,BCC,train,L1" in (leaking / "manifest.csv").read_text()
-    assert "here 1 test images" in (leaking / "site.yaml").read_text()
+    assert "by image: 1 test images" in (leaking / "site.yaml").read_text()
 
     def allows(hospital: str) -> bool:
         source = load_site(tmp_path / "sites" / hospital / "site.yaml").data

@@ -1,5 +1,6 @@
 """Trying the server: real TLS with the kits' own certificates."""
 
+import threading
 from pathlib import Path
 
 from fedmr_med.deploy.connection import try_server
@@ -65,3 +66,11 @@ def test_a_port_that_does_not_speak_tls(kits: Path) -> None:
         point_to(kits / "msk", f"localhost:{port}")
         with raises("server.refuses-kit"):
             try_server(kits / "msk")
+
+
+def test_a_server_that_nobody_calls_ends_with_its_test(kits: Path) -> None:
+    """A thread that waits for a call would keep the process of the tests from ending."""
+    before = threading.active_count()
+    with serving(kits / "server"):
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before

@@ -223,12 +223,12 @@ def test_no_count_of_a_withheld_class_can_be_derived_from_the_replies_of_a_chain
 
 def figures(reply: Shareable) -> tuple[str, dict[str, Any]]:
     """Return the kind of a reply, and all numbers of images it tells of: all but sums, update, losses and times."""
-    content = from_shareable(reply)
-    if content.data_kind == DataKind.METRICS:
-        assert content.data.keys() <= {"scores", "histograms"}
-        counted = of_histograms(content.data.get("histograms"))
-        return "validate", {"tested": of_tests(content.data["scores"]), "histograms": counted}
-    message = messages.to_message(reply)
+    is_scores = from_shareable(reply).data_kind == DataKind.METRICS
+    message = messages.to_message(reply, "validate" if is_scores else "")
+    if is_scores:
+        assert message.parts.keys() <= {"histograms"}
+        counted = of_histograms(message.parts.get("histograms"))
+        return "validate", {"tested": of_tests(message.meta["scores"]), "histograms": counted}
     shared = {
         part: (arrays["classes"].tolist(), arrays["counts"].tolist())
         for part, arrays in message.parts.items()

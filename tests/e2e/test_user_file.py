@@ -1,4 +1,4 @@
-"""A network of MONAI's and a dataset of the user's own, in one file of theirs: in bench, and in a simulated recipe."""
+"""MONAI's network, a dataset and a metric of the user's own, in one file of theirs: in bench, and in a recipe."""
 
 import json
 import os
@@ -27,6 +27,8 @@ from torch.utils.data import Dataset
 from fedmr_med import FedMRRecipe
 from fedmr_med.data.datasets import Dataset as Record, Protocol
 from fedmr_med.data.own import OwnData, from_torch
+from fedmr_med.evaluation.base import Metric
+from fedmr_med.evaluation.catalog import register
 
 CLASSES = ("upright", "flat")
 
@@ -50,6 +52,13 @@ class Net(DenseNet121):
 
     def __init__(self, num_classes, in_channels):
         super().__init__(2, in_channels, num_classes, init_features=8, growth_rate=4)
+
+
+def images(counts):
+    return float(counts.confusion.sum())
+
+
+register(Metric("images", "test images", images, format=".0f"))
 
 
 def hospital(task, *, seed):
@@ -101,6 +110,7 @@ def test_bench_takes_both(tmp_path: Path) -> None:
     (result,) = json.loads(printed)["runs"]
     assert (result["dataset"], result["model"]) == ("our_stripes", "our_file.Net")
     assert result["best_accuracy"] is not None
+    assert result["rounds"][0]["metrics"]["images"] == 8
 
 
 def test_a_recipe_simulates_both_from_a_script_that_is_not_installed_and_stops_early(tmp_path: Path) -> None:
@@ -115,3 +125,4 @@ def test_a_recipe_simulates_both_from_a_script_that_is_not_installed_and_stops_e
     }
     assert len(result["rounds"]) == 2, "the first model fulfils the condition, which the second round tells"
     assert np.isfinite(result["best_balanced_accuracy"])
+    assert result["rounds"][-1]["metrics"]["images"] == 16

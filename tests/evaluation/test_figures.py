@@ -9,7 +9,7 @@ from fedmr_med.evaluation.figures import Figures, figures
 from fedmr_med.evaluation.metrics import Scores, scored, scores
 from fedmr_med.evaluation.results import Evaluation, History
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.release import released_scores
+from fedmr_med.site.release import released_scores
 from tests.helpers.outputs import outputs
 
 NAMES = ("MEL", "NV", "BCC", "AK")
@@ -24,14 +24,16 @@ def test_figures_of_a_site_that_shares_per_class_scores() -> None:
     found = figures(scored(*outputs(0)))
     assert found is not None
     assert found.samples == sum(map(sum, found.confusion)) == 600
-    assert all(c.status == "scored" and c.auroc and c.auroc.low < c.auroc.value < c.auroc.high for c in found.classes)
-    mean = np.mean([c.auroc.value for c in found.classes if c.auroc])
-    assert found.auroc and found.auroc.value == pytest.approx(mean, abs=1e-4)
+    areas = [c.metrics["auroc"] for c in found.classes]
+    assert all(area.low < area.value < area.high for area in areas)
+    assert {c.status for c in found.classes} == {"scored"}
+    assert found.metrics["auroc"].value == pytest.approx(np.mean([area.value for area in areas]), abs=1e-4)
     assert found.classes[0].roc[0] == (0, 0)
     assert found.classes[0].roc[-1] == (1, 1)
-    assert found.brier and 0 < found.brier.low < found.brier.value < found.brier.high < 2
+    brier = found.metrics["brier"]
+    assert 0 < brier.low < brier.value < brier.high < 2
     assert sum(point.count for point in found.reliability) == 600
-    assert found.calibrated_nll is not None and found.nll is not None and found.calibrated_nll <= found.nll
+    assert found.metrics["calibrated_nll"].value <= found.metrics["nll"].value
 
 
 def test_held_back_is_not_the_same_as_none() -> None:
@@ -66,7 +68,7 @@ def test_pooled_figures_are_those_of_pooled_data_and_sites_use_their_threshold()
 def test_a_site_without_histograms_does_not_take_them_from_the_others() -> None:
     full = scored(*outputs(0))
     evaluation = Evaluation.of(1, {"a": full, "b": replace(full, histograms=None)})
-    assert evaluation.pooled_figures is not None and evaluation.pooled_figures.auroc is not None
+    assert evaluation.pooled_figures is not None and "auroc" in evaluation.pooled_figures.metrics
     assert evaluation.pooled_figures.samples == 2 * full.samples
 
 

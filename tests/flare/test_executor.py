@@ -195,13 +195,9 @@ def test_a_simulated_site_has_nobody_to_ask(tmp_path: Path) -> None:
     assert ask(tmp_path, "train", simulated=True).get_return_code() == ReturnCode.OK
 
 
-def test_a_simulated_site_refuses_to_train_on_the_demo_while_others_have_images(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    deploy(tmp_path, small_job(), carried="data: {source: flamby_isic, center: 4}\npolicy: {training: null}\n")
-    other = tmp_path / JOB_ID / "app_msk" / "config" / "sites" / "bcn"
-    other.mkdir()
-    (other / "site.yaml").write_text("data: {source: flamby_isic, center: 0, root: /images}\n")
-    with caplog.at_level(logging.ERROR):
-        assert ask(tmp_path, "train", simulated=True).get_return_code() == refusals.CONFIG
-    assert "No images of msk" in caplog.text
+def test_a_simulated_site_on_the_demo_does_not_train_with_others_that_have_images(tmp_path: Path) -> None:
+    """The server refuses such a federation; a site that it does not know to be on the demo has other settings."""
+    job = small_job().model_copy(update={"demo": {"train": {"lr": 0.02}}})
+    deploy(tmp_path, job, carried="data: {source: flamby_isic, center: 4}\npolicy: {training: null}\n")
+    assert ask(tmp_path, "train", simulated=True, job=job).get_return_code() == refusals.TASK
+    assert ask(tmp_path, "validate", simulated=True, job=job.for_demo()).get_return_code() == ReturnCode.OK

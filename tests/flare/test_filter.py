@@ -13,9 +13,10 @@ from nvflare.apis.signal import Signal
 
 from fedmr_med.flare import messages as wire
 from fedmr_med.flare.filter import PrototypeFilter
-from fedmr_med.flare.outgoing import released
 from fedmr_med.models.reply_forms import reply_form
+from fedmr_med.site.guard import released
 from fedmr_med.wire import codec
+from fedmr_med.wire.codec import Message
 from tests.helpers.errors import raises
 from tests.helpers.site_at_work import SHARES_ALL, SHARES_NOTHING, SiteAtWork, TalkativeExecutor
 from tests.helpers.small import lenient, small_job
@@ -40,7 +41,7 @@ def test_the_filter_alone_keeps_prototypes_and_metrics_in(tmp_path: Path) -> Non
     assert reply.meta[codec.REPORT] is None
     assert reply.meta[codec.SAMPLES] > 0, "the model update itself takes part"
     scores = from_shareable(site.answer("validate"))
-    assert (scores.data, scores.meta[codec.SCORES]) == ({}, None)
+    assert scores.data == {codec.SCORES: None}
 
 
 def test_per_class_sharing_and_scalar_metrics(tmp_path: Path) -> None:
@@ -146,8 +147,11 @@ def test_what_travels_beside_the_agreed_parts_is_left_behind(tmp_path: Path) -> 
 def test_local_models_stay_unless_the_site_allows_them(tmp_path: Path) -> None:
     assert guarded(tmp_path / "a", SHARES_ALL).answer("submit_model").get_return_code() != ReturnCode.OK
     allowed = "data: {source: demo, center: 5}\npolicy: {allow_submit_model: true, training: null}"
-    site = guarded(tmp_path / "b", allowed)
-    assert set(wire.decode_model(site.answer("submit_model"))) == set(site.state().model)
+    assert guarded(tmp_path / "b", allowed).answer("submit_model").get_return_code() != ReturnCode.OK, "nobody asks"
+    job = small_job(policy={"allow_submit_model": True})
+    site = SiteAtWork(tmp_path / "c", allowed, TalkativeExecutor(), site_filters=(PrototypeFilter(),), job=job)
+    answer = wire.to_message(site.answer("submit_model"), "submit_model")
+    assert answer.parts[codec.MODEL].keys() == site.state().model.keys()
 
 
 def test_a_job_that_sums_models_gets_no_local_model_on_request(tmp_path: Path) -> None:
@@ -156,6 +160,6 @@ def test_a_job_that_sums_models_gets_no_local_model_on_request(tmp_path: Path) -
     site = SiteAtWork(tmp_path, policy, job=job, site_filters=(PrototypeFilter(),))
     site.answer()
     assert site.answer("submit_model").get_return_code() != ReturnCode.OK
-    model = wire.encode_model(dict(site.state().model))
+    model = Message({codec.MODEL: dict(site.state().model)})
     with raises("policy.task-refused"):
         released("submit_model", model, lenient(allow_submit_model=True), reply_form(job))

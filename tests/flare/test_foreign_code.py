@@ -31,7 +31,15 @@ def at_site(folder: Path, name: str, classes: tuple[str, ...], *, simulated: boo
     return site_context(folder, "msk", simulated=simulated)
 
 
-@pytest.mark.parametrize("read", [context.client_job, context.server_job])
+def client_job(fl_ctx: FLContext) -> JobConfig:
+    return context.site_views(fl_ctx).before_work().job
+
+
+def server_job(fl_ctx: FLContext) -> JobConfig:
+    return context.server_job(fl_ctx)[0]
+
+
+@pytest.mark.parametrize("read", [client_job, server_job])
 def test_a_locked_kit_refuses_foreign_code_before_it_is_imported(read, tmp_path: Path) -> None:
     for classes in (SITE_CLASSES, SERVER_CLASSES, ()):
         fl_ctx = at_site(tmp_path, "surely.not.Imported", classes)
@@ -39,7 +47,7 @@ def test_a_locked_kit_refuses_foreign_code_before_it_is_imported(read, tmp_path:
             read(fl_ctx)
 
 
-@pytest.mark.parametrize("read", [context.client_job, context.server_job])
+@pytest.mark.parametrize("read", [client_job, server_job])
 def test_a_class_list_that_has_it_takes_it(read, tmp_path: Path) -> None:
     assert read(at_site(tmp_path, FOREIGN, (*SITE_CLASSES, FOREIGN))).model.name == FOREIGN
 
@@ -48,9 +56,9 @@ def test_a_job_cannot_get_around_it_by_bringing_a_folder_for_code(tmp_path: Path
     fl_ctx = at_site(tmp_path, FOREIGN, SITE_CLASSES)
     write_text(tmp_path / JOB_ID / "app_msk" / "custom" / "README", "")
     with raises("config.not-on-class-list", "model.name"):
-        context.client_job(fl_ctx)
+        client_job(fl_ctx)
 
 
 def test_a_simulation_and_registered_names_ask_no_class_list(tmp_path: Path) -> None:
-    assert context.client_job(at_site(tmp_path / "a", FOREIGN, (), simulated=True)).model.name == FOREIGN
-    assert context.client_job(at_site(tmp_path / "b", "small_cnn", ())).model.name == "small_cnn"
+    assert client_job(at_site(tmp_path / "a", FOREIGN, (), simulated=True)).model.name == FOREIGN
+    assert client_job(at_site(tmp_path / "b", "small_cnn", ())).model.name == "small_cnn"

@@ -16,6 +16,7 @@ from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.flare import messages as wire
 from fedmr_med.flare.outgoing import same_message
 from fedmr_med.prototypes import ClassSums
+from fedmr_med.wire.codec import Message
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.small import initial_state, small_job, task_for
 
@@ -167,7 +168,7 @@ def test_scores_come_back_with_or_without_the_matrix() -> None:
 
 def test_a_validation_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WireError):
-        wire.decode_validation(wire.encode_model({}), 2)
+        wire.decode_validation(wire.to_shareable(Message({"model": {}}), "submit_model"), 2)
 
 
 def test_half_of_the_bytes_with_float16_and_the_same_message_when_sent_on() -> None:

@@ -33,13 +33,13 @@ class Engine:
         fire_event(event_type, self.handlers, fl_ctx)
 
 
-def site_context(root: Path, site: str, *, simulated: bool) -> FLContext:
+def site_context(root: Path, site: str, *, simulated: bool, job_id: str = JOB_ID) -> FLContext:
     """Return a context of a site whose workspace is ``root``, as FLARE gives it to an executor."""
     for folder in ("startup", "local"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     engine = Engine(Workspace(str(root), site_name=site))
     manager = FLContextManager(
-        engine=engine, identity_name=site, job_id=JOB_ID, public_stickers={}, private_stickers={}
+        engine=engine, identity_name=site, job_id=job_id, public_stickers={}, private_stickers={}
     )
     engine.contexts = manager
     context = manager.new_context()

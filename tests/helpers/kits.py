@@ -79,8 +79,12 @@ def serving(kit: Path, *, tls: bool = True) -> Iterator[int]:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        yield listener.getsockname()[1]
-        thread.join(timeout=20)
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            # Closing a listener does not wake who waits for a call, and nobody may have called.
+            socket.create_connection(listener.getsockname()).close()
+            thread.join()
 
 
 def point_to(kit: Path, target: str) -> None:

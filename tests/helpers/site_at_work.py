@@ -25,6 +25,8 @@ from fedmr_med.flare import messages as wire
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.schema import dump_yaml
 from fedmr_med.server.state import GlobalState
+from fedmr_med.wire import codec
+from fedmr_med.wire.codec import Message
 from fedmr_med.wire.messages import SiteReply
 from fedmr_med.wire.statistics import HeadReply
 from tests.helpers.small import initial_state, lenient, small_hospital, small_job, task_for
@@ -150,6 +152,6 @@ class TalkativeExecutor(Executor):
             "train": lambda: wire.encode_reply(full_reply()),
             "validate": lambda: wire.encode_validation(full_reply().scores),
             "head": lambda: wire.encode_statistics(full_statistics()),
-            "submit_model": lambda: wire.encode_model(full_reply().model),
+            "submit_model": lambda: wire.to_shareable(Message({codec.MODEL: full_reply().model}), "submit_model"),
         }
         return answers[task_name]()

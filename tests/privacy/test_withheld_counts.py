@@ -18,10 +18,10 @@ from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.evaluation.metrics import scores
 from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.release import permitted, permitted_scores, released_scores
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.schema import validated
 from fedmr_med.site.hospital import Hospital, open_data
+from fedmr_med.site.release import permitted, permitted_scores, released_scores
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.messages import SiteReply

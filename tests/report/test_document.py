@@ -124,7 +124,7 @@ def test_curves_from_few_joined_cells_are_called_rough(tmp_path: Path) -> None:
     setup = RunSetup(dataset="own", split=None, method="fedmr", seed=0, class_names=("a", "b", "c"))
     write_result(tmp_path / "results.json", RunResults(runs=(RunResult.of(setup, history, whole=True),)))
     text = text_of(render(find_sources(tmp_path)))
-    assert "(rough) about" in text and "Rough: hospitals join" in text
+    assert "AUROC, mean over the classes rough, 0." in text and "Rough: hospitals join" in text
 
 
 def test_a_folder_without_results_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

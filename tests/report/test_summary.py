@@ -5,12 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from rich.console import Console
 
 from fedmr_med.evaluation.metrics import Scores
-from fedmr_med.evaluation.results import Evaluation, History, RoundRecord, Score, SiteReport, SiteRound
+from fedmr_med.evaluation.results import Evaluation, HeadRecord, History, RoundRecord, Score, SiteReport, SiteRound
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.report.lines import refused_line, site_line
@@ -106,9 +105,18 @@ def test_prototypes_that_nobody_shared_of_late_are_named() -> None:
     assert "rounds since: MEL 3" in console.export_text()
 
 
-@pytest.mark.parametrize(("exchange", "random"), [("last", True), ("none", False)])
-def test_a_model_that_came_to_be_scored_is_not_called_random(exchange: str, random: bool) -> None:
-    job = small_job(federation={"rounds": 0}, head={"exchange": exchange})
-    console = Console(record=True, width=200, file=io.StringIO())
-    console.print(summary(initial_state(job), job, Path("/runs/checkpoint.pt"), demo=False))
-    assert ("its features are random" in console.export_text()) == random
+def test_a_job_without_rounds_says_what_its_head_is_made_of() -> None:
+    scored = history().evaluations[-1]
+    head = HeadRecord(
+        round=0, shrinkage=0.1, prior="uniform", sites=("bcn",), classes=("NV",), bytes_up=8, evaluation=scored
+    )
+    said = {}
+    for name, past in {"nothing": History(), "scored": history(), "head": History(head=head)}.items():
+        job = small_job(federation={"rounds": 0}, head={"exchange": "last" if name == "head" else "none"})
+        console = Console(record=True, width=200, file=io.StringIO())
+        state = initial_state(job).scored(past.model_copy(update={"rounds": ()}))
+        console.print(summary(state, job, Path("/runs/checkpoint.pt"), demo=False))
+        said[name] = console.export_text()
+    assert {name for name, lines in said.items() if "its features are random" in lines} == {"head"}
+    assert {name for name, lines in said.items() if "there is no closed-form head" in lines} == {"nothing"}
+    assert "0, with head" in said["head"]

@@ -1,5 +1,6 @@
 """Robust aggregation: nothing happens without an attack, and an outlier does not count."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from fedmr_med.config import FederationConfig, JobConfig
 from fedmr_med.evaluation.results import History, RoundRecord, SiteRound
 from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.prototypes import ClassSums, Prototypes
-from fedmr_med.server.robust import offences, outliers, restrained
+from fedmr_med.server.robust import Comparison, offences, restrained
+from fedmr_med.server.shelf import MEMORY
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.messages import SiteReply
@@ -43,9 +45,11 @@ def replies(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPat
     return first_replies(job, state, tmp_path_factory.mktemp("sites"), dict.fromkeys(SITES, OPEN))
 
 
-def closed(job: JobConfig, state: GlobalState, replies: dict[str, SiteReply], **federation: object) -> GlobalState:
+def closed(
+    job: JobConfig, state: GlobalState, replies: dict[str, SiteReply], *, memory: int = MEMORY, **federation: object
+) -> GlobalState:
     changed = job.override({"federation": federation})
-    collector = TrainExchange(changed, state, num_sites=len(SITES))
+    collector = TrainExchange(changed, state, num_sites=len(SITES), memory=memory)
     for site, reply in replies.items():
         collector.offer(site, encode_reply(replace(reply, settings=changed.digest())))
     return collector.close()
@@ -63,6 +67,13 @@ def scaled(reply: SiteReply, state: GlobalState, factor: float) -> SiteReply:
 
 def update(model: dict[str, np.ndarray], state: GlobalState) -> np.ndarray:
     return np.concatenate([(model[name] - state.model[name]).ravel() for name in sorted(state.parameters)])
+
+
+def outliers(replies: Sequence[SiteReply], state: GlobalState, federation: FederationConfig) -> dict[str, str]:
+    comparison = Comparison(state, federation)
+    for reply in replies:
+        comparison.note(reply)
+    return comparison.outliers({reply.site: reply for reply in replies})
 
 
 def left_out(job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]) -> dict[str, str]:
@@ -106,6 +117,22 @@ def test_without_an_attack_the_default_is_the_plain_mean_bit_for_bit(
     assert same_model(default, plain)
     assert torch.equal(default.prototypes.means, plain.prototypes.means)
     assert default.history.rounds[0].refused == {}
+
+
+@pytest.mark.parametrize("rule", ["none", "clip", "median", "trimmed_mean"])
+@pytest.mark.parametrize("factor", [1, -100], ids=["honest", "attacked"])
+def test_replies_that_wait_in_a_file_count_as_those_in_memory(
+    job: JobConfig, state: GlobalState, replies: dict[str, SiteReply], rule: str, factor: float
+) -> None:
+    sent = replies | {BAD: scaled(replies[BAD], state, factor)}
+    some = sum(array.nbytes for array in state.model.values()) * 2
+    whole, part, none = (closed(job, state, sent, memory=memory, robust=rule) for memory in (MEMORY, some, 0))
+    assert (BAD in whole.history.rounds[0].refused) == (factor < 0)
+    for other in (part, none):
+        assert same_model(other, whole)
+        assert torch.equal(other.prototypes.means, whole.prototypes.means)
+        assert other.history.rounds[0].refused == whole.history.rounds[0].refused
+        assert other.history.rounds[0].sites == whole.history.rounds[0].sites
 
 
 @pytest.mark.parametrize("factor", [-100, -5, 10, 1000])

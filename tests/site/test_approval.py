@@ -25,9 +25,15 @@ def book(tmp_path: Path) -> ApprovalBook:
     return ApprovalBook(tmp_path / "approvals.jsonl")
 
 
+def decided(book: ApprovalBook, policy: SitePolicy, job: JobConfig, chain: str) -> Verdict:
+    return book.standing(policy, job, job_id=f"job of {chain}", chain=chain).verdict
+
+
 def verdict(book: ApprovalBook, approve: str, job=JOB, chain: str = "chain-1") -> Verdict:
-    book.asked(job, job_id=f"job of {chain}", chain=chain)
-    return book.verdict(SitePolicy(approve=approve), job, chain)
+    policy, about = SitePolicy(approve=approve), {"job_id": f"job of {chain}", "chain": chain}
+    if not book.standing(policy, job, **about).asked:
+        book.asked(job, **about)
+    return decided(book, policy, job, chain)
 
 
 def test_always_takes_every_job_and_still_lists_it(book: ApprovalBook) -> None:
@@ -55,7 +61,7 @@ def test_each_asks_for_every_chain_and_not_again_for_its_follow_ups(book: Approv
     book.decide(settings_id(JOB), approved=True, by="steward")
     assert verdict(book, "each") is Verdict.APPROVED
     book.asked(JOB.model_copy(update={"chain": "chain-1"}), job_id="follow-up", chain="chain-1")
-    assert book.verdict(SitePolicy(approve="each"), JOB, "chain-1") is Verdict.APPROVED
+    assert decided(book, SitePolicy(approve="each"), JOB, "chain-1") is Verdict.APPROVED
     assert verdict(book, "each", chain="chain-2") is Verdict.OPEN
 
 
@@ -109,7 +115,7 @@ def test_a_changed_book_approves_nothing(book: ApprovalBook) -> None:
     verdict(book, "new_settings", LONGER, "chain-2")
     book.path.write_text(book.path.read_text().replace("refused", "approved"))
     with raises("record.changed"):
-        book.verdict(SitePolicy(approve="new_settings"), JOB, "chain-1")
+        decided(book, SitePolicy(approve="new_settings"), JOB, "chain-1")
 
 
 OLD_JOB = load_job(REPOSITORY / "tests/server/data/checkpoint_441837c/fedmr.yaml")
@@ -125,9 +131,9 @@ def old_book(tmp_path: Path) -> ApprovalBook:
 @pytest.mark.parametrize("approve", ["new_settings", "each"])
 def test_decisions_of_an_earlier_version_hold_for_equal_content(old_book: ApprovalBook, approve: str) -> None:
     policy = SitePolicy(approve=approve)
-    assert old_book.verdict(policy, OLD_JOB, "chain-1") is Verdict.APPROVED
-    assert old_book.verdict(policy, OLD_JOB.override({"train": {"lr": 0.5}}), "chain-2") is Verdict.REFUSED
-    assert old_book.verdict(policy, OLD_JOB.override({"train": {"lr": 0.6}}), "chain-1") is Verdict.OPEN
+    assert decided(old_book, policy, OLD_JOB, "chain-1") is Verdict.APPROVED
+    assert decided(old_book, policy, OLD_JOB.override({"train": {"lr": 0.5}}), "chain-2") is Verdict.REFUSED
+    assert decided(old_book, policy, OLD_JOB.override({"train": {"lr": 0.6}}), "chain-1") is Verdict.OPEN
     first, second = old_book.requests()
     assert (first.settings, first.state, first.answered) == (settings_id(OLD_JOB), Verdict.APPROVED, True)
     assert (second.state, second.changed) == (Verdict.REFUSED, ["train.lr: 0.001 -> 0.5"])
@@ -135,7 +141,7 @@ def test_decisions_of_an_earlier_version_hold_for_equal_content(old_book: Approv
 
 def test_a_decision_of_an_earlier_version_can_be_taken_back(old_book: ApprovalBook) -> None:
     old_book.decide(settings_id(OLD_JOB)[:12], approved=False, by="steward")
-    assert old_book.verdict(SitePolicy(), OLD_JOB, "chain-1") is Verdict.REFUSED
+    assert decided(old_book, SitePolicy(), OLD_JOB, "chain-1") is Verdict.REFUSED
 
 
 def test_a_short_id_that_stands_for_two_contents_approves_neither(old_book: ApprovalBook) -> None:
@@ -145,7 +151,7 @@ def test_a_short_id_that_stands_for_two_contents_approves_neither(old_book: Appr
     journal.append(old_book.path, asked | {"content": content, "chain": "chain-3", "job": "job-3"})
     for lr in (0.001, 0.7):
         job = OLD_JOB.override({"train": {"lr": lr}})
-        assert old_book.verdict(SitePolicy(approve="new_settings"), job, "chain-1") is Verdict.OPEN
+        assert decided(old_book, SitePolicy(approve="new_settings"), job, "chain-1") is Verdict.OPEN
 
 
 def test_settings_that_are_not_known_any_more_are_listed_and_approve_nothing(old_book: ApprovalBook) -> None:
@@ -154,7 +160,7 @@ def test_settings_that_are_not_known_any_more_are_listed_and_approve_nothing(old
     journal.append(old_book.path, asked | gone)
     old_book.decide("chain-3", approved=True, by="steward")
     assert [request.chain for request in old_book.requests()] == ["chain-1", "chain-2", "chain-3"]
-    assert old_book.verdict(SitePolicy(approve="each"), OLD_JOB, "chain-3") is Verdict.OPEN
+    assert decided(old_book, SitePolicy(approve="each"), OLD_JOB, "chain-3") is Verdict.OPEN
 
 
 def test_a_key_that_a_version_adds_takes_no_approval_back(
@@ -167,7 +173,7 @@ def test_a_key_that_a_version_adds_takes_no_approval_back(
     job = later.model_validate(OLD_JOB.model_dump(mode="json"))
     changed = job.override({"train": {"warmup": 1}})
     for chain in ("chain-1", "chain-3"):
-        assert old_book.verdict(SitePolicy(approve="new_settings"), job, chain) is Verdict.APPROVED
-        assert old_book.verdict(SitePolicy(approve="new_settings"), changed, chain) is Verdict.OPEN
+        assert decided(old_book, SitePolicy(approve="new_settings"), job, chain) is Verdict.APPROVED
+        assert decided(old_book, SitePolicy(approve="new_settings"), changed, chain) is Verdict.OPEN
     old_book.asked(changed, job_id="job-4", chain="chain-4")
     assert [request.changed for request in old_book.requests()][2:] == [[], ["train.warmup: 5 -> 1"]]

@@ -10,13 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
 from opacus.accountants import RDPAccountant
 
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import ArrayFold
 from fedmr_med.errors import ConfigError
-from fedmr_med.flare.executor import FedMRExecutor
+from fedmr_med.flare import messages
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.methods.base import Method
 from fedmr_med.models.job_network import build_network
@@ -228,11 +232,21 @@ def test_the_server_hears_one_word(
     assert refusals.in_words(refusals.BUDGET) == "its privacy budget for training is used up"
 
 
+class LaxExecutor(Executor):
+    """Trains without noise, whatever the site's policy demands."""
+
+    def __init__(self, hospital: Hospital):
+        super().__init__()
+        self.hospital = hospital
+
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        return messages.encode_reply(self.hospital.train(messages.decode_task(shareable)))
+
+
 def test_the_filter_lets_no_model_out_that_was_trained_without_the_demanded_noise(tmp_path: Path) -> None:
     job = small_job("fedavg")
-    lax = SitePolicy(training=None)
-    trained = SiteConfig(data=DemoSource(source="demo", center=5), policy=lax)
-    executor = FedMRExecutor(Hospital("vienna-dias", job, trained, tmp_path / "lax"))
+    trained = SiteConfig(data=DemoSource(source="demo", center=5), policy=SitePolicy(training=None))
+    executor = LaxExecutor(Hospital("vienna-dias", job, trained, tmp_path / "lax"))
     site = SiteAtWork(tmp_path, SITE_FILE % 50, executor, job=job, site_filters=(PrototypeFilter(),))
     assert site.answer().get_return_code() != ReturnCode.OK
 

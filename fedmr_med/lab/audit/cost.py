@@ -10,8 +10,9 @@ import numpy as np
 
 from fedmr_med.errors import ConfigError, FedMRError
 from fedmr_med.schema import Strict
+from fedmr_med.secure import FEWEST
 from fedmr_med.secure.identity import UNSIGNED, Certified, Identity
-from fedmr_med.secure.messages import FEWEST, Release, Roster, threshold
+from fedmr_med.secure.messages import Release, Roster, threshold
 from fedmr_med.secure.participant import Participant
 from fedmr_med.secure.primitives import Vector
 from fedmr_med.secure.summing import SecureSum

@@ -37,10 +37,10 @@ from fedmr_med.privacy.accountant import epsilon
 from fedmr_med.privacy.findings import Audit, Finding
 from fedmr_med.privacy.mechanisms import Gaussian
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.release import released_scores
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.secure.messages import FEWEST
+from fedmr_med.secure import FEWEST
 from fedmr_med.server.state import initial_state
+from fedmr_med.site.release import released_scores
 from fedmr_med.sites import SiteConfig
 
 INVERSION = "inversion of a prototype"

@@ -9,7 +9,7 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.evaluation.results import RunResult
 from fedmr_med.files import check_writable, write_text
 from fedmr_med.lab.bench import search
-from fedmr_med.lab.bench.outputs import REPORT, RESULTS, screen_differences, screen_table, write_outputs
+from fedmr_med.lab.bench.outputs import REPORT, RESULTS, screen_more_tables, screen_table, write_outputs
 from fedmr_med.lab.bench.request import BenchRequest
 from fedmr_med.lab.bench.runs import Run, check
 from fedmr_med.lab.comparison import engine
@@ -80,8 +80,8 @@ def compare(
     if not quiet:
         console = wide_console(140)
         console.print(screen_table(results, title))
-        if against_first := screen_differences(results):
-            console.print(against_first)
+        for table in screen_more_tables(results):
+            console.print(table)
         console.print(f"results: {out / RESULTS}\nreport:  {out / REPORT}", highlight=False)
     return results
 

@@ -12,6 +12,7 @@ from fedmr_med.lab.bench.paired import Difference, differences
 from fedmr_med.report.console import text_table
 from fedmr_med.report.document import Part, page_of
 from fedmr_med.report.elements import DEMO_NOTE, Section, table
+from fedmr_med.report.metrics import BY_METHOD, by_method
 from fedmr_med.report.pages.comparison import COLUMNS, caption, cells, methods, runaways
 from fedmr_med.report.sources import Comparison
 
@@ -43,10 +44,12 @@ def screen_table(results: Sequence[RunResult], title: str) -> Table:
     return text_table(title, COLUMNS, map(cells, rows(results)), caption="\n".join(below))
 
 
-def screen_differences(results: Sequence[RunResult]) -> Table | None:
-    """Return the table of what the other methods have over the first, for the terminal; None with one method."""
+def screen_more_tables(results: Sequence[RunResult]) -> list[Table]:
+    """Return every metric by method, and what the other methods have over the first, for the terminal."""
+    metric_columns, metric_rows = by_method(results)
+    tables = [text_table(BY_METHOD, metric_columns, metric_rows)] if metric_rows else []
     against, title = _differences(results), f"Compared with {results[0].label}"
-    return text_table(title, DIFFERENCE_COLUMNS, against, caption=DIFFERENCE_CAPTION) if against else None
+    return [*tables, *([text_table(title, DIFFERENCE_COLUMNS, against, caption=DIFFERENCE_CAPTION)] if against else [])]
 
 
 def _differences(results: Sequence[RunResult]) -> list[list[str]]:

@@ -1,6 +1,7 @@
-"""What the server's part of a round costs: aggregation with full validation."""
+"""What the server's part of a round costs: replies read, validated, compared with each other and added up."""
 
 import multiprocessing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,72 +10,87 @@ import numpy.typing as npt
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
+from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.lab.perf.measure import CPU, Figure, interleaved, ratios
 from fedmr_med.process import give_back_memory
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.seeding import numpy_generator
-from fedmr_med.server.aggregation import PrototypeAggregator
+from fedmr_med.server.shelf import MEMORY
 from fedmr_med.server.state import GlobalState, initial_state
+from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.messages import SiteReply
 
 _HELD = 2 * 2**30  # bytes of distinct contributions; beyond that they take turns. Far more than any processor's cache.
 
 
 def aggregation_figures(job: JobConfig, state: GlobalState, contributions: int, repetitions: int) -> list[Figure]:
-    """Measure a round's aggregation, validation included, against numpy and against FLARE's own aggregator.
+    """Measure the server's part of a round against numpy, FLARE's own aggregator, and a round without comparison.
 
-    As on a server: replies are checked as they come and held until the round closes.
+    All of it, with the job's own rules: messages are decoded and checked as they come, held until the round closes,
+    compared and added.
     """
     replies = _replies(job, state, contributions)
     samples = sum(reply.samples for reply in replies)
+    plain = job.override({"federation": {"max_deviation": None}})
     from fedmr_med.lab.perf.stock import stock_mean  # nvflare, which nothing else here needs
 
     candidates = {
-        "fedmr_med": lambda: _aggregate(job, state, replies),
+        "fedmr_med": lambda: _close(job, state, replies),
+        "plain": lambda: _close(plain, state, replies),
         "numpy": lambda: _weighted_sum([(reply.model, reply.samples / samples) for reply in replies]),
         "flare": lambda: stock_mean([(reply.site, reply.model, reply.samples) for reply in replies]),
     }
-    seconds = interleaved(candidates, repetitions, warm_up=0)
+    seconds = interleaved(candidates, repetitions)
     size = sum(array.size for array in state.model.values()) / 1e6
     case = f"{contributions} contributions of {size:.1f}M values ({job.model.name})"
-    ours = f"{CPU} of check + add + finish"
+    ours = f"{CPU} of decode + check + compare + add + finish"
     compared = {
         "aggregate_vs_numpy": ("numpy", f"{ours} / of `acc += x * p` over the same arrays in numpy"),
         "aggregate_vs_flare": ("flare", f"{ours} / of FLARE's InTimeAccumulateWeightedAggregator"),
+        "aggregate_vs_plain": ("plain", f"{ours} / of the same with max_deviation: null"),
     }
+    milliseconds = [1000 * value / contributions for value in seconds["fedmr_med"]]
     return [
-        Figure.of(name, job.method.name, case, text, ratios(seconds, "fedmr_med", base))
-        for name, (base, text) in compared.items()
+        Figure.of("aggregate_ms", job.method.name, case, f"milliseconds a reply: {ours}", milliseconds),
+        *(
+            Figure.of(name, job.method.name, case, text, ratios(seconds, "fedmr_med", base))
+            for name, (base, text) in compared.items()
+        ),
     ]
 
 
-def memory_figure(job: JobConfig, contributions: int) -> Figure:
-    """Measure the memory of a round's aggregation as the runner does it, one reply after the other.
+def memory_figures(job: JobConfig, contributions: int) -> list[Figure]:
+    """Measure the memory of the server's part of a round, and what it would be if all replies stayed in memory.
 
-    In a process of its own, so that nothing another measurement left behind is counted or used again.
+    Each in a process of its own, so that nothing another measurement left behind is counted or used again.
     """
-    with multiprocessing.get_context("spawn").Pool(1) as process:
-        models = process.apply(_peak_models, (job, contributions))
-    case = f"{contributions} contributions ({job.model.name}), one after the other"
-    compared = "peak resident memory of the aggregation, global model and one reply included / size of the model"
-    return Figure.of("aggregate_memory", job.method.name, case, compared, [models])
+    cases = {
+        "as the server does it": ("aggregate_memory", MEMORY),
+        "with all replies in memory": ("aggregate_memory_unbounded", 2**62),
+    }
+    compared = "peak resident memory of the aggregation, global model and replies included / size of the model"
+    figures = []
+    for text, (name, memory) in cases.items():
+        with multiprocessing.get_context("spawn").Pool(1) as process:
+            models = process.apply(_peak_models, (job, contributions, memory))
+        case = f"{contributions} contributions ({job.model.name}), {text}"
+        figures.append(Figure.of(name, job.method.name, case, compared, [models]))
+    return figures
 
 
-def _peak_models(job: JobConfig, contributions: int) -> float:
+def _peak_models(job: JobConfig, contributions: int, memory: int) -> float:
     """Return the peak memory of an aggregation, in sizes of the model."""
     state = initial_state(job)
     size = sum(array.nbytes for array in state.model.values())
-    aggregation = PrototypeAggregator(job, state)
     give_back_memory()
     before = _memory("VmRSS") - size
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far, see proc(5)
+    exchange = TrainExchange(job, state, num_sites=contributions, memory=memory)
     for number in range(contributions):
         model = {name: array.copy() for name, array in state.model.items()}
-        reply = SiteReply(f"site-{number:03}", state.round, 100, job.digest(), model)
-        aggregation.check(reply)
-        aggregation.add(reply)
-        del reply, model
-    aggregation.finish(contributions, {})
+        _offer(exchange, SiteReply(f"site-{number:03}", state.round, 100, job.digest(), model))
+        del model
+    exchange.close()
     return (_memory("VmHWM") - before) / size
 
 
@@ -106,12 +122,16 @@ def _near(array: npt.NDArray[Any], generator: np.random.Generator) -> npt.NDArra
     return near
 
 
-def _aggregate(job: JobConfig, state: GlobalState, replies: list[SiteReply]) -> None:
-    aggregation = PrototypeAggregator(job, state)
+def _close(job: JobConfig, state: GlobalState, replies: list[SiteReply]) -> None:
+    """Do the server's part of a round whose replies come in order, as in the runner."""
+    exchange = TrainExchange(job, state, num_sites=len(replies), in_order=True)
     for reply in replies:
-        aggregation.check(reply)
-    aggregation.add(*replies)
-    aggregation.finish(len(replies), {})
+        _offer(exchange, replace(reply, settings=job.digest()))
+    exchange.close()
+
+
+def _offer(exchange: TrainExchange, reply: SiteReply) -> None:
+    exchange.offer(reply.site, encode_reply(reply))
 
 
 def _weighted_sum(contributions: list[tuple[Arrays, float]]) -> None:

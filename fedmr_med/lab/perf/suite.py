@@ -10,7 +10,7 @@ from typing import Any
 from fedmr_med import methods
 from fedmr_med.config import JobConfig
 from fedmr_med.jobs.catalog import isic_job
-from fedmr_med.lab.perf.aggregation import aggregation_figures, memory_figure
+from fedmr_med.lab.perf.aggregation import aggregation_figures, memory_figures
 from fedmr_med.lab.perf.federation import runner_figure, secure_figure, wire_figures
 from fedmr_med.lab.perf.loading import data_wait, loader_speedups
 from fedmr_med.lab.perf.measure import Figure, round_to
@@ -106,7 +106,7 @@ FULL = Plan(
     private=(SMALL_CNN, 21),
     loader={"images": 64, "image_size": 200, "batch_size": 32, "repetitions": 7},
     wait=(replace(EFFICIENTNET, batch_size=32), 256),
-    aggregation=tuple((name, n, 5) for name in ("wide_resnet28_10", "efficientnet_b0") for n in (6, 50, 100)),
+    aggregation=(("wide_resnet28_10", 6, 5), *(("efficientnet_b0", n, 5) for n in (6, 50, 100))),
     runner=(20, 5),
     imports=5,
     parallel={"clients": 10, "updates": 100, "rounds": 3, "repetitions": 3},
@@ -173,7 +173,8 @@ def _server(plan: Plan, folder: Path, on_start: Callable[[str], None]) -> list[F
         job = _job(model, plan.model)
         figures += aggregation_figures(job, initial_state(job), contributions, repetitions)
     if sys.platform == "linux":
-        figures.append(memory_figure(_job("wide_resnet28_10", plan.model), plan.aggregation[-1][1]))
+        model, contributions, _ = plan.aggregation[-1]
+        figures += memory_figures(_job(model, plan.model), contributions)
     on_start("runner, wire, imports")
     clients, rounds = plan.runner
     figures.append(runner_figure(folder / "runner", clients=clients, rounds=rounds))
@@ -235,7 +236,10 @@ def as_object(figures: list[Figure]) -> dict[str, Any]:
         "data_wait": one("data_wait"),
         "aggregate_vs_numpy": one("aggregate_vs_numpy"),
         "aggregate_vs_flare": one("aggregate_vs_flare"),
+        "aggregate_vs_plain": one("aggregate_vs_plain"),
+        "aggregate_ms": one("aggregate_ms"),
         "aggregate_memory": one("aggregate_memory"),
+        "aggregate_memory_unbounded": one("aggregate_memory_unbounded"),
         "runner_ms_per_task": one("runner_ms_per_task"),
         "secure_share": one("secure_share"),
         "wire_bytes": {name: int(value) for name, value in by_subject("wire_bytes", digits=12).items()},

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 
 from fedmr_med.report.elements import Section
-from fedmr_med.report.pages import classes, headline, hospitals, matrices, privacy, rounds, settings
+from fedmr_med.report.pages import classes, headline, hospitals, matrices, metrics, privacy, rounds, settings
 from fedmr_med.report.sources import ChainRun
 
 CHAIN_PAGES: tuple[Callable[[ChainRun], Section | None], ...] = (
     headline.page,
     hospitals.forest,
     rounds.scores,
+    metrics.page,
     classes.page,
     matrices.confusion,
     hospitals.sharing,

@@ -1,6 +1,6 @@
 """What several sections ask of a run."""
 
-from fedmr_med.evaluation.figures import Estimate
+from fedmr_med.evaluation.figures import Figures
 from fedmr_med.evaluation.results import Evaluation, History, Score
 from fedmr_med.report.sources import ChainRun
 
@@ -37,8 +37,8 @@ def final(run: ChainRun) -> Evaluation | None:
     return chosen[-1] if chosen else past.evaluations[-1] if past.evaluations else None
 
 
-def balanced(evaluation: Evaluation, site: str | None) -> tuple[Estimate | None, Score | None]:
-    """Return balanced accuracy with its interval, and the scalars; of all sites together where ``site`` is None."""
-    figures = evaluation.pooled_figures if site is None else evaluation.figures.get(site)
-    score = evaluation.pooled if site is None else evaluation.sites.get(site)
-    return figures.balanced_accuracy if figures else None, score
+def scores_of(evaluation: Evaluation, site: str | None) -> tuple[Figures | None, Score | None]:
+    """Return the figures and the scalars of a site; of all sites together where ``site`` is None."""
+    if site is None:
+        return evaluation.pooled_figures, evaluation.pooled
+    return evaluation.figures.get(site), evaluation.sites.get(site)

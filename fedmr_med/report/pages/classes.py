@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from fedmr_med.evaluation.catalog import described, names_in
 from fedmr_med.evaluation.figures import ClassFigures, ReliabilityPoint
 from fedmr_med.report.elements import (
     NONE,
@@ -15,8 +16,8 @@ from fedmr_med.report.elements import (
     number,
     paragraph,
     table,
-    with_interval,
 )
+from fedmr_med.report.metrics import headings
 from fedmr_med.report.pages._run import final, names
 from fedmr_med.report.sources import ChainRun
 from fedmr_med.report.svg import square
@@ -27,8 +28,10 @@ _ROUGH = (
     "min_class_count). With few test images of a class its curve has few steps, and its area can come out far too good "
     "or too bad, whatever an interval says. Trust sensitivity and specificity instead: they come from exact counts."
 )
-_RANKING = ("class", "test images", "AUROC", "AUPRC", "calibration error")
-_DECISIONS = ("class", "sensitivity", "specificity", "threshold", "sensitivity there", "specificity there")
+_THRESHOLD = (
+    "The threshold has the largest sum of sensitivity and specificity on these images, so the figures there are "
+    "optimistic."
+)
 
 
 def page(run: ChainRun) -> Section | None:
@@ -38,47 +41,34 @@ def page(run: ChainRun) -> Section | None:
     if found is None:
         return None
     classes = dict(zip(names(run), found.classes, strict=False))
-    ranking = [_ranking(name, figures) for name, figures in classes.items()]
-    decisions = [_decisions(name, figures) for name, figures in classes.items()]
-    all_rough = all(figures.rough for figures in found.classes)
-    if all_rough:
-        decisions = [row[:3] for row in decisions]
+    measured = names_in(figures.metrics for figures in found.classes)
+    exact, binned = ([name for name in measured if described(name).binned is of_bins] for of_bins in (False, True))
+    answers = [(name, _images(figures), *map(figures.text, exact)) for name, figures in classes.items()]
+    scores = [(name, _threshold(figures), *map(figures.text, binned)) for name, figures in classes.items()]
     parts: list[Markup | None] = [
-        table("Each class against all others, all hospitals together: how well it is ranked", _RANKING, ranking),
         table(
-            "What is decided: by the model's own answer, and from a threshold on",
-            _DECISIONS[: len(decisions[0])],
-            decisions,
+            "Each class against all others, all hospitals together: by the model's own answer, the likeliest class",
+            ("class", "test images", *headings(exact, of_a_class=True)),
+            answers,
         ),
+        table("By the probability of the class", ("class", "threshold", *headings(binned, of_a_class=True)), scores)
+        if binned
+        else None,
         paragraph(_ROUGH, "note") if found.rough else None,
         _curves(classes),
+        paragraph(_THRESHOLD) if binned else None,
     ]
-    own = "Sensitivity and specificity are of the model's own answer, the likeliest class."
-    where = " The threshold has the largest sum of both on these images, so the figures there are optimistic."
-    parts.append(paragraph(own if all_rough else own + where))
     if found.temperature is not None:
-        scaled = f"Divided by a temperature of {found.temperature:.2f}, the logits fit best"
-        loss = f" (log loss {number(found.nll)}, then {number(found.calibrated_nll)})"
-        parts.append(paragraph(f"{scaled}{loss}. Brier score {with_interval(found.brier)}."))
+        parts.append(paragraph(f"Divided by a temperature of {found.temperature:.2f}, the logits fit best."))
     return Section("classes", "Class by class", join(parts))
 
 
-def _ranking(name: str, found: ClassFigures) -> tuple[str, ...]:
-    if found.status != "scored":
-        return name, _STATUS[found.status], NONE, NONE, NONE
-    if found.rough:
-        areas = [NONE if area is None else f"rough, {area.value:.2f}" for area in (found.auroc, found.auprc)]
-        return name, str(found.positives), *areas, NONE
-    areas = [with_interval(area) for area in (found.auroc, found.auprc)]
-    return name, str(found.positives), *areas, number(found.calibration_error)
+def _images(found: ClassFigures) -> str:
+    return _STATUS.get(found.status, str(found.positives))
 
 
-def _decisions(name: str, found: ClassFigures) -> tuple[str, ...]:
-    there = (found.threshold_sensitivity, found.threshold_specificity)
-    own = (with_interval(e, 2) for e in (found.sensitivity, found.specificity))
-    if found.rough:
-        return name, *own, NONE, NONE, NONE
-    return name, *own, number(found.threshold), *(with_interval(e, 2) for e in there)
+def _threshold(found: ClassFigures) -> str:
+    return NONE if found.rough else number(found.threshold)
 
 
 def _curves(classes: dict[str, ClassFigures]) -> Markup | None:

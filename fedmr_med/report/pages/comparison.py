@@ -7,6 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from fedmr_med.config import TrainConfig
+from fedmr_med.evaluation.catalog import names_in
 from fedmr_med.evaluation.results import RunResult, RunSetup
 from fedmr_med.evaluation.seeds import Row, rows
 from fedmr_med.report.elements import (
@@ -16,11 +17,10 @@ from fedmr_med.report.elements import (
     figure,
     join,
     legend,
-    number,
     paragraph,
     table,
-    with_interval,
 )
+from fedmr_med.report.metrics import BY_METHOD, by_method, headings
 from fedmr_med.report.pages._run import final, history
 from fedmr_med.report.sources import ChainRun, Comparison, Tables
 from fedmr_med.report.svg import lines
@@ -41,10 +41,12 @@ def methods(source: Comparison) -> Section:
     """Return the table and the curves of a comparison of methods."""
     first, summary = source.runs[0], rows(source.runs)
     failed = [f"{row.label}, {error}" for row in summary for error in row.errors]
+    metric_columns, metric_rows = by_method(source.runs)
     parts = [
         paragraph(_setup(first)),
         *(paragraph(line, "note") for line in runaways(source.runs)),
         table(caption(first), COLUMNS, [cells(row) for row in summary]),
+        table(BY_METHOD, metric_columns, metric_rows) if metric_rows else None,
         paragraph("Some runs failed.", "loud") if failed else None,
         bullets(failed) if failed else None,
         seeds_chart("Accuracy by round", accuracies(source.runs), ylabel="accuracy, %"),
@@ -124,16 +126,15 @@ def tables(source: Tables) -> list[Section]:
 
 def side_by_side(runs: Sequence[ChainRun]) -> Section:
     """Return several runs in one table and one chart."""
+    chosen = [final(run) for run in runs]
+    figures = [evaluation.pooled_figures if evaluation else None for evaluation in chosen]
+    names = names_in(found.metrics for found in figures if found)
     lines_of_runs = []
-    for run in runs:
-        chosen = final(run)
-        found = chosen.pooled_figures if chosen else None
-        score = chosen.pooled.balanced_accuracy if chosen and chosen.pooled else None
-        shown = with_interval(found.balanced_accuracy) if found else number(score)
+    for run, found in zip(runs, figures, strict=True):
         result = run.result
         settled = (result.method, result.model or NONE, str(len(history(run).rounds)), str(result.seed))
-        lines_of_runs.append((_name(run), *settled, shown, with_interval(found.auroc) if found else NONE))
-    columns = ("run", "method", "network", "rounds", "seed", "balanced accuracy (95 %)", "AUROC (95 %)")
+        lines_of_runs.append((_name(run), *settled, *(found.text(name) if found else NONE for name in names)))
+    columns = ("run", "method", "network", "rounds", "seed", *headings(names))
     series = {
         _name(run): [(float(e.round), e.pooled.balanced_accuracy) for e in history(run).evaluations if e.pooled]
         for run in runs

@@ -2,9 +2,12 @@
 
 from markupsafe import Markup
 
-from fedmr_med.report.elements import NONE, Section, bullets, join, paragraph, table, with_interval
+from fedmr_med.evaluation.catalog import described
+from fedmr_med.report.elements import NONE, Section, bullets, join, paragraph, table
 from fedmr_med.report.pages._run import final, history, sites
 from fedmr_med.report.sources import ChainRun
+
+_METRICS = ("balanced_accuracy", "auroc", "calibration_error")
 
 
 def page(run: ChainRun) -> Section:
@@ -43,14 +46,9 @@ def _score(run: ChainRun) -> Markup:
     if chosen is None or chosen.pooled is None:
         return paragraph("No hospital shares its scores, so there is no score of the model.", "note")
     figures = chosen.pooled_figures
-    balanced = with_interval(figures.balanced_accuracy) if figures else f"{chosen.pooled.balanced_accuracy:.3f}"
-    cards = [("balanced accuracy", balanced)]
-    rough = figures is not None and figures.rough
-    if figures and figures.auroc:
-        shown = f"about {figures.auroc.value:.2f}" if rough else with_interval(figures.auroc)
-        cards.append((f"AUROC, mean over the classes{' (rough)' if rough else ''}", shown))
-    if figures and figures.calibration_error is not None and not rough:
-        cards.append(("calibration error (ECE)", f"{figures.calibration_error:.3f}"))
+    cards = [("balanced accuracy", f"{chosen.pooled.balanced_accuracy:.3f}")]
+    if figures:
+        cards = [(described(name).heading, figures.text(name)) for name in _METRICS if name in figures.metrics]
     which = "the last model" if best is None else f"the best model, after round {chosen.round}"
     head = ", with its closed-form head" if best and best.head else ""
     body = Markup("").join(

@@ -1,8 +1,8 @@
 """Hospital by hospital: how good the model is there, who shared what, which images were left out."""
 
 from fedmr_med.report import svg
-from fedmr_med.report.elements import NONE, Section, bullets, figure, join, paragraph, table, with_interval
-from fedmr_med.report.pages._run import balanced, final, history, names, sites
+from fedmr_med.report.elements import NONE, Section, bullets, figure, join, paragraph, table
+from fedmr_med.report.pages._run import final, history, names, scores_of, sites
 from fedmr_med.report.sources import ChainRun
 
 SHARED, WITHHELD, OPTED_OUT, ABSENT = "shared", "withheld", "opted out", "took no part"
@@ -15,13 +15,15 @@ def forest(run: ChainRun) -> Section | None:
         return None
     rows, cells = [], []
     for site in [*sorted(chosen.sites), None]:
-        estimate, score = balanced(chosen, site)
+        figures, score = scores_of(chosen, site)
         if score is None:
             continue
         name = "all together" if site is None else site
+        estimate = figures.metrics.get("balanced_accuracy") if figures else None
         low, high = (estimate.low, estimate.high) if estimate else (None, None)
         rows.append((name, score.balanced_accuracy, low, high))
-        shown = with_interval(estimate) if estimate else f"{score.balanced_accuracy:.3f}, no interval: scalars alone"
+        alone = f"{score.balanced_accuracy:.3f}, no interval: scalars alone"
+        shown = figures.text("balanced_accuracy") if figures else alone
         cells.append((name, shown, str(score.samples)))
     title = "Balanced accuracy by hospital"
     picture = svg.forest(title, rows, xlabel="balanced accuracy")

@@ -24,7 +24,7 @@ PLAN = Plan(
     private=(TINY, 1),
     loader={"images": 2, "image_size": 16, "batch_size": 2, "repetitions": 1},
     wait=None,
-    aggregation=(("small_cnn", 2, 1), ("small_cnn", 3, 1)),
+    aggregation=(("small_cnn", 4, 1), ("small_cnn", 5, 1)),
     runner=(2, 1),
     imports=1,
     parallel={"clients": 2, "updates": 10, "rounds": 1, "repetitions": 1},
@@ -59,6 +59,8 @@ def test_all_fields_are_there(monkeypatch: pytest.MonkeyPatch, one_thread_afterw
         "private_step_ratio",
         "aggregate_vs_numpy",
         "aggregate_vs_flare",
+        "aggregate_vs_plain",
+        "aggregate_ms",
         "runner_ms_per_task",
     ):
         assert found[name] > 0
@@ -67,6 +69,7 @@ def test_all_fields_are_there(monkeypatch: pytest.MonkeyPatch, one_thread_afterw
     assert found["simulator_overhead"] is found["secure_share"] is None, "not with --quick"
     if sys.platform == "linux":
         assert found["aggregate_memory"] > 0
+        assert found["aggregate_memory_unbounded"] > 0
     for figure in found["figures"]:
         assert figure["low"] <= figure["value"] <= figure["high"]
         assert figure["compared"]

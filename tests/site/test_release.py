@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from fedmr_med.evaluation.metrics import scores
 from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.release import permitted
 from fedmr_med.prototypes import ClassSums
+from fedmr_med.site.release import permitted
 from fedmr_med.wire.codec import encode_scores
 from fedmr_med.wire.messages import SiteReply
 

@@ -15,7 +15,7 @@ from fedmr_med.evaluation.metrics import scores as score
 from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.secure.messages import Secure
+from fedmr_med.secure import Secure
 from fedmr_med.statistics.head import HeadStatistics
 from fedmr_med.wire.messages import SiteReply
 from fedmr_med.wire.statistics import HeadReply

@@ -34,6 +34,11 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    @classmethod
+    def added_sections(cls) -> "tuple[type[Strict], ...]":
+        """Return the sections whose keys installed packages add to this one."""
+        return ()
+
 
 def dump_yaml(config: BaseModel, *, defaults: bool = True) -> str:
     """Return a configuration as YAML, in the order of the schema.

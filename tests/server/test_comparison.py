@@ -1,0 +1,189 @@
+"""The rule against outliers, held against its definition: every site compared with each of the others."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedmr_med.config import FederationConfig
+from fedmr_med.prototypes import Prototypes
+from fedmr_med.server.changes import Changes
+from fedmr_med.server.robust import ENOUGH, SLACK, Comparison
+from fedmr_med.server.state import GlobalState
+from fedmr_med.wire.messages import SiteReply
+
+RULE = FederationConfig(rounds=1)
+SHAPES = {"large": (300, 300), "small": (5, 7), "middle": (70, 130)}  # in several pieces, in one with others, in one
+Updates = np.ndarray
+"""One row for each site, float64."""
+
+
+def state_of(size: int | None = None) -> GlobalState:
+    """Return a state of ``size`` weights and two BatchNorm statistics; of all shapes without a size."""
+    random = np.random.default_rng(0)
+    shapes = SHAPES if size is None else {"weight": (size,)}
+    weights = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    statistics = {"running_mean": np.zeros(2, np.float32), "num_batches_tracked": np.asarray(3)}
+    return GlobalState(weights | statistics, frozenset(weights), Prototypes.none(2, 3), method={})
+
+
+def reply(site: int, state: GlobalState, update: np.ndarray) -> SiteReply:
+    """Return the reply of a site that moves the weights, in the order of their names, by ``update``."""
+    model, position = dict(state.model), 0
+    for name in sorted(state.parameters):
+        start = state.model[name]
+        part = update[position : position + start.size].reshape(start.shape)
+        model[name] = (start + part).astype(start.dtype)
+        position += start.size
+    return SiteReply(f"site-{site:02}", 0, 10, "", model)
+
+
+def distances_by_definition(updates: Updates) -> np.ndarray:
+    """Return each update's distance from the mean of the others, each of them cut to the median length."""
+    lengths = [np.sqrt((update**2).sum()) for update in updates]
+    median = np.median(lengths)
+    distances = []
+    for k, update in enumerate(updates):
+        mean = np.zeros_like(update)
+        for j, other in enumerate(updates):
+            if j != k:
+                mean += other * (median / lengths[j] if lengths[j] > median else 1) / (len(updates) - 1)
+        distances.append(float(np.sqrt(((update - mean) ** 2).sum())))
+    return np.array(distances)
+
+
+def by_definition(updates: Updates) -> np.ndarray:
+    """Return these distances in multiples of their median; of those that are not 0."""
+    distances = distances_by_definition(updates)
+    positive = distances[distances > 0]
+    return distances / np.median(positive) if len(positive) >= ENOUGH else np.zeros(len(updates))
+
+
+def really_sent(replies: list[SiteReply], state: GlobalState) -> Updates:
+    """Return the updates as they are after rounding to float32."""
+    return np.stack(
+        [
+            np.concatenate(
+                [r.model[n].astype(float).ravel() - state.model[n].ravel() for n in sorted(state.parameters)]
+            )
+            for r in replies
+        ]
+    )
+
+
+def left_out(replies: list[SiteReply], state: GlobalState) -> set[str]:
+    comparison = Comparison(state, RULE)
+    for each in replies:
+        comparison.note(each)
+    return set(comparison.outliers({each.site: each for each in replies}))
+
+
+def expected(ratios: np.ndarray) -> set[str]:
+    assert RULE.max_deviation is not None
+    far = {f"site-{k:02}" for k, ratio in enumerate(ratios) if ratio > RULE.max_deviation}
+    return far if len(far) <= (len(ratios) - 1) // 2 else set()
+
+
+def honest(sites: int, values: int, seed: int, common: float = 1.0) -> Updates:
+    """Return updates with a common part and one of each site's own, at the usual scale of a round."""
+    random = np.random.default_rng(seed)
+    return 0.01 * (common * random.standard_normal(values) + random.standard_normal((sites, values)))
+
+
+@pytest.mark.parametrize("sites", [3, 4, 9])
+@pytest.mark.parametrize("common", [0.0, 1.0, 30.0], ids=["nothing in common", "half", "nearly all"])
+def test_figures_are_those_of_the_definition(sites: int, common: float) -> None:
+    state = state_of()
+    size = sum(state.model[name].size for name in state.parameters)
+    updates = honest(sites, size, seed=sites, common=common)
+    updates[0] *= 50
+    replies = [reply(k, state, update) for k, update in enumerate(updates)]
+    updates = really_sent(replies, state)
+    changes = Changes(state.model, state.parameters)
+    lengths = [changes.length(each.model) for each in replies]
+    np.testing.assert_allclose(lengths, np.linalg.norm(updates, axis=1), rtol=1e-5)
+    shares = [min(1.0, float(np.median(lengths)) / length) for length in lengths]
+    for each, share in zip(replies, shares, strict=True):
+        changes.add(each.model, share)
+    distances = [changes.from_others(r.model, s, sites - 1) for r, s in zip(replies, shares, strict=True)]
+    np.testing.assert_allclose(distances, distances_by_definition(updates), rtol=1e-4)
+
+
+def flipped(updates: Updates, bad: int) -> Updates:
+    return np.concatenate([-8 * updates[:bad], updates[bad:]])
+
+
+def blown(updates: Updates, bad: int) -> Updates:
+    return np.concatenate([1e6 * updates[:bad], updates[bad:]])
+
+
+def in_league(updates: Updates, bad: int) -> Updates:
+    """Let the bad ones send the same, so that they look like each other's company."""
+    return np.concatenate([np.repeat(40 * updates[:1], bad, axis=0), updates[bad:]])
+
+
+def graded(updates: Updates, bad: int) -> Updates:
+    """Let each of the bad ones hide behind a longer one."""
+    return np.concatenate([updates[:bad] * 10.0 ** np.arange(1, bad + 1)[:, None], updates[bad:]])
+
+
+def opposed(updates: Updates, bad: int) -> Updates:
+    """Let the bad ones cancel in the mean."""
+    signs = np.where(np.arange(bad) % 2, 1, -1)[:, None]
+    return np.concatenate([signs * 100 * updates[:1], updates[bad:]])
+
+
+@pytest.mark.parametrize("attack", [flipped, blown, in_league, graded, opposed])
+@pytest.mark.parametrize("sites", [3, 4, 5, 10, 31])
+def test_a_minority_is_left_out_and_nobody_else(sites: int, attack: Callable[[Updates, int], Updates]) -> None:
+    """Whatever fewer than half of the sites send, alone or together, it does not move the measure of the others."""
+    state = state_of(500)
+    for bad in range((sites - 1) // 2 + 1):
+        updates = attack(honest(sites, 500, seed=bad), bad)
+        replies = [reply(k, state, update) for k, update in enumerate(updates)]
+        verdict = left_out(replies, state)
+        assert verdict == expected(by_definition(really_sent(replies, state)))
+        assert verdict == {f"site-{k:02}" for k in range(bad)}
+
+
+lengths = st.sampled_from([0.0, 0.1, 1.0, 2.0, 3.0, 4.0, 6.0, 10.0, -1.0, -5.0, 1e3, -1e6])
+
+
+@given(st.lists(lengths, min_size=3, max_size=9), st.integers(0, 5), st.sampled_from([0.0, 1.0, 5.0]))
+def test_verdicts_are_those_of_the_definition(factors: list[float], seed: int, common: float) -> None:
+    state = state_of(40)
+    updates = honest(len(factors), 40, seed, common) * np.array(factors)[:, None]
+    replies = [reply(k, state, update) for k, update in enumerate(updates)]
+    ratios = by_definition(really_sent(replies, state))
+    if (abs(ratios / 3 - 1) > 1e-3).all():  # in float32, the bound itself is a matter of rounding
+        assert left_out(replies, state) == expected(ratios)
+
+
+def test_the_order_of_the_replies_changes_no_verdict() -> None:
+    state = state_of(100)
+    replies = [reply(k, state, update) for k, update in enumerate(graded(honest(9, 100, seed=1), 3))]
+    assert left_out(replies, state) == left_out(replies[::-1], state) == {"site-00", "site-01", "site-02"}
+
+
+def test_sites_that_send_the_same_are_no_outliers() -> None:
+    state = state_of(100)
+    one = honest(1, 100, seed=0)[0]
+    assert left_out([reply(k, state, one) for k in range(5)], state) == set()
+    assert left_out([reply(k, state, 0 * one) for k in range(5)], state) == set()
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(6, set()), (60, {"site-00"})])
+def test_statistics_have_a_wider_bound(factor: float, verdict: set[str]) -> None:
+    state = state_of(50)
+    statistics = honest(7, 2, seed=3, common=0)
+    statistics[0] *= factor
+    replies = [reply(k, state, update) for k, update in enumerate(honest(7, 50, seed=0))]
+    for each, values in zip(replies, statistics, strict=True):
+        each.model["running_mean"] = values.astype(np.float32)
+    ratio, bound = by_definition(statistics)[0], RULE.max_deviation
+    assert bound is not None
+    assert bound < ratio
+    assert (ratio > bound * SLACK) == bool(verdict)
+    assert left_out(replies, state) == verdict
