@@ -83,9 +83,9 @@ def give_back_memory() -> None:
 def _glibc(function: str, *arguments: int) -> None:
     """Call a function of glibc's allocator where there is one."""
     if sys.platform.startswith("linux"):
-        found = getattr(_loaded(), function, None)
-        if found is not None:
-            found(*arguments)
+        entry = getattr(_loaded(), function, None)
+        if entry is not None:
+            entry(*arguments)
 
 
 @lru_cache(maxsize=1)

@@ -11,10 +11,10 @@ def installed() -> dict[str, str]:
     """Return the version of each of :data:`PACKAGES` that is installed."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {}
+    versions = {}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

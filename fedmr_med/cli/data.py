@@ -123,14 +123,14 @@ def manifest(
     """Write manifest.csv, and a site.yaml that shares nothing, for a folder of images."""
     from fedmr_med.data.make_manifest import make_manifest
 
-    made = make_manifest(folder, table=table, split=split, group_by=group_by, seed=seed, replace=force)
+    written = make_manifest(folder, table=table, split=split, group_by=group_by, seed=seed, replace=force)
     if as_json:
-        typer.echo(json.dumps(made.as_values()))
+        typer.echo(json.dumps(written.as_values()))
         return
-    typer.echo(f"{made.path}: {made.train} train and {made.test} test images of {', '.join(made.classes)}")
-    typer.echo(made.how)
-    if made.site_file:
-        typer.echo(f"{made.site_file}: shares nothing yet; see `policy` in it")
+    typer.echo(f"{written.path}: {written.train} train and {written.test} test images of {', '.join(written.classes)}")
+    typer.echo(written.how)
+    if written.site_file:
+        typer.echo(f"{written.site_file}: shares nothing yet; see `policy` in it")
     typer.echo(f"Next: fedmr-med data check {folder}")
 
 

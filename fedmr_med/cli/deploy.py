@@ -165,14 +165,14 @@ def list_chains(kit: Kit, as_json: Json = False) -> None:
 
     with Session(kit) as session:
         jobs = session.jobs()
-    found = [[info for info in jobs if info.chain == chain] for chain in dict.fromkeys(info.chain for info in jobs)]
+    chains = [[info for info in jobs if info.chain == chain] for chain in dict.fromkeys(info.chain for info in jobs)]
     if as_json:
-        typer.echo(json.dumps({"chains": [[dataclasses.asdict(info) for info in chain] for chain in found]}))
-    for chain in [] if as_json else found:
+        typer.echo(json.dumps({"chains": [[dataclasses.asdict(info) for info in chain] for chain in chains]}))
+    for chain in [] if as_json else chains:
         first, last, number = chain[0], chain[-1], len(chain)
         jobs_word = "1 job" if number == 1 else f"{number} jobs"
         typer.echo(f"{first.chain}  {first.submitted}  {first.name}  {first.owner}  {jobs_word}  {last.status}")
-    if not found and not as_json:
+    if not chains and not as_json:
         typer.echo("No chain yet.")
     _leave()
 
@@ -189,8 +189,8 @@ def status(
     from fedmr_med.deploy.status import status as ask
 
     with Session(kit) as session:
-        found = ask(session, workspace)
-    typer.echo(json.dumps(found) if as_json else "\n".join(in_lines(found)))
+        state = ask(session, workspace)
+    typer.echo(json.dumps(state) if as_json else "\n".join(in_lines(state)))
     _leave()
 
 
@@ -203,15 +203,15 @@ def log(
     from fedmr_med.deploy.acts import ACTS_FILE
     from fedmr_med.files import journal
 
-    found = journal.read(folder / ACTS_FILE)
+    acts = journal.read(folder / ACTS_FILE)
     if as_json:
-        typer.echo(json.dumps({"acts": found.entries, "problems": found.problems, "head": found.head}))
-    for act in () if as_json else found.entries:
+        typer.echo(json.dumps({"acts": acts.entries, "problems": acts.problems, "head": acts.head}))
+    for act in () if as_json else acts.entries:
         details = ", ".join(f"{key} {value}" for key, value in act.items() if key not in ("time", "by", "act"))
         typer.echo(f"{act['time']} {act['by']} {act['act']}: {details}")
-    for problem in () if as_json else found.problems:
+    for problem in () if as_json else acts.problems:
         typer.echo(f"NOT INTACT: {folder / ACTS_FILE}: {problem}")
-    if found.problems:
+    if acts.problems:
         raise typer.Exit(1)
 
 

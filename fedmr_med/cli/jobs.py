@@ -92,14 +92,14 @@ def new(
     changes = parse_settings(settings or [])
     changes |= {"federation.rounds": rounds} if rounds else {}
     changes |= {"model.name": model} if model else {}
-    job, found = new_job(name, sites, names(classes), method=method, base=base, changes=changes)
+    job, configs = new_job(name, sites, names(classes), method=method, base=base, changes=changes)
     folder = out / job.name
-    write_job(job, folder, site_files(found))
-    silent = [site for site, config in found.items() if config.policy.share_metrics == "none"]
+    write_job(job, folder, site_files(configs))
+    silent = [site for site, config in configs.items() if config.policy.share_metrics == "none"]
     if as_json:
-        typer.echo(json.dumps({"folder": str(folder), "sites": list(found), "without_scores": silent}))
+        typer.echo(json.dumps({"folder": str(folder), "sites": list(configs), "without_scores": silent}))
         return
-    typer.echo(f"{folder}: {job.method.name} at {', '.join(found)}, telling apart {', '.join(job.task.class_names)}")
+    typer.echo(f"{folder}: {job.method.name} at {', '.join(configs)}, telling apart {', '.join(job.task.class_names)}")
     if silent:
         typer.echo(f"share no scores, by policy.share_metrics in their site.yaml: {', '.join(silent)}", err=True)
     typer.echo(f"Next: nvflare simulator {folder} -w runs/{job.name}")

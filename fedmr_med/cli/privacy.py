@@ -24,5 +24,5 @@ def noise(
     """Say which noise multiplier keeps releases within a privacy budget: `federation.private.noise` of a job."""
     from fedmr_med.privacy.accountant import noise_for
 
-    found = noise_for(epsilon, rate=rate, steps=releases, delta=delta)
-    typer.echo(json.dumps({"noise": found}) if as_json else f"{found:.3f}")
+    multiplier = noise_for(epsilon, rate=rate, steps=releases, delta=delta)
+    typer.echo(json.dumps({"noise": multiplier}) if as_json else f"{multiplier:.3f}")

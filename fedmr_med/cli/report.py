@@ -27,7 +27,7 @@ def report(
     check_writable(out.parent)
     sources = write_report(runs, out)
     if as_json:
-        found = [{"kind": type(source).__name__, "place": str(source.place)} for source in sources]
-        typer.echo(json.dumps({"report": str(out), "sources": found}))
+        listed = [{"kind": type(source).__name__, "place": str(source.place)} for source in sources]
+        typer.echo(json.dumps({"report": str(out), "sources": listed}))
         return
     typer.echo(f"report: {out}")

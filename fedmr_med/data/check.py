@@ -59,14 +59,14 @@ def _sites(folder: Path) -> Iterator[tuple[str, SiteConfig | FedMRError]]:
         return
     if not folder.is_dir():
         raise DataError(f"{folder} is neither a folder nor a table.", code="file.missing")
-    found = [folder] if _holds_images(folder) else [path for path in sorted(folder.iterdir()) if _holds_images(path)]
-    if not found:
+    folders = [folder] if _holds_images(folder) else [path for path in sorted(folder.iterdir()) if _holds_images(path)]
+    if not folders:
         raise DataError(
             f"{folder} has no {MANIFEST} and no {SITE_FILE}, nor has a folder in it. "
             f"`fedmr-med data manifest {folder}` makes a manifest from folders of images.",
             code="site.none",
         )
-    for path in found:
+    for path in folders:
         try:
             yield path.name, load_site(path / SITE_FILE) if (path / SITE_FILE).is_file() else _plain(path, MANIFEST)
         except FedMRError as e:

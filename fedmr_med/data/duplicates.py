@@ -59,9 +59,9 @@ def in_sentences(duplicates: Sequence[Duplicate], listed: int = _LISTED) -> tupl
     """Return one sentence for each thing that is wrong, with the first pictures it is wrong with."""
     sentences = []
     for kind, meaning in _MEANING.items():
-        found = [duplicate for duplicate in duplicates if kind in duplicate.kinds]
-        if found:
-            count = "1 picture is" if len(found) == 1 else f"{len(found)} pictures are"
-            more = f"; and {len(found) - listed} more" if len(found) > listed else ""
-            sentences.append(f"{count} {meaning}: {'; '.join(map(str, found[:listed]))}{more}.")
+        of_kind = [duplicate for duplicate in duplicates if kind in duplicate.kinds]
+        if of_kind:
+            count = "1 picture is" if len(of_kind) == 1 else f"{len(of_kind)} pictures are"
+            more = f"; and {len(of_kind) - listed} more" if len(of_kind) > listed else ""
+            sentences.append(f"{count} {meaning}: {'; '.join(map(str, of_kind[:listed]))}{more}.")
     return tuple(sentences)

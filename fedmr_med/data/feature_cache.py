@@ -62,15 +62,15 @@ def open_features(
             part.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = place / f"{_key(made_from)}.npy"
         with locked(path.with_suffix(".lock"), patience=math.inf):
-            found = _mapped(path, shape)
-            if found is None:
-                made = make()
-                if made.shape != shape or made.dtype != np.float32:
-                    raise ValueError(f"features of shape {made.shape} and type {made.dtype}, not {shape} float32")
+            features = _mapped(path, shape)
+            if features is None:
+                fresh = make()
+                if fresh.shape != shape or fresh.dtype != np.float32:
+                    raise ValueError(f"features of shape {fresh.shape} and type {fresh.dtype}, not {shape} float32")
                 with atomic_writer(path) as stream:
-                    np.save(stream, made, allow_pickle=False)
+                    np.save(stream, fresh, allow_pickle=False)
                 mapped = _mapped(path, shape)
-                found = made if mapped is None else mapped
+                features = fresh if mapped is None else mapped
             os.utime(path)
         clean(folder, older_than_days=KEEP_DAYS)
     except OSError as e:
@@ -79,7 +79,7 @@ def open_features(
             code="file.not-writable",
             key="cache",
         ) from e
-    return found
+    return features
 
 
 def clean(folder: Path | None = None, *, older_than_days: float = 0) -> tuple[int, int]:
@@ -108,7 +108,7 @@ def features_folder(folder: Path | None = None) -> Path:
 
 def fingerprint(fold: Fold) -> str:
     """Return a hash of a fold's items and their order; decoded images have one of their pixels each already."""
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     indices = np.arange(len(fold))
     while isinstance(fold, SubsetFold):
         indices = fold.indices[indices]
@@ -116,12 +116,12 @@ def fingerprint(fold: Fold) -> str:
     for index in indices.tolist():
         if isinstance(fold, ImageFold):
             position = int(fold.positions[index])
-            found.update(f"{fold.images[position].shape} {fold.images.digests[position]} ".encode())
+            digest.update(f"{fold.images[position].shape} {fold.images.digests[position]} ".encode())
         else:
             item = np.ascontiguousarray(fold[index])
-            found.update(f"{item.dtype.str} {item.shape} ".encode())
-            found.update(item.data)
-    return found.hexdigest()
+            digest.update(f"{item.dtype.str} {item.shape} ".encode())
+            digest.update(item.data)
+    return digest.hexdigest()
 
 
 def _key(made_from: Mapping[str, Any]) -> str:

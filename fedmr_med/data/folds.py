@@ -144,5 +144,5 @@ def _fold(images: DecodedImages, rows: Sequence[Row], fold: str) -> ImageFold:
     positions = [i for i, row in enumerate(rows) if row.fold == fold and images.errors[i] is None]
     labels = [rows[i].label for i in positions]
     groups = tuple(rows[i].group for i in positions)
-    found = np.array(positions, dtype=np.int64), np.array(labels, dtype=np.int64)
-    return ImageFold(images, *found, groups if any(groups) else None)
+    arrays = np.array(positions, dtype=np.int64), np.array(labels, dtype=np.int64)
+    return ImageFold(images, *arrays, groups if any(groups) else None)

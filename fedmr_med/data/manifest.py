@@ -125,9 +125,9 @@ class _Labels:
 
     def find(self, text: str) -> int:
         """Return the number of the class; raise ValueError naming the labels there are, and the nearest."""
-        found = {self._labels[text]} if text in self._labels else self._folded.get(text.casefold(), set())
-        if len(found) == 1:
-            return next(iter(found))
+        numbers = {self._labels[text]} if text in self._labels else self._folded.get(text.casefold(), set())
+        if len(numbers) == 1:
+            return next(iter(numbers))
         near = get_close_matches(text.casefold(), self._folded, n=1)
         meant = next(label for label in self._labels if label.casefold() == near[0]) if near else ""
         advice = f"; did you mean {meant}?" if meant else ""

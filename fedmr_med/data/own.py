@@ -154,15 +154,15 @@ def from_torch(
 def _fold(
     dataset: MapStyle, class_names: tuple[str, ...] | None, labels: Mapping[str, int], task: TaskConfig
 ) -> DatasetFold:
-    found = np.empty(len(dataset), dtype=np.int64)
+    numbers = np.empty(len(dataset), dtype=np.int64)
     for index, label in enumerate(_raw_labels(dataset)):
         text = _text(label, class_names)
         if text is None or text not in labels:
             said = repr(label) if text is None else repr(text)
             known = ", ".join(sorted(labels))
             raise DataError(f"item {index} of {_name(dataset)}: label {said} is not one of {known}.", code="data.label")
-        found[index] = labels[text]
-    fold = DatasetFold(dataset, found)
+        numbers[index] = labels[text]
+    fold = DatasetFold(dataset, numbers)
     if len(fold):
         _check_item(fold, task)
     return fold

@@ -40,22 +40,22 @@ def find_images(place: Path) -> Place:
         DataError: there is no such place, or it has no image.
     """
     if place.is_dir():
-        found = Place(place, tuple(image_files(place)))
+        images = Place(place, tuple(image_files(place)))
     elif place.suffix.lower() in (".csv", ".tsv", ".txt"):
         try:
             names = tuple(image_path(record["image"]) for _, record in read_table(place, ("image",)))
         except ValueError as e:
             raise DataError(f"{place}: {e}.", code="data.row", key="image") from e
-        found = Place(place.parent, names)
+        images = Place(place.parent, names)
     elif place.is_file():
-        found = Place(place.parent, (place.name,))
+        images = Place(place.parent, (place.name,))
     else:
         raise DataError(
             f"{place} does not exist; give a folder of images, a manifest or an image.", code="file.missing"
         )
-    if not found.names:
+    if not images.names:
         raise DataError(f"{place} has no images ({', '.join(SUFFIXES)}).", code="data.empty")
-    return found
+    return images
 
 
 @dataclass(frozen=True)

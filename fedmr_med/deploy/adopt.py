@@ -74,5 +74,5 @@ def _check_paths(old: Path) -> None:
 
 def _name(kit: Path) -> str:
     """Return whose kit it is, by its certificate."""
-    found = certificate(identity(kit, ".crt"))
-    return str(found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+    owner = certificate(identity(kit, ".crt"))
+    return str(owner.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)

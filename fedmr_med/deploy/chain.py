@@ -158,13 +158,13 @@ def jobs(session: Session, chain: str) -> list[JobInfo]:
     Raises:
         ConfigError: the server knows no such chain.
     """
-    found = [info for info in session.jobs() if info.chain == chain]
-    if not found:
+    own = [info for info in session.jobs() if info.chain == chain]
+    if not own:
         raise ConfigError(
             f"The server {session.address} knows no chain {chain!r}; `deploy list` shows all.", code="chain.unknown"
         )
     # Anybody can name a chain in a job; those of others than its owner do not belong to it.
-    return [info for info in found if info.owner == found[0].owner]
+    return [info for info in own if info.owner == own[0].owner]
 
 
 def shortage(info: JobInfo, connected: tuple[str, ...]) -> str | None:
@@ -188,14 +188,14 @@ def download(session: Session, chain: str, out: Path) -> Path:
     job = jobs(session, chain)[-1].job
     with tempfile.TemporaryDirectory() as folder:
         results = session.download(job, Path(folder)) / "workspace"
-        found = [path for path in (results / name for name in RESULT_FILES) if path.exists()]
-        if not found:
+        files = [path for path in (results / name for name in RESULT_FILES) if path.exists()]
+        if not files:
             raise DeployError(
                 f"The job {job} left no model. `fedmr-med deploy watch {chain} --resume` resumes it.",
                 code="chain.no-model",
             )
         out.mkdir(parents=True, exist_ok=True)
-        for path in found:
+        for path in files:
             shutil.copy2(path, out / path.name)
     return out
 
@@ -220,10 +220,10 @@ def _source(session: Session, chain: str, folder: Path) -> Path:
         (source,) = kept.iterdir()
         return source
     fetched = session.download(known[0].job, folder / "fetched")
-    found = sorted((fetched / "job").rglob("meta.json"))
-    if not found:
+    folders = sorted((fetched / "job").rglob("meta.json"))
+    if not folders:
         raise DeployError(
             f"The server has no folder of the job {known[0].job}; resume from the kit it was submitted.",
             code="chain.no-folder",
         )
-    return found[0].parent
+    return folders[0].parent

@@ -71,12 +71,12 @@ def rival(kit: Path) -> str | None:
 
 
 def _flare_processes() -> list[tuple[psutil.Process, list[str]]]:
-    found = []
+    processes = []
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
         if any("client_train" in part or "server_train" in part for part in command):
-            found.append((process, command))
-    return found
+            processes.append((process, command))
+    return processes
 
 
 def _recent_connections(log: Path, *, since: float) -> int:

@@ -73,15 +73,15 @@ def try_server(kit: Path, timeout: float = 10.0) -> ServerAnswer:
         ) from e
     if raw is None:
         raise DeployError(f"{address} shows no certificate.", code="server.untrusted")
-    found = x509.load_der_x509_certificate(raw)
-    name = str(found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+    shown = x509.load_der_x509_certificate(raw)
+    name = str(shown.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
     if name != identity:
         raise DeployError(
             f"{address} is {name!r}, but this kit was made for the server {identity!r}.", code="server.wrong-name"
         )
-    if host not in _names(found):
+    if host not in _names(shown):
         raise DeployError(
-            f"{name!r} does not answer to the name {host}; its certificate says {', '.join(_names(found))}.",
+            f"{name!r} does not answer to the name {host}; its certificate says {', '.join(_names(shown))}.",
             code="server.wrong-address",
         )
     return ServerAnswer(name, answer)
@@ -121,9 +121,9 @@ def _ask_time(secure: ssl.SSLSocket, host: str) -> datetime | None:
     return None
 
 
-def _names(found: x509.Certificate) -> list[str]:
+def _names(shown: x509.Certificate) -> list[str]:
     try:
-        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
     addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]

@@ -60,7 +60,7 @@ def health(kit: Path) -> Health:
     processes = running_clients(kit)
     free = shutil.disk_usage(kit).free / _GIGABYTE
     replies = journal.read(kit / "released.jsonl")
-    found = {
+    problems = {
         "it does not run": not processes,
         f"{len(processes)} processes run from this kit": len(processes) > 1,
         f"its certificate expired on {until:%Y-%m-%d}": until < now,
@@ -75,7 +75,7 @@ def health(kit: Path) -> Health:
         certificate_until=f"{until:%Y-%m-%d}",
         disk_free_gb=round(free, 1),
         last_reply=str(replies.entries[-1].get("time")) if replies.entries else None,
-        problems=tuple(text for text, holds in found.items() if holds),
+        problems=tuple(text for text, holds in problems.items() if holds),
         warnings=(f"its certificate expires on {until:%Y-%m-%d}",) if now < until < now + SOON else (),
     )
 

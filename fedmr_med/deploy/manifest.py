@@ -75,16 +75,16 @@ def verify(kit: Path) -> KitState:
         raise ConfigError(
             f"{kit / MANIFEST} does not exist; provision the kit anew, or seal it (site seal).", code="kit.not-sealed"
         )
-    found = digests(kit)
+    present = digests(kit)
     # The site's list is the later one and covers the whole kit, so it counts; a file as provisioned is always right.
     reference = by_site or by_project
-    shared = found.keys() & reference.keys()
+    shared = present.keys() & reference.keys()
     sealed = [name for name in by_site.keys() | by_project.keys() if by_site.get(name) != by_project.get(name)]
     return KitState(
         sealed=tuple(sorted(sealed)) if by_site and by_project else (),
-        changed=tuple(sorted(name for name in shared if found[name] not in (reference[name], by_project.get(name)))),
-        missing=tuple(sorted(reference.keys() - found.keys())),
-        unexpected=tuple(sorted(found.keys() - reference.keys())),
+        changed=tuple(sorted(name for name in shared if present[name] not in (reference[name], by_project.get(name)))),
+        missing=tuple(sorted(reference.keys() - present.keys())),
+        unexpected=tuple(sorted(present.keys() - reference.keys())),
     )
 
 

@@ -54,17 +54,17 @@ def renew(
     Raises:
         ConfigError: somebody has no certificate to renew, nobody needs one, or the root itself expires first.
     """
-    found = expiries(workspace)
-    root = found.pop(ROOT)
-    chosen = tuple(sorted(names or (name for name, until in found.items() if until - datetime.now(UTC) < within)))
+    expiry = expiries(workspace)
+    root = expiry.pop(ROOT)
+    chosen = tuple(sorted(names or (name for name, until in expiry.items() if until - datetime.now(UTC) < within)))
     for name in chosen:
-        if name not in found:
+        if name not in expiry:
             raise ConfigError(
-                f"{name!r} has no certificate in {workspace} ({', '.join(sorted(found))}).",
+                f"{name!r} has no certificate in {workspace} ({', '.join(sorted(expiry))}).",
                 code="renewal.unknown-participant",
             )
     if not chosen:
-        first = min(found.values())
+        first = min(expiry.values())
         raise ConfigError(
             f"No certificate expires within {within.days} days; the first one does on {first:%Y-%m-%d}.",
             code="renewal.not-due",
@@ -88,10 +88,10 @@ def renew(
 
 
 def _state(workspace: Path) -> Path:
-    found = sorted(workspace.glob("*/state/cert.json"))
-    if len(found) != 1:
+    files = sorted(workspace.glob("*/state/cert.json"))
+    if len(files) != 1:
         raise ConfigError(
-            f"{workspace} holds {'no' if not found else 'more than one'} federation's state/cert.json.",
+            f"{workspace} holds {'no' if not files else 'more than one'} federation's state/cert.json.",
             code="renewal.no-state",
         )
-    return found[0]
+    return files[0]

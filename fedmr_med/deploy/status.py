@@ -40,19 +40,19 @@ def status(session: Session, workspace: Path | None = None) -> dict[str, Any]:
     }
 
 
-def in_lines(found: dict[str, Any]) -> list[str]:
+def in_lines(state: dict[str, Any]) -> list[str]:
     """Say a status in lines."""
     lines = [
-        f"server        {found['server']}, up since {found['since']}",
-        f"hospitals     {len(found['hospitals'])} connected: {', '.join(found['hospitals']) or 'none'}",
+        f"server        {state['server']}, up since {state['since']}",
+        f"hospitals     {len(state['hospitals'])} connected: {', '.join(state['hospitals']) or 'none'}",
     ]
-    for job in found["running"]:
+    for job in state["running"]:
         where = progress_line(job["progress"]) if job["progress"] else job["status"].lower()
         lines.append(f"chain         {job['chain']} ({job['name']}, {job['owner']}): {where}")
-    if not found["running"]:
+    if not state["running"]:
         lines.append("chain         none is running")
     soon = (datetime.now(UTC) + SOON).date().isoformat()
-    for name, until in found["certificates"].items():
+    for name, until in state["certificates"].items():
         warning = "  RENEW IT: fedmr-med deploy renew" if until < soon else ""
         lines.append(f"certificate   {name} until {until}{warning}")
     return lines

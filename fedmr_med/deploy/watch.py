@@ -187,5 +187,5 @@ def progress_line(progress: dict[str, Any]) -> str:
 
 def last_error(log: str) -> str | None:
     """Return the last error of ours in the log of a job at the server, without FLARE's marks around it."""
-    found = _ERROR.findall(log)
-    return str(found[-1]).strip() if found else None
+    errors = _ERROR.findall(log)
+    return str(errors[-1]).strip() if errors else None

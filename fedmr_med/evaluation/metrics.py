@@ -56,8 +56,8 @@ def scores(confusion: IntArray, withheld: tuple[int, ...] = ()) -> Scores:
 
 def scored(logits: npt.NDArray[np.floating], labels: IntArray) -> Scores:
     """Score logits (n, C) of images with ``labels`` (n,), histograms included."""
-    found = scores(confusion_matrix(labels, logits.argmax(1), logits.shape[1]))
-    return replace(found, histograms=ScoreHistograms.of(logits, labels))
+    total = scores(confusion_matrix(labels, logits.argmax(1), logits.shape[1]))
+    return replace(total, histograms=ScoreHistograms.of(logits, labels))
 
 
 def recalls(confusion: IntArray) -> tuple[float | None, ...]:

@@ -55,10 +55,10 @@ def _model_defaults(name: str) -> dict[str, Any]:
 
 def _without(settings: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that are not chosen, without sections in which all are."""
-    found = {}
+    rest_of = {}
     for key, value in settings.items():
         if key not in chosen:
-            found[key] = value
+            rest_of[key] = value
         elif isinstance(value, dict) and (rest := _without(value, chosen[key])):
-            found[key] = rest
-    return found
+            rest_of[key] = rest
+    return rest_of

@@ -71,14 +71,14 @@ class SavedModel:
         if "prototypes" not in self.about:
             return None
         try:
-            found = prototypes_of(self.about["prototypes"])
+            prototypes = prototypes_of(self.about["prototypes"])
         except (TypeError, ValueError) as e:
             raise CheckpointError(
                 f"the prototypes of the model file cannot be read ({brief(repr(e))}).",
                 code="checkpoint.form",
                 key="prototypes",
             ) from e
-        return found if bool(found.available.any()) else None
+        return prototypes if bool(prototypes.available.any()) else None
 
 
 def save_model(path: Path, model: Arrays, job: JobConfig, *, round_number: int, **about: Any) -> None:

@@ -24,10 +24,10 @@ def with_group_norm(network: nn.Module) -> nn.Module:
     Raises:
         ValueError: the network has no BatchNorm.
     """
-    found = {name: module for name, module in network.named_modules() if isinstance(module, nn.BatchNorm2d)}
-    if not found:
+    layers = {name: module for name, module in network.named_modules() if isinstance(module, nn.BatchNorm2d)}
+    if not layers:
         raise ValueError("norm: group takes the place of BatchNorm, which this network does not have")
-    for name, module in found.items():
+    for name, module in layers.items():
         parent, _, last = name.rpartition(".")
         layer = nn.GroupNorm(groups_of(module.num_features), module.num_features, eps=module.eps)
         layer.weight, layer.bias = module.weight, module.bias

@@ -120,10 +120,10 @@ def site_files(sites: Sites) -> dict[str, str | None]:
         ConfigError: settings are not valid, or there are none in the folder.
     """
     if isinstance(sites, Path):
-        found = {path.parent.name: dump_yaml(load_site(path)) for path in sorted(sites.glob(f"*/{SITE_FILE}"))}
-        if not found:
+        files = {path.parent.name: dump_yaml(load_site(path)) for path in sorted(sites.glob(f"*/{SITE_FILE}"))}
+        if not files:
             raise ConfigError(f"{sites} has no folder with a {SITE_FILE} in it.", code="site.none", key="sites")
-        return dict(found)
+        return dict(files)
     if isinstance(sites, Mapping):
         return {name: dump_yaml(_site(name, content)) for name, content in sites.items()}
     return dict.fromkeys(sites)

@@ -81,6 +81,6 @@ def part(source: Source, name: str) -> Part:
     if isinstance(source, AuditLog):
         return Part(name, f"Audit log of {source.place.name}", False, (audit.page(source),))
     if isinstance(source, Attacks):
-        found = source.audit
-        return Part(name, f"Privacy audit of {found.site}", found.demo, (attacks.page(found),))
+        audit_result = source.audit
+        return Part(name, f"Privacy audit of {audit_result.site}", audit_result.demo, (attacks.page(audit_result),))
     return Part(name, source.title, source.demo, tuple(comparison.tables(source)))

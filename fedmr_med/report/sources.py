@@ -86,15 +86,15 @@ def find_sources(place: Path) -> list[Source]:
     if place.is_file():
         return _read(place)
     for pattern in _PLACES:
-        found = sorted(
+        paths = sorted(
             path
             for name in (STUDY, RESULTS, AUDIT, ATTACKS)
             for path in (place.glob(f"{pattern}/{name}") if pattern else [place / name])
             if path.is_file()
         )
         # A study has a file of results as well, which its tables sum up.
-        studies = {path.parent for path in found if path.name == STUDY}
-        kept = [path for path in found if path.name != RESULTS or path.parent not in studies]
+        studies = {path.parent for path in paths if path.name == STUDY}
+        kept = [path for path in paths if path.name != RESULTS or path.parent not in studies]
         if kept:
             return [source for path in kept for source in _read(path)]
     looked = f"{RESULTS}, {STUDY}, {AUDIT} or {ATTACKS}"
@@ -105,8 +105,8 @@ def find_sources(place: Path) -> list[Source]:
 
 def _read(path: Path) -> list[Source]:
     if path.suffix == ".jsonl":
-        found = journal.read(path)
-        return [AuditLog(path.parent, tuple(found.entries), tuple(found.problems))]
+        log = journal.read(path)
+        return [AuditLog(path.parent, tuple(log.entries), tuple(log.problems))]
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         keys = content.keys()

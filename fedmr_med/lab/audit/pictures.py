@@ -48,7 +48,7 @@ def likenesses(visit: Visit, wanted: Mapping[str, Sequence[Wanted]], *, steps: i
         return {}
     device = visit.hospital.device
     targets = torch.from_numpy(np.stack([want.prototype for want in asked])).float().to(device)
-    made = invert(visit.features_of(), targets, (first.shape[1], first.shape[2], first.shape[3]), steps=steps)
-    alike = np.concatenate([similarity(made, images.to(device)) for images in visit.images()], axis=1)
-    found = (likeness(row[want.inside], row[want.outside]) for row, want in zip(alike, asked, strict=True))
-    return {name: list(islice(found, len(group))) for name, group in wanted.items()}
+    inverted = invert(visit.features_of(), targets, (first.shape[1], first.shape[2], first.shape[3]), steps=steps)
+    alike = np.concatenate([similarity(inverted, images.to(device)) for images in visit.images()], axis=1)
+    scores = (likeness(row[want.inside], row[want.outside]) for row, want in zip(alike, asked, strict=True))
+    return {name: list(islice(scores, len(group))) for name, group in wanted.items()}

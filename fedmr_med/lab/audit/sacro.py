@@ -51,7 +51,7 @@ def metrics(guess: Guess) -> dict[str, Any]:
     precision, recall = _share(tp, tp + fp), tp / n
     false_alarms, hits, thresholds = roc(probability, members)
     deviation = np.sqrt((n + m + 1) / (12 * n * m))  # of the AUC of scores that tell nothing
-    found = {
+    fields = {
         "TPR": recall,
         "FPR": fp / m,
         "FAR": _share(fp, tp + fp),
@@ -66,12 +66,12 @@ def metrics(guess: Guess) -> dict[str, Any]:
         "P_HIGHER_AUC": float(stats.norm.sf((guess.area - 0.5) / deviation)),
     }
     for suffix, share in _TAILS.items():
-        found |= {f"{name}{suffix}": value for name, value in _extremes(probability, members, share).items()}
-    found["pred_prob_var"] = float(probability.var())
+        fields |= {f"{name}{suffix}": value for name, value in _extremes(probability, members, share).items()}
+    fields["pred_prob_var"] = float(probability.var())
     for percent in _FALSE_ALARMS:
-        found[f"TPR@{percent:g}%"] = float(hits[false_alarms <= percent / 100].max())
+        fields[f"TPR@{percent:g}%"] = float(hits[false_alarms <= percent / 100].max())
     curve = {"fpr": false_alarms.tolist(), "tpr": hits.tolist(), "roc_thresh": thresholds.tolist()}
-    return found | curve | {"n_pos_test_examples": n, "n_neg_test_examples": m}
+    return fields | curve | {"n_pos_test_examples": n, "n_neg_test_examples": m}
 
 
 def probabilities(guess: Guess) -> tuple[Floats, Bools]:
@@ -93,8 +93,8 @@ def roc(probability: Floats, members: Bools) -> tuple[Floats, Floats, Floats]:
     last = np.flatnonzero(np.append(np.diff(probability[order]) != 0, True))  # of equal scores, which go together
     hits, alarms = np.cumsum(members[order])[last], np.cumsum(~members[order])[last]
     start = np.zeros(1)
-    found = (np.concatenate([start, alarms / alarms[-1]]), np.concatenate([start, hits / hits[-1]]))
-    return *found, np.concatenate([np.ones(1), probability[order][last]])
+    curve = (np.concatenate([start, alarms / alarms[-1]]), np.concatenate([start, hits / hits[-1]]))
+    return *curve, np.concatenate([np.ones(1), probability[order][last]])
 
 
 def _extremes(probability: Floats, members: Bools, share: float) -> dict[str, float]:
@@ -110,7 +110,7 @@ def _extremes(probability: Floats, members: Bools, share: float) -> dict[str, fl
 
 def _entry(path: Path, audit: Audit, guess: Guess) -> dict[str, Any]:
     about = {"site": audit.site, "defence": guess.defence, "noise": audit.noise, "epsilon": audit.epsilon}
-    found = metrics(guess)
+    measured = metrics(guess)
     return {
         "log_id": str(uuid.uuid4()),
         "log_time": time.strftime("%d/%m/%Y %H:%M:%S"),
@@ -119,12 +119,12 @@ def _entry(path: Path, audit: Audit, guess: Guess) -> dict[str, Any]:
             "attack_name": f"{guess.attack}, defence {guess.defence}",
             "attack_params": {"output_dir": str(path.parent), "n_reps": 1, **about},
             "global_metrics": {
-                "null_auc_3sd_range": _null_range(found),
-                "n_sig_auc_p_vals": int(found["P_HIGHER_AUC"] <= 0.05),
+                "null_auc_3sd_range": _null_range(measured),
+                "n_sig_auc_p_vals": int(measured["P_HIGHER_AUC"] <= 0.05),
             },
             "target_model": audit.trained,
         },
-        "attack_experiment_logger": {"attack_instance_logger": {"instance_0": found}},
+        "attack_experiment_logger": {"attack_instance_logger": {"instance_0": measured}},
     }
 
 
@@ -133,8 +133,8 @@ def _chance(entry: dict[str, Any]) -> float:
     return chance
 
 
-def _null_range(found: dict[str, Any]) -> str:
-    n, m = found["n_pos_test_examples"], found["n_neg_test_examples"]
+def _null_range(measured: dict[str, Any]) -> str:
+    n, m = measured["n_pos_test_examples"], measured["n_neg_test_examples"]
     spread = 3 * float(np.sqrt((n + m + 1) / (12 * n * m)))
     return f"{0.5 - spread:.4f} -> {0.5 + spread:.4f}"
 

@@ -148,18 +148,18 @@ def audit(
         other: _put_in(visit(other, job, config, state), config.policy.restricted_by(job.policy))
         for other, config in others.items()
     }
-    views = [View(defence, made, seen) for defence, made in _defences(seen, asked, site, noise, cohort).items()]
+    views = [View(defence, sent, seen) for defence, sent in _defences(seen, asked, site, noise, cohort).items()]
     drawn = sizes.parts(seen)
     wanted = {view.name: view.pictures for view in views} | {_BY_SIZE: sizes.pictures(seen, drawn)}
     alike = likenesses(seen, wanted, steps=steps)
     of_update = _of_update(seen)
     findings = []
     for view in views:
-        found = {attack: succeed(view) for attack, succeed in ATTACKS.items()}
+        success = {attack: succeed(view) for attack, succeed in ATTACKS.items()}
         if view.name in alike:
-            found[INVERSION] = float(np.mean(alike[view.name] or [0.0]))
-        found |= {guess.attack: guess.advantage for guess in (view.by_prototype, *of_update)}
-        findings += [Finding(defence=view.name, attack=attack, success=value) for attack, value in found.items()]
+            success[INVERSION] = float(np.mean(alike[view.name] or [0.0]))
+        success |= {guess.attack: guess.advantage for guess in (view.by_prototype, *of_update)}
+        findings += [Finding(defence=view.name, attack=attack, success=value) for attack, value in success.items()]
     guesses = (*of_update, *(view.by_prototype for view in views))
     report = Audit(
         site=name,

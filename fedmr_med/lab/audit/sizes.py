@@ -38,20 +38,20 @@ def parts(visit: Visit) -> dict[int, list[Part]]:
 def pictures(visit: Visit, drawn: dict[int, list[Part]]) -> list[Wanted]:
     """Return the pictures to make, a few of each size, in the order of the sizes."""
     features = visit.after.train.features
-    chosen = [part for found in drawn.values() for part in found[:_PICTURES]]
+    chosen = [part for parts in drawn.values() for part in parts[:_PICTURES]]
     return [Wanted(features[part.inside].mean(0), part.inside, part.outside) for part in chosen]
 
 
 def by_size(visit: Visit, drawn: dict[int, list[Part]], likeness: list[float] | None) -> tuple[OfSize, ...]:
     """Attack the prototypes of all parts; ``likeness`` is of the pictures, None where there are none."""
-    found = []
+    rows = []
     for position, (size, of_size) in enumerate(drawn.items()):
         looked = None if likeness is None else likeness[_PICTURES * position : _PICTURES * (position + 1)]
         figures = np.array([_attacked(visit.after.train.features, part, seed) for seed, part in enumerate(of_size)])
         nearest, area = np.maximum(0.0, 2 * figures.mean(0) - 1).tolist()
         inversion = None if looked is None else float(np.mean(looked))
-        found.append(OfSize(images=size, nearest=nearest, membership=area, inversion=inversion))
-    return tuple(found)
+        rows.append(OfSize(images=size, nearest=nearest, membership=area, inversion=inversion))
+    return tuple(rows)
 
 
 def _attacked(features: Floats, part: Part, seed: int) -> tuple[float, float]:

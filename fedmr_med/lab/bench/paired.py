@@ -43,7 +43,7 @@ def differences(runs: Sequence[RunResult], reference: str) -> list[Difference]:
     pairs = {
         label: [(run, base[run.seed]) for run in scored if run.label == label and run.seed in base] for label in labels
     }
-    return [_difference(label, found) for label, found in pairs.items() if found]
+    return [_difference(label, matched) for label, matched in pairs.items() if matched]
 
 
 def _difference(label: str, pairs: Sequence[tuple[RunResult, RunResult]]) -> Difference:
@@ -54,16 +54,16 @@ def _difference(label: str, pairs: Sequence[tuple[RunResult, RunResult]]) -> Dif
         if run.head_accuracy is not None and other.head_accuracy is not None
     ]
     reached = [_reaches(run, other.best_accuracy or 0.0) for run, other in pairs]
-    found = [cost for cost in reached if cost is not None]
-    complete = len(found) == len(pairs)
+    costs = [cost for cost in reached if cost is not None]
+    complete = len(costs) == len(pairs)
     return Difference(
         label,
         len(pairs),
         fmean(gaps),
         half_width(gaps),
         fmean(heads) if len(heads) == len(pairs) else None,
-        fmean(rounds for rounds, _ in found) if complete else None,
-        fmean(size for _, size in found) / 1e6 if complete else None,
+        fmean(rounds for rounds, _ in costs) if complete else None,
+        fmean(size for _, size in costs) / 1e6 if complete else None,
     )
 
 

@@ -17,7 +17,7 @@ HELD_OUT = 0.2
 
 def values(method: str) -> list[dict[str, JsonValue]]:
     """Return the settings that are tried for a method, one key each; none for a method without a coefficient."""
-    return [{key: value} for key, found in _grids().get(method, {}).items() for value in found]
+    return [{key: value} for key, candidates in _grids().get(method, {}).items() for value in candidates]
 
 
 def candidates(request: BenchRequest, seed: int, rounds: int | None = None) -> list[BenchRequest]:

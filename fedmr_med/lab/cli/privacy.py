@@ -55,20 +55,20 @@ def audit(
             f"--defence is {defence!r}, not one of {', '.join(possible)}.", code="config.unknown-name", key="--defence"
         )
     cohort = dict(zip(names[1:], map(load_site, others or ()), strict=True))
-    found, guesses = run_audit(
+    result, guesses = run_audit(
         names[0], settings, load_site(site_file), noise=noise, others=cohort, initial_model=model, steps=steps
     )
     if out is not None:
-        write_result(out, found)
+        write_result(out, result)
     if sacro is not None:
-        write_sacro(sacro, found, guesses)
+        write_sacro(sacro, result, guesses)
     if as_json:
-        typer.echo(json.dumps(found.model_dump(mode="json")))
-    if found.demo:
+        typer.echo(json.dumps(result.model_dump(mode="json")))
+    if result.demo:
         typer.echo("DEMO: generated pictures stand in for images.", err=True)
-    for line in audit_lines(found):
+    for line in audit_lines(result):
         typer.echo(line, err=as_json)
-    worst = found.worst(defence)
+    worst = result.worst(defence)
     if fail_above is not None and worst.success > fail_above:
         typer.echo(f"{worst.attack}: {worst.success:.2f} against {defence}, above {fail_above:g}.", err=True)
         raise typer.Exit(1)

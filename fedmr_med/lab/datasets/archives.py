@@ -156,18 +156,18 @@ def cifar(layout: CifarLayout) -> Official:
 def _read_tar(path: Path, folder: str, names: Iterable[str]) -> dict[str, bytes]:
     """Return files of a folder in a tar.gz, in one pass: going back in a gzip stream would decompress it again."""
     wanted = {f"{folder}/{name}": name for name in names}
-    found = {}
+    arrays = {}
     with gzip.open(path) as unzipped:
         with tarfile.open(fileobj=unzipped, mode="r|") as archive:
             for member in archive:
                 stream = archive.extractfile(member) if member.name in wanted else None
                 if stream is not None:
-                    found[wanted[member.name]] = stream.read()
+                    arrays[wanted[member.name]] = stream.read()
         unzipped.read()  # gzip checks its checksum at the end of the file only
-    missing = [member for member, name in wanted.items() if name not in found]
+    missing = [member for member, name in wanted.items() if name not in arrays]
     if missing:
         raise ValueError(f"it has no {missing[0]}")
-    return found
+    return arrays
 
 
 def _cifar_batch(content: bytes, label_key: bytes) -> tuple[Images, Labels]:

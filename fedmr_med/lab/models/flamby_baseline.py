@@ -32,9 +32,9 @@ def flamby_baseline(
         ConfigError: FLamby is not there, or the Baseline has no feature.
     """
     baseline = find_dataset(None if flamby is None else Path(flamby), dataset).Baseline
-    made: nn.Module = baseline(pretrained=False) if dataset == "fed_isic2019" else baseline()
-    linear = [(name, layer) for name, layer in made.named_modules() if isinstance(layer, nn.Linear)]
-    if len(list(made.parameters())) == len(list(linear[-1][1].parameters())):
+    network: nn.Module = baseline(pretrained=False) if dataset == "fed_isic2019" else baseline()
+    linear = [(name, layer) for name, layer in network.named_modules() if isinstance(layer, nn.Linear)]
+    if len(list(network.parameters())) == len(list(linear[-1][1].parameters())):
         if hidden is None:
             raise ConfigError(
                 f"model.options: FLamby's Baseline for {dataset} is one linear layer, whose feature is a patient's raw "
@@ -46,5 +46,5 @@ def flamby_baseline(
         return wrap(nn.Sequential(nn.Linear(size, hidden), nn.ReLU(), nn.Linear(hidden, num_classes)))
     if linear[-1][1].out_features == 1 and num_classes == 2:
         parent, _, key = linear[-1][0].rpartition(".")
-        setattr(made.get_submodule(parent), key, nn.Linear(linear[-1][1].in_features, num_classes))
-    return wrap(made, _FEATURE_LAYERS.get(dataset))
+        setattr(network.get_submodule(parent), key, nn.Linear(linear[-1][1].in_features, num_classes))
+    return wrap(network, _FEATURE_LAYERS.get(dataset))

@@ -219,11 +219,11 @@ def as_object(figures: list[Figure]) -> dict[str, Any]:
         return {figure.subject: round_to(figure.value, digits) for figure in figures if figure.name == name}
 
     def by_model(name: str) -> dict[str, dict[str, float]]:
-        found: dict[str, dict[str, float]] = {}
+        ratios: dict[str, dict[str, float]] = {}
         for figure in figures:
             if figure.name == name:
-                found.setdefault(figure.case.split(",")[0], {}).setdefault(figure.subject, round_to(figure.value))
-        return found
+                ratios.setdefault(figure.case.split(",")[0], {}).setdefault(figure.subject, round_to(figure.value))
+        return ratios
 
     return {
         "step_ratio": by_model("step_ratio"),

@@ -26,7 +26,7 @@ def page(audit: Audit) -> Section:
 
 def _worst(audit: Audit) -> Markup:
     worst = [audit.worst(defence) for defence in audit.defences]
-    rows = [(found.defence, found.attack, number(found.success, 2)) for found in worst]
+    rows = [(finding.defence, finding.attack, number(finding.success, 2)) for finding in worst]
     return table("What gets furthest against each defence", ("defence", "attack", "success"), rows)
 
 

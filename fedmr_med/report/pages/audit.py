@@ -23,8 +23,8 @@ def page(log: AuditLog) -> Section:
         parts = entry.get("parts", {})
         what = ", ".join(parts) or f"nothing: {entry.get('reason') or entry.get('code')}"
         size = megabytes(entry.get("bytes", 0))
-        told = (entry.get(key, NONE) for key in ("time", "task", "round"))
-        rows.append((*map(str, told), what, size, str(entry.get("metrics", NONE))))
+        cells = (entry.get(key, NONE) for key in ("time", "task", "round"))
+        rows.append((*map(str, cells), what, size, str(entry.get("metrics", NONE))))
     changed = bool(log.problems)
     said = "The journal is NOT INTACT." if changed else "No line of the journal was changed or removed."
     intact = paragraph(said, "loud" if changed else "")

@@ -15,15 +15,15 @@ def confusion(run: ChainRun) -> Section | None:
         return None
     classes = names(run)
     parts = [_matrix("All hospitals together", chosen.pooled_figures, classes)]
-    for site, found in sorted(chosen.figures.items()):
-        folded = _matrix(site, found, classes)
+    for site, figures in sorted(chosen.figures.items()):
+        folded = _matrix(site, figures, classes)
         parts.append(Markup("<details><summary>{}</summary>{}</details>").format(site, folded))
     return Section("confusion", "What is taken for what", join(parts))
 
 
-def _matrix(title: str, found: Figures, classes: tuple[str, ...]) -> Markup:
+def _matrix(title: str, figures: Figures, classes: tuple[str, ...]) -> Markup:
     rows, shades = [], {}
-    for row, (name, counts, own) in enumerate(zip(classes, found.confusion, found.classes, strict=False)):
+    for row, (name, counts, own) in enumerate(zip(classes, figures.confusion, figures.classes, strict=False)):
         total = sum(counts)
         if own.status == "held_back":
             rows.append((name, *["held back"] * len(counts), ""))

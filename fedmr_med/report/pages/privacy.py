@@ -30,8 +30,8 @@ def page(run: ChainRun) -> Section:
     if past.head and not secure:
         lines.append(f"Class statistics for the closed-form head left {_names(sorted(past.head.sites))}.")
     lines += privacy_costs(past)
-    told = paragraph("No image, no path of a file and no patient's name leaves a hospital.")
-    return Section("privacy", "Privacy", join([bullets([*lines, UPDATE_SPEAKS]), told]))
+    never = paragraph("No image, no path of a file and no patient's name leaves a hospital.")
+    return Section("privacy", "Privacy", join([bullets([*lines, UPDATE_SPEAKS]), never]))
 
 
 def _names(sites: list[str]) -> str:

@@ -46,17 +46,17 @@ def losses(run: ChainRun) -> Section | None:
     if not terms:
         return None
     pictures = []
-    told = [site for site in sites(run) if any(site in r.sites and r.sites[site].terms for r in rounds)]
+    sharing = [site for site in sites(run) if any(site in r.sites and r.sites[site].terms for r in rounds)]
     for term in terms:
         series = {
             site: [(float(r.round), r.sites[site].terms[term]) for r in rounds
                    if site in r.sites and term in r.sites[site].terms]
-            for site in told
+            for site in sharing
         }  # fmt: skip
         title = f"Loss term: {term}"
         values = _values(title, series, [r.round for r in rounds])
         pictures.append(figure(lines(title, series, xlabel="round", ylabel=term, width=420), title, values))
-    return Section("losses", "Loss terms", join([legend(told), figures_side_by_side(pictures)]))
+    return Section("losses", "Loss terms", join([legend(sharing), figures_side_by_side(pictures)]))
 
 
 def costs(run: ChainRun) -> Section | None:

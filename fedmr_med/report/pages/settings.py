@@ -18,7 +18,7 @@ def page(run: ChainRun) -> Section:
         ("method", result.method),
         ("network", result.model or NONE),
         ("seed", str(result.seed)),
-        *((f"version of {name}", found) for name, found in installed().items()),
+        *((f"version of {name}", number) for name, number in installed().items()),
         ("Python", platform.python_version()),
     ]
     job = Markup("<details><summary>All settings of the job</summary><pre>{}</pre></details>").format(run.settings)

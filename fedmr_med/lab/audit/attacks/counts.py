@@ -40,6 +40,6 @@ def histogram_from_bias(gradient: Floats, bias: Floats, counts: Ints) -> float:
         counts: (C,) images.
     """
     expected = np.exp(bias - bias.max()) / np.exp(bias - bias.max()).sum()
-    found = counts.sum() * (expected - gradient)
+    guessed = counts.sum() * (expected - gradient)
     present = counts > 0
-    return float((np.abs(found - counts) <= 1)[present].mean())
+    return float((np.abs(guessed - counts) <= 1)[present].mean())

@@ -30,19 +30,19 @@ def two_rounds(release: Release, features: Floats, labels: Ints, images: Ints) -
         features, labels: of all images.
         images: which ones are left out, one at a time.
     """
-    told, cosines, both = [], [], release(features, labels)
+    right, cosines, both = [], [], release(features, labels)
     for image in images:
         without = np.arange(len(labels)) != image
         less = release(features[without], labels[without])
         if both is None or less is None:
-            told.append(0.0)
+            right.append(0.0)
             cosines.append(0.0)
             continue
         label = int(labels[image])
         moved = (both.counts - less.counts).numpy()
-        told.append(float(moved[label] == 1 and np.count_nonzero(moved) == 1))
+        right.append(float(moved[label] == 1 and np.count_nonzero(moved) == 1))
         cosines.append(max(0.0, _cosine((both.sums - less.sums)[label].numpy(), features[image])))
-    return TwoRounds(float(np.mean(told)), float(np.mean(cosines))) if told else TwoRounds(0.0, 0.0)
+    return TwoRounds(float(np.mean(right)), float(np.mean(cosines))) if right else TwoRounds(0.0, 0.0)
 
 
 def two_policies(released: ClassSums | None, policy: SitePolicy, names: tuple[str, ...], counts: Ints) -> float:
@@ -59,13 +59,13 @@ def two_policies(released: ClassSums | None, policy: SitePolicy, names: tuple[st
     """
     shared = np.zeros_like(counts) if released is None else released.counts.numpy()
     withheld = np.flatnonzero((counts > 0) & (shared != counts)).tolist()
-    found = []
+    cosines = []
     for label in withheld:
         others = tuple(name for name in names if name != names[label])
         stricter = policy.restricted_by(Sharing(share_prototypes=others, min_class_count=1, share_metrics="per_class"))
         change = stricter.released_samples(counts, names) - policy.released_samples(counts, names)
-        found.append(change == counts[label])
-    return float(np.mean(found)) if found else 0.0
+        cosines.append(change == counts[label])
+    return float(np.mean(cosines)) if cosines else 0.0
 
 
 def one_of_each_class(labels: Ints, most: int, seed: int = 0) -> Ints:

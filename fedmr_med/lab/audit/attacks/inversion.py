@@ -50,8 +50,8 @@ def invert(features_of: FeaturesOf, targets: Tensor, shape: tuple[int, int, int]
 def similarity(pictures: Tensor, images: Tensor) -> Floats:
     """Return the correlation of each picture (k, c, h, w) with each image (n, c, h, w), (k, n), both made coarse."""
     a, b = (_standard(batch) for batch in (pictures, images))
-    found: Floats = (a @ b.T).cpu().numpy()
-    return found
+    cosines: Floats = (a @ b.T).cpu().numpy()
+    return cosines
 
 
 def likeness(inside: Floats, outside: Floats) -> float:
