@@ -4,10 +4,12 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from fedmr_med.data.cache import CACHE_VARIABLE
 from tests.helpers import REPOSITORY
@@ -30,26 +32,38 @@ def shared_data() -> Path:
     return folder
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say which tests stay together on one worker, and start with what takes longest, so that workers end together.
+    """Start with what takes longest, so that workers that run tests side by side end together.
 
-    The tests of the federation share it; the hostile jobs open its kits, so they come last of them. Tests of one file
-    share its fixtures. Slow ones go wherever a worker is free, unless their file asks otherwise.
+    The hostile jobs open the kits of the federation, so they come after its other tests.
     """
-    for item in items:
-        if item.get_closest_marker("xdist_group") is not None:
-            continue
-        if item.get_closest_marker("federation") is not None:
-            item.add_marker(pytest.mark.xdist_group("federation"))
-        elif item.get_closest_marker("slow") is None:
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
     def place(item: pytest.Item) -> tuple[bool, bool, bool]:
         federation, slow = (item.get_closest_marker(name) is not None for name in ("federation", "slow"))
         return not federation, not slow, "hostile" in getattr(item, "fixturenames", ())
 
     items.sort(key=place)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Let one worker have all tests of a file, which share its fixtures."""
+    return ByFile(config, log)
+
+
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives files to workers in the order of the tests, those of the federation as two halves.
+
+    Each half waits more than it computes. A worker starts one federation for all tests that it runs on it.
+    """
+
+    SECOND = ("approval", "hostile", "operating")
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        _, federation, rest = path.partition("tests/e2e/test_federation")
+        if not federation:
+            return path
+        return "second federation" if rest.strip("_").removesuffix(".py") in self.SECOND else "first federation"
 
 
 @pytest.fixture(scope="session", autouse=True)

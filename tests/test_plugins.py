@@ -16,7 +16,7 @@ from tests.helpers.packages import write_package
 from tests.helpers.pictures import write_csv
 from tests.helpers.simulator import simulate
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("plugins"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 DATASET = '''
 """Stripes: small grey pictures, upright or flat."""

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from tests.helpers import REPOSITORY
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
+pytestmark = pytest.mark.slow
 
 # Two hospitals of the demo, two rounds of one step, a scored model, and no module of the lab.
 TWO_ROUNDS = """

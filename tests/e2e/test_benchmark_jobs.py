@@ -17,7 +17,7 @@ from tests.helpers.archives import write_manifest, write_mini, write_mini_shakes
 from tests.helpers.benchmarks import TINY, tiny_job
 from tests.helpers.simulator import Simulation, change_job, simulate
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("benchmark_jobs"), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 JOBS = {job.name: (job, sites) for job, sites in paper_jobs(REPOSITORY / "sites") if not job.name.startswith("isic")}
 EVERY_TIME = ("cifar10_fedmr", "svhn_fedmr")

@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.helpers import REPOSITORY
 from tests.helpers.simulator import simulate
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("recipes"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SCRIPT = REPOSITORY / "docs" / "tutorials" / "from_simulation_to_federation.py"
 

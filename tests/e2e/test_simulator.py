@@ -76,7 +76,6 @@ def model_hash(state: GlobalState) -> str:
     return digest.hexdigest()
 
 
-@pytest.mark.xdist_group("opting_out")
 def test_the_wire_of_an_opted_out_site_holds_no_prototype(
     opted_out: tuple[Simulation, Path], opted_in: tuple[Simulation, Path], tmp_path: Path
 ) -> None:
@@ -93,7 +92,6 @@ def test_the_wire_of_an_opted_out_site_holds_no_prototype(
         assert key not in silent
 
 
-@pytest.mark.xdist_group("opting_out")
 def test_the_opted_out_site_is_absent_from_the_prototypes_and_still_trains_with_them(
     opted_out: tuple[Simulation, Path],
 ) -> None:
@@ -124,7 +122,6 @@ def test_the_opted_out_site_is_absent_from_the_prototypes_and_still_trains_with_
     assert record.terms["anchor"] > 0
 
 
-@pytest.mark.xdist_group("opting_out")
 def test_opting_out_class_by_class(opted_in: tuple[Simulation, Path]) -> None:
     done, _ = opted_in
     sites = done.state(JOB).history.rounds[0].sites
@@ -132,7 +129,6 @@ def test_opting_out_class_by_class(opted_in: tuple[Simulation, Path]) -> None:
     assert set(sites["msk"].shared_classes) == {"MEL", "NV", "BKL"}
 
 
-@pytest.mark.xdist_group("opting_out")
 @pytest.mark.nightly
 def test_the_number_of_threads_and_the_order_of_arrival_change_nothing(
     opted_out: tuple[Simulation, Path], tmp_path_factory: pytest.TempPathFactory
@@ -180,7 +176,6 @@ def test_if_nobody_shares_each_site_trains_with_its_own_prototypes(tmp_path: Pat
     assert all(site.terms["anchor"] > 0 for site in second.sites.values())
 
 
-@pytest.mark.xdist_group("opting_out")
 def test_what_a_person_sees(opted_out: tuple[Simulation, Path]) -> None:
     done, _ = opted_out
     for site in CENTERS:
