@@ -75,6 +75,7 @@ def test_six_hospitals_learn_on_the_demo(name: str, tmp_path: Path) -> None:
     assert sharing == (set(HOSPITALS) - {"msk"} if name == "isic_fedmr" else set())
 
 
+@pytest.mark.nightly
 def test_with_learning_rate_zero_it_stays_at_chance(tmp_path: Path) -> None:
     folder = tmp_path / "isic_fedmr"
     shutil.copytree(REPOSITORY / "jobs" / "isic_fedmr", folder)
