@@ -171,7 +171,7 @@ class Server:
         if step.kind == HEAD:
             return HeadExchange(self._job, self.state)
         if step.kind != TRAIN:
-            return ValidateExchange(self._job, self.state, of_head=step.of_head)
+            return ValidateExchange(self._job, self.state, head=self.state.history.head if step.of_head else None)
         # A transport may forget a site that died; FedDyn and FedDC still count what it contributed.
         known = len({*sites, *self.state.accepted})
         return TrainExchange(self._job, self.state, num_sites=known, in_order=self._transport.in_order)

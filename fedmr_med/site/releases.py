@@ -89,7 +89,7 @@ class Releases:
         self._method = methods.build(job.method)
         self.counts = class_counts(fold, job.task.num_classes)
         private = job.federation.private
-        self.private = None if private is None else PrivateSums(name, job, policy, state_folder, witness)
+        self.private = None if private is None else PrivateSums(name, job, private, policy, state_folder, witness)
         # It only holds vectors here; whoever answers the steps of a sum brings the site's certificate.
         self._secure = SecureSite(name, job, policy, state_folder, UNSIGNED)
 
