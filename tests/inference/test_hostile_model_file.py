@@ -1,6 +1,7 @@
 """A model file is data of somebody else: nothing that it says is run by the commands that read it."""
 
 import csv
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,12 @@ from typer.testing import CliRunner
 
 from fedmr_med.cli import app
 from fedmr_med.config import merge
-from fedmr_med.models.model_file import read_tensors, write_tensors
+from fedmr_med.models import state_arrays
+from fedmr_med.models.job_network import whole_network
+from fedmr_med.models.model_file import read_tensors, save_model, write_tensors
 from fedmr_med.schema import as_yaml, parse_yaml
 from tests.helpers.pictures import write_csv
+from tests.helpers.small import small_job
 
 
 def changed(model: Path, folder: Path, changes: dict[str, Any]) -> Path:
@@ -52,6 +56,33 @@ def test_names_that_something_would_run_leave_nothing_behind(
         assert getattr(done.exception, "code", None) == "config.name", done.output
         assert getattr(done.exception, "key", None) == key
     assert {path.name for path in tmp_path.iterdir()} == {"hostile.pt", "manifest.csv"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("torch.hub.load", {"repo_or_dir": "somebody/else", "model": "any"}),
+        ("tests.inference.hostile_network.Network", {}),
+    ],
+)
+def test_a_class_that_a_model_file_names_is_not_even_imported(
+    name: str, options: dict[str, Any], run: Path, pictures: Path, tmp_path: Path
+) -> None:
+    model = changed(run / "best_model.pt", tmp_path, {"model": {"name": name, "options": options}})
+    for command in commands(model, pictures, tmp_path):
+        done = CliRunner().invoke(app, command)
+        assert getattr(done.exception, "code", None) == "checkpoint.code", done.output
+    assert name.rpartition(".")[0] not in sys.modules.keys() - {"torch.hub"}
+    assert {path.name for path in tmp_path.iterdir()} == {"hostile.pt", "manifest.csv"}
+
+
+def test_a_network_of_ones_own_is_built_where_one_says_so(pictures: Path, tmp_path: Path) -> None:
+    job = small_job(model={"name": "fedmr_med.models.small_cnn.SmallCNN"})
+    save_model(tmp_path / "own.pt", state_arrays(whole_network(job)), job, round_number=1)
+    for command in commands(tmp_path / "own.pt", pictures, tmp_path)[:2]:
+        assert CliRunner().invoke(app, command).exit_code != 0
+        done = CliRunner().invoke(app, [*command, "--allow-code"])
+        assert done.exit_code == 0, done.output
 
 
 def test_the_name_of_a_picture_is_no_formula(run: Path, pictures: Path, tmp_path: Path) -> None:
