@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.privacy.policy import Sharing
-from fedmr_med.schema import NAME_PATTERN, Strict, invalid, read_yaml, settings_hash, validated
+from fedmr_med.schema import FolderName, Name, Strict, invalid, read_yaml, settings_hash, validated
 from fedmr_med.secure import FEWEST, Secure
 
 if TYPE_CHECKING:  # with it come numpy and torch, which settings do not need
@@ -35,7 +35,6 @@ Hashes of a job cover what differs from the first defaults, so that releases agr
 _NOT_COMPARED: dict[str, Any] = {"name": True, "chain": True, "federation": {"rounds", "stop", "resume_from"}}
 """What runs that can be compared may differ in: their names, and where and when a chain ends."""
 
-Name = Annotated[str, Field(min_length=1, max_length=100)]
 Metric = Literal["balanced_accuracy", "accuracy"]
 _CONDITION = re.compile(r"\s*(balanced_accuracy|accuracy)\s*(>=|>)\s*(0|1|0?\.\d+|[01]\.\d*)\s*")
 
@@ -363,7 +362,7 @@ class FederationConfig(Strict):
     secure: Secure = "none"
     clip_update: float = Field(100.0, gt=0, le=1e6)
     private: PrivateConfig | None = None
-    statistics: tuple[Annotated[str, Field(pattern=NAME_PATTERN, max_length=40)], ...] = Field((), max_length=8)
+    statistics: tuple[Annotated[FolderName, Field(max_length=40)], ...] = Field((), max_length=8)
     stop: StopConfig | None = None
     resume_from: Literal["last", "previous"] = "last"
 
@@ -426,7 +425,7 @@ class JobConfig(Strict):
     head: HeadConfig = HeadConfig()
     seed: int = Field(0, ge=0, lt=2**63)
     policy: Sharing = Sharing(share_prototypes=True, min_class_count=1, share_metrics="per_class")
-    chain: str | None = Field(None, pattern=f"^{NAME_PATTERN}$", max_length=100)
+    chain: FolderName | None = None
     demo: dict[str, Any] = {}
 
     @model_validator(mode="after")

@@ -26,6 +26,7 @@ from fedmr_med.process import kept_memory
 from fedmr_med.report.lines import refused_line, runaway_line
 from fedmr_med.runner.local_sites import CLIENT_STATE, LocalSites, Work, parts_of_test
 from fedmr_med.runner.pool import Pool, open_pool
+from fedmr_med.schema import check_name
 from fedmr_med.server.chain import Chain
 from fedmr_med.server.state import GlobalState
 from fedmr_med.site.images import open_data
@@ -96,6 +97,8 @@ class Federation:
         make_sites: Callable[..., LocalSites] = LocalSites,
         initial_model: Path | None = None,
     ):
+        for name in sites:
+            check_name(name, "sites")
         self.job = job = effective_job(job, sites)
         self.sites = sites
         self.folder = folder
