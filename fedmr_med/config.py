@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.privacy.policy import Sharing
-from fedmr_med.schema import NAME_PATTERN, Strict, invalid, read_yaml, settings_hash, validated
+from fedmr_med.schema import NAME_PATTERN, Sha256, Strict, invalid, read_yaml, settings_hash, validated
 from fedmr_med.secure import FEWEST, Secure
 
 if TYPE_CHECKING:  # with it come numpy and torch, which settings do not need
@@ -84,12 +84,15 @@ class ModelConfig(Strict):
             over the image and its three mirror images, for pictures without a right way up.
         freeze_backbone: train the classifier alone. Every site makes the features of its images once, in evaluation
             mode and without augmentation, and keeps them on disk; only the classifier travels after the first round.
+        weights: SHA-256 of the weights that the job brings; they are part of what a hospital approves. None starts from
+            those that its seed draws, or that ``options.pretrained`` names.
     """
 
     name: Name
     options: dict[str, Any] = {}
     views: Literal["plain", "flips"] = "plain"
     freeze_backbone: bool = False
+    weights: Sha256 | None = None
 
 
 class MethodConfig(Strict):
@@ -496,10 +499,11 @@ def load_job(path: Path) -> JobConfig:
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested mappings. Another ``name`` of a model or method starts from no options: the old ones are not its."""
+    """Merge nested mappings. Another ``name`` of a model or method starts without the old one's options and weights."""
     merged = dict(base)
     if "options" in base and changes.get("name", base.get("name")) != base.get("name"):
         merged["options"] = {}
+        merged.pop("weights", None)
     for key, value in changes.items():
         if isinstance(value, dict) and isinstance(merged.get(key), dict):
             merged[key] = merge(merged[key], value)

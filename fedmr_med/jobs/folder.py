@@ -10,6 +10,7 @@ from fedmr_med.config import JOB_FILE, JobConfig, load_job
 from fedmr_med.errors import ConfigError
 from fedmr_med.files import write_text
 from fedmr_med.schema import dump_yaml
+from fedmr_med.server.state import with_weights
 from fedmr_med.sites import SITE_FILE
 
 TASKS = ("train", "validate", "head", "secure", "submit_model")
@@ -39,11 +40,13 @@ def write_job(
         sites: content of ``site.yaml`` of each site, by name; carried for the simulator, where a site has no
             folder of its own. None carries none; without names the job is for all sites that are connected.
         server, client: content of FLARE's two configuration files, where they hold more than our own parts.
-        initial_model: a file with the weights to start from, which the job carries.
+        initial_model: a file with the weights to start from, which the job carries, and names in ``model.weights``.
 
     Raises:
         ConfigError: the folder exists and is not a job.
     """
+    if initial_model is not None:
+        job = with_weights(job, initial_model)
     if folder.exists() and any(folder.iterdir()) and not (folder / "meta.json").exists():
         raise ConfigError(f"{folder} exists and is not a job folder; choose another one.", code="file.foreign")
     shutil.rmtree(folder, ignore_errors=True)

@@ -5,10 +5,10 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from fedmr_med.errors import ConfigError, FedMRError
@@ -21,6 +21,9 @@ MAX_DEPTH = 20
 
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 """A name that becomes a folder, such as a chain's id: it must not be a path."""
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""A SHA-256 in hex, by which a file or the weights of a model are named."""
 
 
 def brief(text: object, longest: int = 120) -> str:

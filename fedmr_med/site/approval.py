@@ -109,7 +109,7 @@ class ApprovalBook:
         """
         lines = self._lines()
         decision = _decision(lines, settings_id(job), chain if policy.approve == "each" else None)
-        if decision is Verdict.OPEN and policy.approve == "always":
+        if decision is Verdict.OPEN and policy.approve == "always" and not policy.asks_about_weights(job.model.weights):
             decision = Verdict.APPROVED
         asked = any(line["event"] == _ASKED and line["job"] == job_id for line in lines)
         first: dict[str, int] = {}
@@ -201,9 +201,22 @@ def in_words(job: JobConfig) -> list[str]:
         f"{', '.join(task.class_names)} ({task.dataset}), {federation.rounds} rounds.",
         f"Each round: {amount}, {train.optimizer} with learning rate {train.lr}, loss {job.loss.name}.",
         f"A round counts with at least {federation.min_sites} sites.",
+        _weights_in_words(job),
         f"Asks at most for {prototypes}, {metrics}"
         f"{', and local models' if asked.allow_submit_model else ''}; the site's own policy can only give less.",
     ]
+
+
+def _weights_in_words(job: JobConfig) -> str:
+    """Say which weights a job starts from."""
+    if job.model.weights is not None:
+        return (
+            f"Starts from weights that the job brings, SHA-256 {job.model.weights}. Who chooses weights can make them "
+            "tell of single images."
+        )
+    pretrained = str(job.model.options.get("pretrained", "none"))
+    drawn = f"Starts from the weights that its seed {job.seed} draws"
+    return f"{drawn}." if pretrained == "none" else f"{drawn}, and the pretrained ones of {pretrained}."
 
 
 def _decision(lines: Iterable[Mapping[str, Any]], settings: str, chain: str | None) -> Verdict:
