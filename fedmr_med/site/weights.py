@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmr_med import methods, models
+from fedmr_med import models
 from fedmr_med.arrays import Arrays, difference, forms_of, weights_digest
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError, WireError
 from fedmr_med.files import write_text
+from fedmr_med.methods.plan import head_exchange
 from fedmr_med.models.job_network import build_network, whole_network
 from fedmr_med.models.public_weights import are_public, without_pretrained
 from fedmr_med.privacy.refusals import WeightsError
@@ -58,16 +59,12 @@ class StartingWeights:
             raise WireError("the first task has another model to score, or not all of it", code="wire.form")
         sent = task.weights if task.round == 0 else {} if backbone is None else backbone.arrays
         # Without rounds the closed-form head is scored in the place of the first classifier.
-        if kind == VALIDATE and self._job.federation.rounds == 0 and self._makes_head():
+        if kind == VALIDATE and self._job.federation.rounds == 0 and head_exchange(self._job) != "none":
             sent = _features(sent)
         if self._job.model.weights is not None:
             self._check_named(self._job.model.weights, sent, task)
         elif self._demanded and sent:
             self._check_own(sent, task)
-
-    def _makes_head(self) -> bool:
-        asked = self._job.head.exchange
-        return (methods.build(self._job.method).head_exchange if asked is None else asked) != "none"
 
     def _check_named(self, named: str, sent: Arrays, task: TrainTask) -> None:
         """Compare with the digest that the job names; where the classifier is another, with what came before it."""
