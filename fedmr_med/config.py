@@ -5,7 +5,7 @@ is not here but in :mod:`fedmr_med.sites`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, get_args
 
@@ -432,6 +432,14 @@ class JobConfig(Strict):
     chain: str | None = Field(None, pattern=f"^{NAME_PATTERN}$", max_length=100)
     demo: dict[str, Any] = {}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _texts_are_printable(cls, content: Any) -> Any:
+        # A hospital's steward reads them in a terminal, where escape codes would redraw the other lines.
+        if any(not text.isprintable() for text in _texts(content)):
+            raise invalid("a text has a control character, such as a line break or an escape code", code="config.text")
+        return content
+
     @model_validator(mode="after")
     def _something_is_done(self) -> Self:
         if self.federation.rounds == 0 and self.head.exchange is None:
@@ -487,6 +495,19 @@ class JobConfig(Strict):
             content: the part, as ``model_dump(mode="json")`` returns it, defaults included.
         """
         return settings_hash(self, content, FIRST_DEFAULTS)
+
+
+def _texts(content: Any) -> Iterator[str]:
+    """Yield all texts of nested settings, the keys included."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Mapping):
+        for key, value in content.items():
+            yield from _texts(key)
+            yield from _texts(value)
+    elif isinstance(content, (list, tuple)):
+        for value in content:
+            yield from _texts(value)
 
 
 def load_job(path: Path) -> JobConfig:

@@ -177,3 +177,27 @@ def test_a_key_that_a_version_adds_takes_no_approval_back(
         assert decided(old_book, SitePolicy(approve="new_settings"), changed, chain) is Verdict.OPEN
     old_book.asked(changed, job_id="job-4", chain="chain-4")
     assert [request.changed for request in old_book.requests()][2:] == [[], ["train.warmup: 5 -> 1"]]
+
+
+def test_the_words_name_weights_head_scatter_secure_sums_and_every_exchange() -> None:
+    oneshot = load_job(REPOSITORY / "jobs/isic_oneshot/app/config/fedmr.yaml")
+    text = " ".join(in_words(oneshot))
+    for part in ("head (1x)", "validate with the closed-form head (1x)", "with the scatter", "secure: none", "seed 0"):
+        assert part in text
+    assert "train (" not in text
+    changes = {"policy": {"share_scatter": False}, "model": {"weights": "a" * 64}}
+    text = " ".join(in_words(JOB.override(changes | {"federation": {"secure": "all", "min_sites": 3}})))
+    for part in ("train (9x)", "validate (1x)", "head (1x)", "without their scatter", "secure: all", "a" * 64):
+        assert part in text
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\r", "\x1b[2J", "\x9b31m", "a\u202eb", "a\u2028b"])
+def test_a_job_has_no_control_characters(text: str) -> None:
+    for changes in (
+        {"name": text},
+        {"task": {"class_names": [text, "NV"]}},
+        {"method": {"options": {text: 1}}},
+        {"model": {"options": {"pretrained": text}}},
+    ):
+        with raises("config.text"):
+            JOB.override(changes)
