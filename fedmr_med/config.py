@@ -432,13 +432,12 @@ class JobConfig(Strict):
     chain: str | None = Field(None, pattern=f"^{NAME_PATTERN}$", max_length=100)
     demo: dict[str, Any] = {}
 
-    @model_validator(mode="before")
-    @classmethod
-    def _texts_are_printable(cls, content: Any) -> Any:
+    @model_validator(mode="after")
+    def _texts_are_printable(self) -> Self:
         # A hospital's steward reads them in a terminal, where escape codes would redraw the other lines.
-        if any(not text.isprintable() for text in _texts(content)):
+        if any(not text.isprintable() for text in _texts(self.model_dump(mode="json"))):
             raise invalid("a text has a control character, such as a line break or an escape code", code="config.text")
-        return content
+        return self
 
     @model_validator(mode="after")
     def _something_is_done(self) -> Self:

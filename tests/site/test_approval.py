@@ -11,6 +11,7 @@ from fedmr_med.config import JobConfig, TrainConfig, load_job
 from fedmr_med.files import journal
 from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.schema import validated
 from fedmr_med.site import approval
 from fedmr_med.site.approval import ApprovalBook, Verdict, in_words, settings_id
 from tests.helpers import REPOSITORY
@@ -193,11 +194,8 @@ def test_the_words_name_weights_head_scatter_secure_sums_and_every_exchange() ->
 
 @pytest.mark.parametrize("text", ["a\nb", "a\r", "\x1b[2J", "\x9b31m", "a\u202eb", "a\u2028b"])
 def test_a_job_has_no_control_characters(text: str) -> None:
-    for changes in (
-        {"name": text},
-        {"task": {"class_names": [text, "NV"]}},
-        {"method": {"options": {text: 1}}},
-        {"model": {"options": {"pretrained": text}}},
-    ):
+    for options in ({text: 1}, {"pretrained": text}, {"nested": [{"deeper": text}]}):
         with raises("config.text"):
-            JOB.override(changes)
+            JOB.override({"model": {"options": options}})
+    with raises("config.text"):
+        validated(JobConfig, JOB.model_dump(mode="json") | {"demo": {"model": {"options": {"note": text}}}}, "the test")
