@@ -9,7 +9,7 @@ from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import SecureTotals, Total
 from fedmr_med.exchange.events import Asked, Event, Kept, Refused, Replied, RoundDone
 from fedmr_med.exchange.head import HeadExchange
-from fedmr_med.exchange.plan import Step
+from fedmr_med.exchange.plan import Step, due
 from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.exchange.transport import Answer, Transport
 from fedmr_med.exchange.validate import ValidateExchange
@@ -99,7 +99,7 @@ class Server:
 
     def next_task(self) -> Task | None:
         """Begin the next step that is due, and return what to ask for it; None when the plan is done."""
-        while self._steps and not self._steps[0].due(self._job, self.state):
+        while self._steps and not due(self._steps[0], self._job, self.state):
             self._steps.popleft()
             self._end_round()
         if not self._steps:

@@ -162,6 +162,10 @@ class SitePolicy(Sharing):
         for key in self.added:
             key.check(job.model_dump(mode="json"))
 
+    def asks_about_weights(self, weights: str | None) -> bool:
+        """Whether a person has to approve a job that brings these weights, whatever ``approve`` says."""
+        return self.training is not None and self.training.asks_about(weights)
+
     def check_training_noise(self, noise: float) -> None:
         """Look at the noise of a job's local training, relative to the clip of a gradient; 0 where it has none.
 
