@@ -20,12 +20,13 @@ from fedmr_med.models.job_network import build_network
 from fedmr_med.models.reply_forms import sum_forms
 from fedmr_med.privacy.mechanisms import Gaussian
 from fedmr_med.secure import FEWEST
-from fedmr_med.secure.messages import Keys, Masked, Offer, Release, Roster, Shares, threshold
+from fedmr_med.secure.messages import Confirmation, Keys, Masked, Offer, Release, Roster, Shares, threshold
 from fedmr_med.secure.summing import SecureSum
 from fedmr_med.statistics.base import Origin
 from fedmr_med.statistics.fields import Values
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.secure import (
+    ASK_CONFIRMED,
     ASK_KEYS,
     ASK_MASKED,
     ASK_OFFER,
@@ -36,7 +37,7 @@ from fedmr_med.wire.secure import (
 )
 from fedmr_med.wire.totals import SumForms
 
-A = TypeVar("A", Keys, Offer, Masked, Shares)
+A = TypeVar("A", Keys, Offer, Masked, Confirmation, Shares)
 T = TypeVar("T")
 Ask = Callable[[Message, Sequence[str], int], Mapping[str, Message]]
 """Brings a question to sites and returns the answers by site; the number is how many are enough."""
@@ -125,8 +126,11 @@ class SecureTotals:
         question = replace(question, step=ASK_MASKED, offers=offers)
         self._take(question, [offer.site for offer in offers], needed, Masked, secure.take_masked)
         survivors = secure.survivors()
-        question = replace(question, step=ASK_SHARES, offers=(), survivors=survivors)
-        self._take(question, survivors, needed, Shares, secure.take_shares)
+        question = replace(question, step=ASK_CONFIRMED, offers=(), survivors=survivors)
+        self._take(question, survivors, needed, Confirmation, secure.take_confirmation)
+        confirmations = tuple(secure.confirmations())
+        question = replace(question, step=ASK_SHARES, confirmations=confirmations)
+        self._take(question, [confirmation.site for confirmation in confirmations], needed, Shares, secure.take_shares)
         values = self._forms.unpack(name, secure.total())
         return values, survivors, tuple(sorted(set(roster.names) - set(survivors)))
 

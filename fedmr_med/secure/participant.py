@@ -28,7 +28,7 @@ from fedmr_med.files import atomic_writer, journal, locked, private_files, write
 from fedmr_med.schema import NAME_PATTERN
 from fedmr_med.secure import FEWEST, primitives
 from fedmr_med.secure.identity import Identity
-from fedmr_med.secure.messages import Keys, Masked, Offer, Release, Roster, Shares
+from fedmr_med.secure.messages import Confirmation, Keys, Masked, Offer, Release, Roster, Shares, offers_digest
 from fedmr_med.secure.primitives import NONCE, SEED
 from fedmr_med.secure.summing import signed_mask
 
@@ -153,6 +153,7 @@ class Participant:
             if made[self.site].public != public:
                 raise WireError("the server sends another offer as this site's own", code="secure.not-own")
             state["shares"] |= self._received(release, roster, made, context)
+            state["offers"] = offers_digest(offers, context).hex()
             state["masked"] = True
             with self._file(release.name, "npy").open("rb") as stream:
                 total = np.load(stream, allow_pickle=False).astype(np.uint64)
@@ -163,29 +164,60 @@ class Participant:
             self._write(self._file(release.name, "json"), state)
         return Masked(self.site, total)
 
-    def unmask(self, release: Release, roster: Roster, survivors: Sequence[str]) -> Shares:
-        """Return this site's shares: for a release always of the same sites, once per session, written down before.
+    def confirm(self, release: Release, roster: Roster, survivors: Sequence[str]) -> Confirmation:
+        """Sign which offers this site masked with and whose vectors arrived: one set of them, whoever asks.
 
         Raises:
-            PolicyError: too few vectors arrived, or the release was opened before, for other sites.
+            PolicyError: too few vectors arrived, or this site confirmed or opened the release for other sites.
             WireError: the survivors are not among those who made an offer.
         """
         self._check_roster(release, roster)
-        arrived = set(survivors)
+        arrived, context = set(survivors), roster.context(release)
         self._check_number(len(arrived), roster)
         with self._turn():
-            before = self._opened().get(release.name, arrived)
-            if arrived != before:
+            if arrived != self._opened().get(release.name, arrived):
                 raise PolicyError(
                     f"{release.name} was opened before, for other sites; it is not opened again",
                     code="secure.opened-for-others",
                 )
-            state = self._current(release, roster.context(release))
-            shares = {site: [bytes.fromhex(text) for text in texts] for site, texts in state["shares"].items()}
-            if not state["masked"] or not arrived <= shares.keys() or self.site not in arrived:
+            state = self._current(release, context)
+            if not state["masked"] or not arrived <= state["shares"].keys() or self.site not in arrived:
                 raise WireError("the survivors are not sites whose offers were masked with", code="secure.survivors")
+            if arrived != set(state.get("confirmed", arrived)):
+                raise PolicyError(f"{release.name} was confirmed for other sites", code="secure.confirmed-for-others")
             if self.cohorts is not None:
                 self._check_cohort(arrived, self.cohorts)
+            self._write(self._file(release.name, "json"), state | {"confirmed": sorted(arrived)})
+        unsigned = Confirmation(self.site, b"")
+        message = unsigned.signed(context, bytes.fromhex(state["offers"]), arrived)
+        return Confirmation(self.site, self.identity.sign(message))
+
+    def unmask(
+        self, release: Release, roster: Roster, survivors: Sequence[str], confirmations: Sequence[Confirmation]
+    ) -> Shares:
+        """Return this site's shares, once per session, if enough sites confirm what it has confirmed itself.
+
+        What it opens is written down before.
+
+        Raises:
+            PolicyError: too few survivors were shown the same offers and the same survivors.
+            WireError: this site has not confirmed these survivors.
+        """
+        self._check_roster(release, roster)
+        arrived, context = set(survivors), roster.context(release)
+        with self._turn():
+            state = self._current(release, context)
+            if arrived != set(state.get("confirmed", ())):
+                raise WireError("this site has not confirmed these survivors", code="secure.not-confirmed")
+            agreeing = self._agreeing(roster, context, bytes.fromhex(state["offers"]), arrived, confirmations)
+            if self.site not in agreeing or len(agreeing) < roster.threshold:
+                raise PolicyError(
+                    f"{len(agreeing)} sites, this one among them or not, were shown the same offers and survivors; "
+                    f"{roster.threshold} are needed",
+                    code="secure.inconsistent",
+                )
+            shares = {site: [bytes.fromhex(text) for text in texts] for site, texts in state["shares"].items()}
+            if self.cohorts is not None:
                 journal.append(
                     self.cohorts, {"chain": release.chain, "release": release.name, "sites": sorted(arrived)}
                 )
@@ -239,6 +271,32 @@ class Participant:
                     code="secure.tells-apart",
                     key="policy.allow_regrouping",
                 )
+
+    def _agreeing(
+        self,
+        roster: Roster,
+        context: bytes,
+        offers: bytes,
+        arrived: set[str],
+        confirmations: Sequence[Confirmation],
+    ) -> set[str]:
+        """Return the survivors that have signed for the same offers and survivors; signatures of others do not count.
+
+        One bad signature does not keep the others from opening, so one site alone cannot.
+        """
+        certificates = {entry.site: entry.certificate for entry in roster.entries if entry.site in arrived}
+        agreeing = set()
+        for confirmation in confirmations:
+            site = confirmation.site
+            if site not in certificates:
+                continue
+            message = confirmation.signed(context, offers, arrived)
+            try:
+                self.identity.check(site, certificates[site], message, confirmation.signature)
+            except WireError:
+                continue
+            agreeing.add(site)
+        return agreeing
 
     def _received(
         self, release: Release, roster: Roster, made: Mapping[str, Offer], context: bytes

@@ -13,7 +13,7 @@ from fedmr_med.secure.identity import Identity
 from fedmr_med.secure.participant import Participant
 from fedmr_med.statistics.fields import Values
 from fedmr_med.wire.agreement import check_settings
-from fedmr_med.wire.secure import ASK_KEYS, ASK_MASKED, ASK_OFFER, Answer, Question
+from fedmr_med.wire.secure import ASK_CONFIRMED, ASK_KEYS, ASK_MASKED, ASK_OFFER, Answer, Question
 from fedmr_med.wire.totals import SumForms
 
 SECURE, COHORTS_FILE = "secure", "opened_totals.jsonl"
@@ -76,7 +76,9 @@ class SecureSite:
                     code="policy.changed",
                 )
             return participant.mask(release, question.roster, question.offers)
-        return participant.unmask(release, question.roster, question.survivors)
+        if question.step == ASK_CONFIRMED:
+            return participant.confirm(release, question.roster, question.survivors)
+        return participant.unmask(release, question.roster, question.survivors, question.confirmations)
 
     def _participant(self, chain: str) -> Participant:
         floors, federation = self._policy.training, self._job.federation
