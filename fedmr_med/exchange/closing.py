@@ -1,20 +1,20 @@
 """Closing an exchange with a secure sum: asks the sites step by step and opens the total of what they hold.
 
-Where no total can be opened there are no statistics this time: the prototypes age, the model goes unscored, and
-training goes on.
+Where no total of a round can be opened the prototypes age, and training goes on. A head or scores that cannot be
+opened end the job, see :meth:`Total.check`.
 """
 
 import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
 from fedmr_med.config import JobConfig
-from fedmr_med.errors import WireError
+from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.evaluation.results import SecureRecord
 from fedmr_med.models.job_network import build_network
 from fedmr_med.models.reply_forms import sum_forms
@@ -59,6 +59,21 @@ class Total:
     record: SecureRecord
     values: Mapping[str, Values] | None = None
 
+    def check(self) -> None:
+        """Return if the total is open.
+
+        Raises:
+            FedMRError: it is not; the message names who is missing.
+        """
+        if self.values is None:
+            missing = ", ".join(self.record.dropped) or "nobody"
+            raise FedMRError(
+                f"There is no secure total for {self.name}: {self.record.error}. Missing: {missing}. Resume the job "
+                "when all are back; a cohort without them needs `fedmr-med site cohort accept` at every site.",
+                code="round.no-secure-total",
+                key="federation.secure",
+            )
+
     def read(self, reader: Callable[[Mapping[str, Values]], T]) -> tuple[T | None, SecureRecord]:
         """Return what ``reader`` makes of the values, and the record; None where there is nothing that it can read."""
         if self.values is None:
@@ -84,20 +99,28 @@ class SecureTotals:
         self._ask = ask
         self._session = secrets.token_hex(8)
         self._keys: dict[str, Keys] = {}
+        self._missing: set[str] = set()
         self._bytes_up = self._bytes_down = 0
 
-    def total(self, name: str, sites: Sequence[str]) -> Total:
+    def total(self, name: str, sites: Sequence[str], known: Collection[str] = ()) -> Total:
         """Add up what sites hold for the release ``name``.
 
-        If too few of them take part to the end, nothing is opened, and nothing can be later.
+        If too few of them take part to the end, nothing is opened.
+
+        Args:
+            name: of the release.
+            sites: who holds a vector.
+            known: all sites of the federation, as far as the server knows; who has none is named as missing.
         """
         started = time.monotonic()
         self._bytes_up = self._bytes_down = 0
+        self._missing = set(known) - set(sites)
         try:
             values, survivors, dropped = self._opened(name, sites)
         except WireError as e:
-            _log.warning("no secure total for %s: %s", name, e)
-            return Total(name, SecureRecord(error=str(e)))
+            missing = tuple(sorted(self._missing))
+            _log.warning("no secure total for %s: %s; missing: %s", name, e, ", ".join(missing))
+            return Total(name, SecureRecord(dropped=missing, error=str(e)))
         record = SecureRecord(
             sites=survivors,
             dropped=dropped,
@@ -147,6 +170,7 @@ class SecureTotals:
         """Ask, and let ``take`` have the answers that can be read; a site that sends something else has dropped out."""
         message = encode_question(question)
         answers = self._ask(message, sites, enough)
+        lost = set(sites) - answers.keys()
         self._bytes_down += message.size * len(sites)
         for site, answer in sorted(answers.items()):
             self._bytes_up += answer.size
@@ -156,7 +180,9 @@ class SecureTotals:
                     raise WireError("the answer is to another step", code="wire.unasked", key="step")
                 take(read)
             except WireError:
-                continue
+                lost.add(site)
+        # Who is lost first is why the others refuse what comes next.
+        self._missing = self._missing or lost
 
 
 def origin(job: JobConfig, gaussian: Gaussian | None, sites: int) -> Origin:

@@ -3,12 +3,12 @@
 The site enforces the rules that keep its vector closed; it does not count on the server:
 
 - enough sites, all of them with keys signed by themselves, or nothing is offered;
-- one masked vector per set of masks;
+- one masked vector per set of masks, and one vector per release once it was masked;
+- shares leave only if enough sites have signed that they were shown the same offers and the same survivors;
 - each release of a chain is opened for one set of sites and one vector of this site, in whatever session: never the
   shares of both secrets of a site, and never for two different sets of sites. After a restart of either end the same
   may be opened again, with fresh masks: the total is the one that the server had before;
-- no total of nearly the same sites as an earlier one: the difference of two totals that one or two sites tell apart
-  says what these put in, above all their numbers of images, which are the same in every round.
+- all totals are over the same sites, see :mod:`fedmr_med.secure.cohort`.
 """
 
 import json
@@ -27,6 +27,7 @@ from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.files import atomic_writer, journal, locked, private_files, write_text
 from fedmr_med.schema import NAME_PATTERN
 from fedmr_med.secure import FEWEST, primitives
+from fedmr_med.secure.cohort import Cohort
 from fedmr_med.secure.identity import Identity
 from fedmr_med.secure.messages import Confirmation, Keys, Masked, Offer, Release, Roster, Shares, offers_digest
 from fedmr_med.secure.primitives import NONCE, SEED
@@ -43,29 +44,29 @@ class Participant:
         folder: where it keeps keys, shares and what it has answered, for this chain alone.
         identity: signs for it, and checks the signatures of others.
         least: sites without which it opens nothing; three at least.
-        cohorts: the record, for all chains, of whose totals it has helped to open; None does not compare them, as
-            where noise protects each site anyway.
+        cohort: the sites whose totals it helps to open, all of them and no others; None takes any, as where noise
+            protects each site anyway.
     """
 
     def __init__(
-        self, site: str, folder: Path, identity: Identity, *, least: int = FEWEST, cohorts: Path | None = None
+        self, site: str, folder: Path, identity: Identity, *, least: int = FEWEST, cohort: Cohort | None = None
     ):
         self.site = site
         self.folder = folder
         self.identity = identity
         self.least = max(FEWEST, least)
-        self.cohorts = cohorts
+        self.cohort = cohort
 
     def hold(self, name: str, vector: Vector) -> bool:
         """Keep a vector for the release ``name`` until that of the next release comes; vectors of opened ones go.
 
-        An older one of that name is replaced, unless the release was opened: another vector beside it would show the
-        difference of both, and False is returned.
+        An older one of that name is replaced, unless it was masked: other sites may have opened the release since, and
+        another vector beside it would show the difference of both. Then False is returned.
         """
         with self._turn():
             opened = self._opened()
             self._forget(self._file(other, "npy") for other in opened if other != name)
-            if name in opened:
+            if name in opened or self._was_masked(name):
                 return False
             with atomic_writer(self._file(name, "npy")) as stream:
                 np.save(stream, vector, allow_pickle=False)
@@ -90,6 +91,8 @@ class Participant:
             WireError: the roster is not what the sites signed, or this site has no vector for the release.
         """
         self._check_roster(release, roster)
+        if self.cohort is not None:
+            self.cohort.check(roster.names)
         context, number = roster.context(release), roster.names.index(self.site)
         with self._turn():
             if not self._file(release.name, "npy").exists():
@@ -98,7 +101,7 @@ class Participant:
                         f"{release.name} was opened before; it is not opened again", code="secure.opened-before"
                     )
                 raise WireError(f"there is no vector for {release.name}", code="secure.no-vector")
-            state = self._state(release)
+            state = self._state(release.name)
             if state.get("context") == context.hex() and state["masked"]:
                 raise PolicyError(f"the masks of {release.name} are in use", code="secure.in-use")
             seeds = [os.urandom(SEED) for _ in range(2)]
@@ -120,6 +123,7 @@ class Participant:
             state = {
                 "context": context.hex(),
                 "masked": False,
+                "masked_before": self._was_masked(release.name),
                 "seeds": [seed.hex() for seed in seeds],
                 "shares": {self.site: [part[number].hex() for part in parts]},
             }
@@ -168,7 +172,8 @@ class Participant:
         """Sign which offers this site masked with and whose vectors arrived: one set of them, whoever asks.
 
         Raises:
-            PolicyError: too few vectors arrived, or this site confirmed or opened the release for other sites.
+            PolicyError: too few vectors arrived or not those of the whole cohort, or this site confirmed or opened the
+                release for other sites.
             WireError: the survivors are not among those who made an offer.
         """
         self._check_roster(release, roster)
@@ -185,8 +190,13 @@ class Participant:
                 raise WireError("the survivors are not sites whose offers were masked with", code="secure.survivors")
             if arrived != set(state.get("confirmed", arrived)):
                 raise PolicyError(f"{release.name} was confirmed for other sites", code="secure.confirmed-for-others")
-            if self.cohorts is not None:
-                self._check_cohort(arrived, self.cohorts)
+            if self.cohort is not None:
+                if missing := sorted(set(roster.names) - arrived):
+                    raise PolicyError(
+                        f"the vectors of {', '.join(missing)} did not arrive; a total is over the whole cohort",
+                        code="secure.not-whole",
+                    )
+                self.cohort.pin(arrived, chain=release.chain, release=release.name)
             self._write(self._file(release.name, "json"), state | {"confirmed": sorted(arrived)})
         unsigned = Confirmation(self.site, b"")
         message = unsigned.signed(context, bytes.fromhex(state["offers"]), arrived)
@@ -217,23 +227,19 @@ class Participant:
                     code="secure.inconsistent",
                 )
             shares = {site: [bytes.fromhex(text) for text in texts] for site, texts in state["shares"].items()}
-            if self.cohorts is not None:
-                journal.append(
-                    self.cohorts, {"chain": release.chain, "release": release.name, "sites": sorted(arrived)}
-                )
             entry = {"release": release.name, "session": release.session, "sites": sorted(arrived)}
             journal.append(self.folder / OPENED, entry)
             self._forget([self._file(release.name, "json")])
         own = {site: parts[1] for site, parts in shares.items() if site in arrived}
         return Shares(self.site, own, {site: parts[0] for site, parts in shares.items() if site not in arrived})
 
-    def opened(self, name: str) -> bool:
-        """Whether this site has answered for the release ``name`` of the chain.
+    def settled(self, name: str) -> bool:
+        """Whether this site's vector for the release ``name`` of the chain has left, and is no other any more.
 
         Raises:
             PolicyError: the record of it was changed.
         """
-        return name in self._opened()
+        return name in self._opened() or self._was_masked(name)
 
     def _opened(self) -> dict[str, set[str]]:
         """Return the sites that each opened release of the chain is of."""
@@ -257,20 +263,6 @@ class Participant:
             raise PolicyError(
                 f"{number} of {len(roster.entries)} sites are left, and {needed} are needed", code="secure.too-few-left"
             )
-
-    @staticmethod
-    def _check_cohort(arrived: set[str], record: Path) -> None:
-        """Refuse a total that fewer than three sites tell apart from one that was opened before."""
-        for entry in _entries(record):
-            apart = arrived ^ set(entry["sites"])
-            if 0 < len(apart) < FEWEST:
-                raise PolicyError(
-                    f"only {' and '.join(sorted(apart))} tell this total apart from {entry['release']} of chain "
-                    f"{entry['chain']}, so both together would show what they put in. It is opened again with the same "
-                    "sites, or where policy.allow_regrouping is on.",
-                    code="secure.tells-apart",
-                    key="policy.allow_regrouping",
-                )
 
     def _agreeing(
         self,
@@ -320,13 +312,18 @@ class Participant:
         return primitives.key_pair(bytes.fromhex(self._read(path)["seed"]), session.encode())[0]
 
     def _current(self, release: Release, context: bytes) -> dict[str, Any]:
-        state = self._state(release)
+        state = self._state(release.name)
         if state.get("context") != context.hex():
             raise WireError(f"this site has made no offer for {release.name} in this session", code="secure.no-offer")
         return state
 
-    def _state(self, release: Release) -> dict[str, Any]:
-        path = self._file(release.name, "json")
+    def _was_masked(self, name: str) -> bool:
+        """Whether a vector of the release ``name`` has left, in whatever session; one that was opened has no state."""
+        state = self._state(name)
+        return bool(state.get("masked") or state.get("masked_before"))
+
+    def _state(self, name: str) -> dict[str, Any]:
+        path = self._file(name, "json")
         return self._read(path) if path.exists() else {}
 
     def _file(self, name: str, kind: str) -> Path:

@@ -107,7 +107,7 @@ class MaliciousServer:
                     for other, share in kind.items():
                         secret[other][self.names.index(name)] = share
         for helper in self.helpers:
-            for other, (pair, own) in self.sites[helper]._state(self.release)["shares"].items():
+            for other, (pair, own) in self.sites[helper]._state(self.release.name)["shares"].items():
                 self.pairs[other][self.names.index(helper)] = bytes.fromhex(pair)
                 self.own[other][self.names.index(helper)] = bytes.fromhex(own)
 
@@ -130,7 +130,7 @@ class MaliciousServer:
         vector = self.masked[self.target] - primitives.mask(seed, self.context, SIZE)
         for name in others:
             if name in self.helpers:
-                seed = bytes.fromhex(self.sites[name]._state(self.release)["seeds"][0])
+                seed = bytes.fromhex(self.sites[name]._state(self.release.name)["seeds"][0])
             else:
                 wanted = Wanted(self.context, public=self.offers[name].public)
                 seed = primitives.combine(self.pairs[name], needed, wanted)
