@@ -45,8 +45,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Let one worker have all tests of a file, which share its fixtures."""
+    """Let one worker have all tests of a file, which share its fixtures; files keep the order of their tests."""
+    config.option.loadscopereorder = False
     return ByFile(config, log)
 
 

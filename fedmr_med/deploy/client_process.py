@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,11 +64,18 @@ def rival(kit: Path) -> str | None:
     own = running_clients(kit)
     names = {part for process in own for part in process.cmdline() if part.startswith("uid=")}
     for process, command in _flare_processes():
-        if process not in own and names & set(command):
+        if process not in own and names & set(command) and not _of_another_federation(kit, command):
             return f"process {process.pid} on this machine is a client of the same name, from another copy of the kit"
     if own and _recent_connections(kit / "log.txt", since=own[0].create_time()) > _TAKEN_OVER:
         return "its connection is lost again and again: a client of the same name may run on another machine"
     return None
+
+
+def _of_another_federation(kit: Path, command: Sequence[str]) -> bool:
+    """Whether a process runs from a kit that another authority signed: a hospital may be in two federations."""
+    roots = [Path(part) / "startup" / "rootCA.pem" for part in command if part.startswith("/")]
+    certificates = [root.read_bytes() for root in roots if root.is_file()]
+    return bool(certificates) and (kit / "startup" / "rootCA.pem").read_bytes() not in certificates
 
 
 def _flare_processes() -> list[tuple[psutil.Process, list[str]]]:

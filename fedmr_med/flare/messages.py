@@ -6,6 +6,7 @@ DXO, as FLARE's cross-site evaluation takes it.
 """
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
@@ -13,7 +14,8 @@ from nvflare.apis.shareable import Shareable
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.errors import WireError
-from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.metrics import Scores, scores
+from fedmr_med.statistics.scores import CONFUSION
 from fedmr_med.wire import codec, statistics
 from fedmr_med.wire.codec import MODEL, Message
 from fedmr_med.wire.kinds import SUBMIT_MODEL, VALIDATE
@@ -23,14 +25,15 @@ from fedmr_med.wire.statistics import StatisticsReply
 PARTS = "parts"
 """Key of the arrays in a METRICS DXO."""
 
+_DERIVED = ("accuracy", "balanced_accuracy", "samples")
+
 
 def to_shareable(message: Message, kind: str = "") -> Shareable:
     """Put an answer or a task into its container; ``kind`` is that of an answer."""
     if kind == SUBMIT_MODEL:
         return DXO(DataKind.WEIGHTS, data=message.parts[MODEL]).to_shareable()
     if kind == VALIDATE:
-        arrays = {PARTS: message.parts} if message.parts else {}
-        return DXO(DataKind.METRICS, data={**message.meta, **arrays}).to_shareable()
+        return DXO(DataKind.METRICS, data=_metrics(message)).to_shareable()
     members = {name: DXO(_kind(name), data=arrays) for name, arrays in message.parts.items()}
     return DXO(DataKind.COLLECTION, data=members, meta=message.meta).to_shareable()
 
@@ -48,6 +51,8 @@ def to_message(shareable: Shareable, kind: str = "") -> Message:
         content = meta.pop(PARTS, {})
         if not isinstance(content, dict):
             raise WireError("the arrays of the scores are not in parts", code="wire.form", key=PARTS)
+        if codec.SCORES in content and isinstance(meta.get(codec.SCORES), dict):
+            meta[codec.SCORES] = {name: value for name, value in meta[codec.SCORES].items() if name not in _DERIVED}
         return Message({name: _named_arrays(name, arrays) for name, arrays in content.items()}, meta)
     dxo = _dxo(shareable, DataKind.COLLECTION)
     parts = {name: _arrays(name, member, _kind(name)) for name, member in dxo.data.items()}
@@ -93,6 +98,17 @@ def encode_validation(scores: Scores | None) -> Shareable:
 def decode_validation(shareable: Shareable, num_classes: int) -> Scores | None:
     """Decode the answer to a validate task; raise WireError if it does not have the agreed form."""
     return codec.decode_validation(to_message(shareable, VALIDATE), num_classes)
+
+
+def _metrics(message: Message) -> dict[str, Any]:
+    """Return scores as FLARE writes them into its own files: with what follows from their matrix."""
+    if not message.parts:
+        return message.meta
+    data = {**message.meta, PARTS: message.parts}
+    if codec.SCORES in message.parts:
+        derived = scores(message.parts[codec.SCORES][CONFUSION])
+        data[codec.SCORES] = message.meta[codec.SCORES] | {name: getattr(derived, name) for name in _DERIVED}
+    return data
 
 
 def _kind(part: str) -> DataKind:

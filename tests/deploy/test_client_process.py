@@ -4,6 +4,7 @@ The processes stand in for FLARE's client: what counts is their command line and
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -46,6 +47,13 @@ def test_a_second_client_of_the_same_name_on_this_machine(kits: Path, tmp_path: 
         assert rival(kits / "msk") is None
         with client(tmp_path / "copy") as other:
             assert f"process {other.pid}" in str(rival(kits / "msk"))
+        copy = tmp_path / "same federation"
+        shutil.copytree(kits / "msk", copy)
+        with client(copy) as other:
+            assert f"process {other.pid}" in str(rival(kits / "msk"))
+        (copy / "startup" / "rootCA.pem").write_text("of another authority")
+        with client(copy):
+            assert rival(kits / "msk") is None, "a hospital may be in two federations"
 
 
 def test_a_second_client_elsewhere_shows_by_lost_connections(kits: Path) -> None:

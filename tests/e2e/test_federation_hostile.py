@@ -10,7 +10,7 @@ hospitals let out, looked for in the bytes that reached the server.
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from fedmr_med.server.state import initial_state
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.images import open_data
 from fedmr_med.sites import load_site
+from fedmr_med.wire.codec import Message
 from tests.helpers.chains import history, tiny_job
 from tests.helpers.federation import ADMIN, SERVER, Federation, wait_for
 from tests.helpers.hostile import CANARY, received, replies
@@ -227,13 +228,12 @@ def figures(reply: Shareable) -> tuple[str, dict[str, Any]]:
     is_scores = from_shareable(reply).data_kind == DataKind.METRICS
     message = messages.to_message(reply, "validate" if is_scores else "")
     if is_scores:
-        assert message.parts.keys() <= {"histograms"}
-        counted = of_histograms(message.parts.get("histograms"))
-        return "validate", {"tested": of_tests(message.meta["scores"]), "histograms": counted}
+        assert message.parts.keys() <= {"scores"}
+        return "validate", {"tested": of_tests(message)}
     shared = {
-        part: (arrays["classes"].tolist(), arrays["counts"].tolist())
+        part: {name: array.tolist() for name, array in arrays.items() if array.dtype.kind == "i"}
         for part, arrays in message.parts.items()
-        if part not in ("model", "method", "histograms")
+        if part not in ("model", "method", "scores")
     }
     if "model" not in message.parts:
         assert message.meta.keys() == {"round"}
@@ -245,23 +245,18 @@ def figures(reply: Shareable) -> tuple[str, dict[str, Any]]:
     return "train", {
         "samples": message.meta["samples"],
         "shared": shared,
-        "tested": of_tests(message.meta["scores"]),
-        "histograms": of_histograms(message.parts.get("histograms")),
+        "tested": of_tests(message),
         "images": (report.get("images_total"), report.get("images_skipped")),
     }
 
 
-def of_tests(scores: dict[str, Any] | None) -> Any:
+def of_tests(message: Message) -> Any:
     """Return the numbers of test images that scores tell of."""
-    if scores is None:
-        return None
-    rows = scores["confusion"] and [sum(row) for row in scores["confusion"]]
-    return scores["samples"], rows, scores["withheld"]
-
-
-def of_histograms(arrays: Mapping[str, Any] | None) -> Any:
-    """Return the numbers of test images that histograms count, by class."""
-    return arrays and [arrays[name].sum(1).tolist() for name in ("positives", "negatives")]
+    scores, arrays = message.meta["scores"], message.parts.get("scores")
+    if scores is None or arrays is None:
+        return scores and scores["samples"]
+    counted = [arrays[name].sum(1).tolist() for name in ("confusion", "positives", "negatives")]
+    return counted, scores["withheld"]
 
 
 def without_small_classes(data: SiteData, policy: SitePolicy) -> Iterator[SiteData]:

@@ -30,6 +30,7 @@ def run(name: str, folder: Path, *options: str) -> Simulation:
 def test_six_hospitals_run_one_round_in_the_simulator(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name
     shutil.copytree(REPOSITORY / "jobs" / name, folder)
+    without_floors(folder)
     job = change_job(folder, demo=True, train={"epochs": 1}, federation={"rounds": 1})
     done = simulate(folder, tmp_path / "workspace", "-t", "6")
     assert done.exit_code == 0, done.output[-3000:]
@@ -74,6 +75,7 @@ def test_six_hospitals_learn_on_the_demo(name: str, tmp_path: Path) -> None:
     assert sharing == (set(HOSPITALS) - {"msk"} if name == "isic_fedmr" else set())
 
 
+@pytest.mark.nightly
 def test_with_learning_rate_zero_it_stays_at_chance(tmp_path: Path) -> None:
     folder = tmp_path / "isic_fedmr"
     shutil.copytree(REPOSITORY / "jobs" / "isic_fedmr", folder)

@@ -67,7 +67,7 @@ def run_tests(repository: Path, steps: Tests, folder: Path, mutant: Mutant | Non
         sys.meta_path.insert(0, MutatedModule(mutant, repository))
     # Hypothesis draws the same examples every time with its profile for continuous integration, and stores none.
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=ci"]
-    options += ["-m", "not slow and not federation", f"--basetemp={folder}"]
+    options += ["-m", "not slow and not nightly", f"--basetemp={folder}"]
     codes = (int(pytest.main([*options, *tests])) for tests in steps)
     code = next((code for code in codes if code not in PASSED), 0)
     sys.stdout.flush()

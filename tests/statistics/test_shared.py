@@ -4,18 +4,29 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import JsonValue
 
-from fedmr_med.statistics.shared import shared_statistics
+from fedmr_med.models.reply_forms import reply_form
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.site.guard import released
+from fedmr_med.statistics.base import Sizes
+from fedmr_med.statistics.fields import Field, Values
+from fedmr_med.statistics.shared import SHARED, Samples, SharedStatistic, shared_statistics
+from fedmr_med.wire.codec import Message, encode_validation
+from fedmr_med.wire.form import ReplyForm
+from fedmr_med.wire.kinds import VALIDATE
 from tests.helpers import REPOSITORY
 from tests.helpers.errors import raises
 from tests.helpers.packages import write_package
 from tests.helpers.shared_statistics import ENTRIES, EXCHANGES, POLICIES, STATISTIC
-from tests.helpers.small import small_hospital, small_job
+from tests.helpers.small import CLOSED, OPEN, lenient, small_hospital, small_job
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -75,3 +86,59 @@ def test_a_secure_total_is_the_plain_one(results: dict[str, dict[str, Any]], nam
 def test_a_statistic_that_nobody_registered_is_an_error() -> None:
     with raises("config.unknown-name", "federation.statistics"):
         shared_statistics(["lengths"], "train")
+
+
+class Images(SharedStatistic):
+    """Numbers of images by class, at the scores of a model."""
+
+    name = "images"
+    exchange = "validate"
+
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        return {"counts": Field((sizes.num_classes,), by_class=True)}
+
+    def values(self, samples: Samples, sizes: Sizes) -> Values:
+        return {"counts": np.bincount(samples.labels, minlength=sizes.num_classes)}
+
+    def result(self, total: Values) -> JsonValue:
+        return int(total["counts"].sum())
+
+
+@pytest.fixture
+def form(monkeypatch: pytest.MonkeyPatch) -> ReplyForm:
+    """The form of a job that asks for the numbers of images."""
+    monkeypatch.setitem(SHARED._items, "images", Images)
+    return reply_form(small_job(federation={"statistics": ["images"]}))
+
+
+def message(counts: np.ndarray) -> Message:
+    return encode_validation(None, {"shared/images": {"counts": counts}})
+
+
+COUNTS = np.arange(20, 28)
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [
+        (OPEN, COUNTS.tolist()),
+        (lenient(share_prototypes=("NV",), share_metrics="per_class"), [0, 21, 0, 0, 0, 0, 0, 0]),
+        (lenient(share_prototypes=True, share_metrics="scalar"), None),
+        (CLOSED, None),
+    ],
+)
+def test_the_guard_lets_out_what_the_policy_of_now_allows(
+    form: ReplyForm, policy: SitePolicy, left: list[int] | None
+) -> None:
+    parts = released(VALIDATE, message(COUNTS), policy, form).parts
+    assert {name: part["counts"].tolist() for name, part in parts.items()} == (
+        {} if left is None else {"shared/images": left}
+    )
+    assert released(VALIDATE, message(COUNTS), policy, replace(form, secure="statistics")).parts == {}
+
+
+def test_the_guard_refuses_what_is_not_of_the_fields_or_of_the_exchange(form: ReplyForm) -> None:
+    with raises("wire.form", "shared/images"):
+        released(VALIDATE, message(COUNTS[:3]), OPEN, form)
+    with raises("wire.unasked"):
+        released(VALIDATE, message(COUNTS), OPEN, replace(form, shared={}))

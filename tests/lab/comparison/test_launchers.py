@@ -158,7 +158,15 @@ def test_what_a_launcher_does_not_have_is_refused(resources: Resources, fault: t
         resources.launch(1)
 
 
-def test_without_slurm_the_message_says_so(tmp_path: Path) -> None:
+@pytest.mark.nightly
+def test_without_a_cluster_the_message_says_so(tmp_path: Path) -> None:
     launch, _ = Resources("slurm").launch(1)
     with raises("run.no-cluster", "--launcher"):
+        launch([], tmp_path / "runs", lambda number, progress: None)
+
+
+def test_without_submitit_the_message_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    launch, _ = Resources("slurm").launch(1)
+    with raises("package.missing", "--launcher"):
         launch([], tmp_path / "runs", lambda number, progress: None)
