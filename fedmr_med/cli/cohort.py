@@ -22,7 +22,7 @@ def show(kit: Kit = Path(), as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps({"sites": None if pinned is None else sorted(pinned)}))
     elif pinned is None:
-        typer.echo("No secure total was opened yet: the sites of the first one become the cohort.")
+        typer.echo("There was no secure total yet: the sites of the first one become the cohort.")
     else:
         typer.echo(f"Secure totals are over {', '.join(sorted(pinned))}.")
 

@@ -1,7 +1,7 @@
 """The sites whose totals one site helps to open: the same ones in every release of every chain.
 
 Two totals over different sites tell what the difference put in: x1 = (T(1,2,3) + T(1,4,5) - T(2,3,4,5)) / 2. So a site
-writes down the cohort of its first total, and opens no other one until a person there has accepted it.
+writes down the cohort that it first masks a vector for, and masks for no other one until a person there accepts it.
 """
 
 from collections.abc import Collection, Iterator
@@ -25,7 +25,7 @@ class Cohort:
         self.record = record
 
     def pinned(self) -> frozenset[str] | None:
-        """Return the sites; None before the first total.
+        """Return the sites; None before the first masked vector.
 
         Raises:
             PolicyError: the record was changed.
@@ -39,7 +39,7 @@ class Cohort:
         return frozenset(found.entries[-1]["sites"]) if found.entries else None
 
     def check(self, sites: Collection[str]) -> None:
-        """Return if a total over these sites may be opened.
+        """Return if a vector may go into a total over these sites.
 
         Raises:
             PolicyError: the cohort is another one, or the record was changed.

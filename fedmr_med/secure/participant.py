@@ -8,7 +8,7 @@ The site enforces the rules that keep its vector closed; it does not count on th
 - each release of a chain is opened for one set of sites and one vector of this site, in whatever session: never the
   shares of both secrets of a site, and never for two different sets of sites. After a restart of either end the same
   may be opened again, with fresh masks: the total is the one that the server had before;
-- all totals are over the same sites, see :mod:`fedmr_med.secure.cohort`.
+- it masks for one cohort in all releases, see :mod:`fedmr_med.secure.cohort`; without one, for one roster per release.
 """
 
 import json
@@ -44,8 +44,8 @@ class Participant:
         folder: where it keeps keys, shares and what it has answered, for this chain alone.
         identity: signs for it, and checks the signatures of others.
         least: sites without which it opens nothing; three at least.
-        cohort: the sites whose totals it helps to open, all of them and no others; None takes any, as where noise
-            protects each site anyway.
+        cohort: the sites whose totals it helps to open, all of them and no others; None takes any for each release, as
+            where noise protects each site anyway.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Participant:
         with self._turn():
             opened = self._opened()
             self._forget(self._file(other, "npy") for other in opened if other != name)
-            if name in opened or self._was_masked(name):
+            if name in opened or self._masked_for(name) is not None:
                 return False
             with atomic_writer(self._file(name, "npy")) as stream:
                 np.save(stream, vector, allow_pickle=False)
@@ -87,7 +87,8 @@ class Participant:
         """Make fresh secrets for a release and share them among the roster.
 
         Raises:
-            PolicyError: too few sites, or the release was opened before and its vector is gone.
+            PolicyError: too few sites, or the release was opened before and its vector is gone, or it was masked for
+                another roster.
             WireError: the roster is not what the sites signed, or this site has no vector for the release.
         """
         self._check_roster(release, roster)
@@ -101,9 +102,15 @@ class Participant:
                         f"{release.name} was opened before; it is not opened again", code="secure.opened-before"
                     )
                 raise WireError(f"there is no vector for {release.name}", code="secure.no-vector")
-            state = self._state(release.name)
+            state, before = self._state(release.name), self._masked_for(release.name)
             if state.get("context") == context.hex() and state["masked"]:
                 raise PolicyError(f"the masks of {release.name} are in use", code="secure.in-use")
+            if self.cohort is None and before is not None and before != roster.names:
+                # The thresholds of two rosters do not add up to more than all sites: both totals could be opened.
+                raise PolicyError(
+                    f"{release.name} was masked for {', '.join(before)}; it is not masked for other sites",
+                    code="secure.masked-for-others",
+                )
             seeds = [os.urandom(SEED) for _ in range(2)]
             _, public = primitives.key_pair(seeds[0], context)
             parts = [primitives.split(seed, roster.threshold, len(roster.entries)) for seed in seeds]
@@ -123,7 +130,7 @@ class Participant:
             state = {
                 "context": context.hex(),
                 "masked": False,
-                "masked_before": self._was_masked(release.name),
+                "masked_for": before,
                 "seeds": [seed.hex() for seed in seeds],
                 "shares": {self.site: [part[number].hex() for part in parts]},
             }
@@ -135,7 +142,7 @@ class Participant:
         """Return the masked vector, once.
 
         Raises:
-            PolicyError: too few sites, or it was asked before.
+            PolicyError: too few sites, another cohort, or it was asked before.
             WireError: an offer is not what its site signed.
         """
         self._check_roster(release, roster)
@@ -158,13 +165,16 @@ class Participant:
                 raise WireError("the server sends another offer as this site's own", code="secure.not-own")
             state["shares"] |= self._received(release, roster, made, context)
             state["offers"] = offers_digest(offers, context).hex()
-            state["masked"] = True
+            state["masked"], state["masked_for"] = True, roster.names
             with self._file(release.name, "npy").open("rb") as stream:
                 total = np.load(stream, allow_pickle=False).astype(np.uint64)
             total += primitives.mask(own, context, len(total))
             for name, offer in made.items():
                 if name != self.site:
                     total += signed_mask(private, self.site, name, offer.public, context, len(total))
+            if self.cohort is not None:
+                # Before the vector leaves: one that is masked for two cohorts could be in two totals.
+                self.cohort.pin(roster.names, chain=release.chain, release=release.name)
             self._write(self._file(release.name, "json"), state)
         return Masked(self.site, total)
 
@@ -196,7 +206,7 @@ class Participant:
                         f"the vectors of {', '.join(missing)} did not arrive; a total is over the whole cohort",
                         code="secure.not-whole",
                     )
-                self.cohort.pin(arrived, chain=release.chain, release=release.name)
+                self.cohort.check(arrived)
             self._write(self._file(release.name, "json"), state | {"confirmed": sorted(arrived)})
         unsigned = Confirmation(self.site, b"")
         message = unsigned.signed(context, bytes.fromhex(state["offers"]), arrived)
@@ -227,7 +237,12 @@ class Participant:
                     code="secure.inconsistent",
                 )
             shares = {site: [bytes.fromhex(text) for text in texts] for site, texts in state["shares"].items()}
-            entry = {"release": release.name, "session": release.session, "sites": sorted(arrived)}
+            entry = {
+                "release": release.name,
+                "session": release.session,
+                "sites": sorted(arrived),
+                "roster": roster.names,
+            }
             journal.append(self.folder / OPENED, entry)
             self._forget([self._file(release.name, "json")])
         own = {site: parts[1] for site, parts in shares.items() if site in arrived}
@@ -239,11 +254,15 @@ class Participant:
         Raises:
             PolicyError: the record of it was changed.
         """
-        return name in self._opened() or self._was_masked(name)
+        return name in self._opened() or self._masked_for(name) is not None
 
     def _opened(self) -> dict[str, set[str]]:
         """Return the sites that each opened release of the chain is of."""
         return {entry["release"]: set(entry.get("sites", ())) for entry in _entries(self.folder / OPENED)}
+
+    def _opened_rosters(self) -> dict[str, Sequence[str]]:
+        entries = _entries(self.folder / OPENED)
+        return {entry["release"]: entry.get("roster", entry.get("sites", ())) for entry in entries}
 
     def _check_roster(self, release: Release, roster: Roster) -> None:
         if self.site not in roster.names or len(roster.entries) < self.least:
@@ -317,10 +336,10 @@ class Participant:
             raise WireError(f"this site has made no offer for {release.name} in this session", code="secure.no-offer")
         return state
 
-    def _was_masked(self, name: str) -> bool:
-        """Whether a vector of the release ``name`` has left, in whatever session; one that was opened has no state."""
-        state = self._state(name)
-        return bool(state.get("masked") or state.get("masked_before"))
+    def _masked_for(self, name: str) -> tuple[str, ...] | None:
+        """Return the roster that this site has masked its vector for, in whatever session; None before it did."""
+        masked_for = self._state(name).get("masked_for") or self._opened_rosters().get(name)
+        return None if masked_for is None else tuple(masked_for)
 
     def _state(self, name: str) -> dict[str, Any]:
         path = self._file(name, "json")

@@ -88,14 +88,16 @@ class SecureSite:
         least = FEWEST if floors is None else floors.min_sites
         if federation.private is not None:
             least = max(least, federation.min_sites)  # fewer would not bring all of the noise
-        # Of the exchanges of a job with noise, the statistics of a head alone have some on every number.
+        # Of the exchanges of a job with noise, the statistics of a head alone have some on every number. It counts at a
+        # site whose budget says how much it must be: a job could call anything noise.
         noisy = federation.private is not None and release.partition("-")[0] == HEAD
+        guarded = noisy and self._policy.privacy is not None
         return Participant(
             self._site,
             chain_folder(self._folder, chain) / SECURE,
             self._identity,
             least=least,
-            cohort=None if noisy else Cohort(self._folder / COHORT_FILE),
+            cohort=None if guarded else Cohort(self._folder / COHORT_FILE),
         )
 
     def _policy_digest(self) -> str:

@@ -49,14 +49,52 @@ def test_a_total_lacks_nobody_of_its_roster(five: dict[str, Participant]) -> Non
     with pytest.raises(PolicyError, match="site-004") as caught:
         confirmed(secure, five, secure.survivors())
     assert caught.value.code == "secure.not-whole"
-    assert five["site-000"].cohort is not None
-    assert five["site-000"].cohort.pinned() is None, "a try that failed pins nothing"
     assert total(five, "01234", "train-1").tolist() == [5, 5]
 
 
 def test_a_site_lost_after_its_vector_arrived_is_in_the_total(five: dict[str, Participant]) -> None:
     secure = masked(begin(five, ones(five)), five)
     assert opened(secure, five, before_unmask=["site-004"]).tolist() == [5, 5]
+
+
+def test_a_vector_is_masked_for_one_cohort_alone(five: dict[str, Participant]) -> None:
+    """Two totals that are asked for side by side: nine of ten sites need fewer signatures than ten do.
+
+    With three of ten colluding, seven sites sign for ten, of which four are honest, and six for nine.
+    """
+    begun = masked(begin(five, ones(five), name="train-1"), five)
+    four = {name: site for name, site in five.items() if name != "site-004"}
+    with raises("secure.other-cohort"):
+        masked(begin(four, ones(four), name="train-2"), four)
+    assert opened(begun, five).tolist() == [5, 5]
+
+
+def test_what_is_offered_to_two_cohorts_is_masked_for_the_first(five: dict[str, Participant]) -> None:
+    four = {name: site for name, site in five.items() if name != "site-004"}
+    first = begin(five, ones(five), name="train-1")
+    second = begin(four, ones(four), name="train-2")
+    offers = {
+        secure.release.name: [five[name].offer(secure.release, secure.roster) for name in secure.roster.names]
+        for secure in (first, second)
+    }
+    five["site-000"].mask(first.release, first.roster, offers["train-1"])
+    with raises("secure.other-cohort"):
+        five["site-000"].mask(second.release, second.roster, offers["train-2"])
+
+
+def test_without_a_cohort_a_release_is_masked_for_one_roster(tmp_path: Path) -> None:
+    """Where noise protects every site, the same noise is in both totals of a release: their difference has less."""
+    sites = participants(tmp_path, 5)
+    four = {name: site for name, site in sites.items() if name != "site-004"}
+    opened(masked(begin(sites, ones(sites)), sites), sites)
+    with raises("secure.masked-for-others"):
+        masked(begin(four, ones(four), session="second"), four)
+    masked(begin(sites, ones(sites), name="train-2", session="third"), sites)
+    with raises("secure.masked-for-others"):
+        masked(begin(four, ones(four), name="train-2", session="fourth"), four)
+    again = masked(begin(sites, ones(sites), name="train-2", session="fifth"), sites)
+    assert opened(again, sites).tolist() == [5, 5]
+    assert total(sites, "0123", "train-3").tolist() == [4, 4], "another release may be over other sites"
 
 
 def test_a_person_accepts_another_cohort(five: dict[str, Participant]) -> None:

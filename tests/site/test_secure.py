@@ -11,6 +11,7 @@ import pytest
 from fedmr_med.config import JobConfig
 from fedmr_med.models.job_network import build_network
 from fedmr_med.models.reply_forms import sum_forms
+from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.secure.identity import Certified
 from fedmr_med.secure.messages import Confirmation, Keys, Masked, Offer, Release, Roster, Shares
@@ -49,12 +50,12 @@ A = TypeVar("A", Keys, Offer, Masked, Confirmation, Shares)
 class Federation:
     """Five hospitals with certificates, asked by encoded questions."""
 
-    def __init__(self, folder: Path, job: JobConfig = JOB):
+    def __init__(self, folder: Path, job: JobConfig = JOB, policy: SitePolicy = SitePolicy()):  # noqa: B008
         self.job, self.authority = job, Authority()
         self.forms = sum_forms(job, build_network(job))
         self.sites = {
             name: SecureSite(
-                name, job, SitePolicy(), folder / name, Certified(self.authority.kit(folder / "kit" / name, name))
+                name, job, policy, folder / name, Certified(self.authority.kit(folder / "kit" / name, name))
             )
             for name in HOSPITALS
         }
@@ -122,9 +123,17 @@ def test_totals_are_over_one_cohort_by_default(federation: Federation) -> None:
 
 
 def test_where_every_number_has_noise_any_sites_will_do(tmp_path: Path) -> None:
-    federation = Federation(tmp_path, PRIVATE)
+    federation = Federation(tmp_path, PRIVATE, SitePolicy(privacy=PrivacyBudget(epsilon=8)))
     federation.total(HEAD.format(0), ["h1", "h2", "h3"])
     federation.total(HEAD.format(1), ["h1", "h4", "h5"])
     federation.total(TRAIN, ["h1", "h2", "h3"])
     with raises("secure.other-cohort"):
         federation.total("train-1-ab", ["h1", "h4", "h5"])  # scores have no noise
+
+
+def test_what_a_job_calls_noise_does_not_open_other_cohorts(tmp_path: Path) -> None:
+    """Without a budget of the site nothing says how much noise there must be."""
+    federation = Federation(tmp_path, PRIVATE)
+    federation.total(HEAD.format(0), ["h1", "h2", "h3"])
+    with raises("secure.other-cohort"):
+        federation.total(HEAD.format(1), ["h1", "h4", "h5"])
