@@ -5,7 +5,7 @@ is not here but in :mod:`fedmr_med.sites`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, get_args
 
@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.privacy.policy import Sharing
-from fedmr_med.schema import NAME_PATTERN, Strict, invalid, read_yaml, settings_hash, validated
+from fedmr_med.schema import FolderName, Name, Sha256, Strict, invalid, read_yaml, settings_hash, validated
 from fedmr_med.secure import FEWEST, Secure
 
 if TYPE_CHECKING:  # with it come numpy and torch, which settings do not need
@@ -35,7 +35,6 @@ Hashes of a job cover what differs from the first defaults, so that releases agr
 _NOT_COMPARED: dict[str, Any] = {"name": True, "chain": True, "federation": {"rounds", "stop", "resume_from"}}
 """What runs that can be compared may differ in: their names, and where and when a chain ends."""
 
-Name = Annotated[str, Field(min_length=1, max_length=100)]
 Metric = Literal["balanced_accuracy", "accuracy"]
 _CONDITION = re.compile(r"\s*(balanced_accuracy|accuracy)\s*(>=|>)\s*(0|1|0?\.\d+|[01]\.\d*)\s*")
 
@@ -84,12 +83,15 @@ class ModelConfig(Strict):
             over the image and its three mirror images, for pictures without a right way up.
         freeze_backbone: train the classifier alone. Every site makes the features of its images once, in evaluation
             mode and without augmentation, and keeps them on disk; only the classifier travels after the first round.
+        weights: SHA-256 of the weights that the job brings; they are part of what a hospital approves. None starts from
+            those that its seed draws, or that ``options.pretrained`` names.
     """
 
     name: Name
     options: dict[str, Any] = {}
     views: Literal["plain", "flips"] = "plain"
     freeze_backbone: bool = False
+    weights: Sha256 | None = None
 
 
 class MethodConfig(Strict):
@@ -367,7 +369,7 @@ class FederationConfig(Strict):
     secure_digits: int = Field(24, ge=8, le=44)
     clip_update: float = Field(100.0, gt=0, le=1e6)
     private: PrivateConfig | None = None
-    statistics: tuple[Annotated[str, Field(pattern=NAME_PATTERN, max_length=40)], ...] = Field((), max_length=8)
+    statistics: tuple[Annotated[FolderName, Field(max_length=40)], ...] = Field((), max_length=8)
     stop: StopConfig | None = None
     resume_from: Literal["last", "previous"] = "last"
 
@@ -430,8 +432,15 @@ class JobConfig(Strict):
     head: HeadConfig = HeadConfig()
     seed: int = Field(0, ge=0, lt=2**63)
     policy: Sharing = Sharing(share_prototypes=True, min_class_count=1, share_metrics="per_class")
-    chain: str | None = Field(None, pattern=f"^{NAME_PATTERN}$", max_length=100)
+    chain: FolderName | None = None
     demo: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _texts_are_printable(self) -> Self:
+        # A hospital's steward reads them in a terminal, where escape codes would redraw the other lines.
+        if any(not text.isprintable() for text in _texts(self.model_dump(mode="json"))):
+            raise invalid("a text has a control character, such as a line break or an escape code", code="config.text")
+        return self
 
     @model_validator(mode="after")
     def _something_is_done(self) -> Self:
@@ -490,6 +499,19 @@ class JobConfig(Strict):
         return settings_hash(self, content, FIRST_DEFAULTS)
 
 
+def _texts(content: Any) -> Iterator[str]:
+    """Yield all texts of nested settings, the keys included."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Mapping):
+        for key, value in content.items():
+            yield from _texts(key)
+            yield from _texts(value)
+    elif isinstance(content, (list, tuple)):
+        for value in content:
+            yield from _texts(value)
+
+
 def load_job(path: Path) -> JobConfig:
     """Read a job's ``fedmr.yaml``.
 
@@ -500,10 +522,11 @@ def load_job(path: Path) -> JobConfig:
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested mappings. Another ``name`` of a model or method starts from no options: the old ones are not its."""
+    """Merge nested mappings. Another ``name`` of a model or method starts without the old one's options and weights."""
     merged = dict(base)
     if "options" in base and changes.get("name", base.get("name")) != base.get("name"):
         merged["options"] = {}
+        merged.pop("weights", None)
     for key, value in changes.items():
         if isinstance(value, dict) and isinstance(merged.get(key), dict):
             merged[key] = merge(merged[key], value)

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fedmr_med.errors import ConfigError
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.schema import Strict, invalid, read_yaml, validated
+from fedmr_med.schema import Name, Strict, invalid, read_yaml, validated
 
 SITE_FILE = "site.yaml"
 SITES_VARIABLE = "FEDMR_MED_SITES"
@@ -147,7 +147,7 @@ class SiteConfig(Strict):
     """
 
     data: DataSource
-    classes: tuple[str, ...] | dict[str, str] | None = None
+    classes: tuple[Name, ...] | dict[str, Name] | None = None
     policy: SitePolicy = SitePolicy()
     max_bad_fraction: float = Field(0.01, ge=0, le=1)
     cache: Path | None = None

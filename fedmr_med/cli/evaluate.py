@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.options import Json
+from fedmr_med.cli.options import AllowCode, Json
 from fedmr_med.errors import ConfigError
 
 
@@ -27,13 +27,14 @@ def evaluate(
     local_baseline: Annotated[
         bool, typer.Option("--local-baseline", help="Also train on the train fold alone, with the same budget.")
     ] = False,
+    allow_code: AllowCode = False,
     as_json: Json = False,
 ) -> None:
     """Score a model without training it: on your own images, or at all sites of a federation."""
     if fold not in ("test", "train", "all"):
         raise ConfigError(f"--fold: {fold!r} is not one of test, train, all.", code="config.unknown-name", key="--fold")
     if job is not None and place is None:
-        typer.echo(_write_job(model, job, sites))
+        typer.echo(_write_job(model, job, sites, allow_code))
         return
     if place is None or job is not None:
         raise ConfigError(
@@ -47,7 +48,7 @@ def evaluate(
     from fedmr_med.models.model_file import load_model
     from fedmr_med.report.document import write_report
 
-    saved = load_model(model)
+    saved = load_model(model, allow_code=allow_code)
     table = work.OwnTable.open(place, saved.job.task.class_names, fold)  # type: ignore[arg-type]
     result, predictions = work.evaluate_here(saved, table, site)
     failed = write_predictions(out / "predictions.csv", predictions, saved.job.task.class_names)
@@ -72,13 +73,13 @@ def evaluate(
     )
 
 
-def _write_job(model: Path, folder: Path, sites: Path | None) -> Path:
+def _write_job(model: Path, folder: Path, sites: Path | None, allow_code: bool) -> Path:
     from fedmr_med.inference.evaluate import evaluation_job
     from fedmr_med.jobs.folder import write_job
     from fedmr_med.models.model_file import load_model
     from fedmr_med.sites import SITE_FILE
 
-    saved = load_model(model)
+    saved = load_model(model, allow_code=allow_code)
     found = {} if sites is None else {path.parent.name: path for path in sorted(sites.glob(f"*/{SITE_FILE}"))}
     if sites is not None and not found:
         raise ConfigError(f"{sites} has no folder with a {SITE_FILE}.", code="site.none", key="--sites")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.options import Json
+from fedmr_med.cli.options import AllowCode, Json
 
 
 def export(
@@ -17,6 +17,7 @@ def export(
         Path | None, typer.Option(help="results.json of the run, for the model card; default: the one beside MODEL.")
     ] = None,
     also: Annotated[list[str] | None, typer.Option(help="Another installed exporter, by its name.")] = None,
+    allow_code: AllowCode = False,
     as_json: Json = False,
 ) -> None:
     """Write a model as a MONAI Bundle with its model card, and as ONNX."""
@@ -24,7 +25,7 @@ def export(
 
     names = dict.fromkeys(["bundle", "card", *(["onnx"] if onnx else []), *(also or [])])
     exporters = [EXPORTERS.get(name, "--also") for name in names]
-    source = Source.open(model, results)
+    source = Source.open(model, results, allow_code=allow_code)
     written = [path for exporter in exporters for path in exporter(source, out)]
     if as_json:
         typer.echo(json.dumps({"files": [str(path) for path in written]}))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.options import Json
+from fedmr_med.cli.options import AllowCode, Json
 
 
 def predict(
@@ -15,6 +15,7 @@ def predict(
     out: Annotated[Path, typer.Option("-o", "--out", help="The table to write.")] = Path("predictions.csv"),
     calibrate: Annotated[bool, typer.Option(help="Divide logits by the model's temperature.")] = True,
     gradcam: Annotated[Path | None, typer.Option(help="Write Grad-CAM overlays into this folder.")] = None,
+    allow_code: AllowCode = False,
     as_json: Json = False,
 ) -> None:
     """Write a probability per class for each image; one that cannot be read is named, and the rest goes on."""
@@ -22,7 +23,7 @@ def predict(
     from fedmr_med.inference.predict import Predictor, write_predictions
     from fedmr_med.models.model_file import load_model
 
-    saved = load_model(model)
+    saved = load_model(model, allow_code=allow_code)
     place = find_images(images)
     predictor = Predictor(saved, calibrated=calibrate)
     failed = write_predictions(out, predictor(place), predictor.class_names)

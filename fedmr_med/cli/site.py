@@ -16,6 +16,7 @@ app = typer.Typer(no_args_is_help=True)
 app.add_typer(policy.app, name="policy", help="Show, change and explain what this hospital shares.")
 app.add_typer(cohort.app, name="cohort", help="Show and change whose secure totals this hospital helps to open.")
 
+_FEW = 5
 _MARKS = {"pass": "ok  ", "note": "note", "fix": "FIX "}
 
 
@@ -132,19 +133,19 @@ def jobs(
     if which := approve or refuse:
         request = book.decide(which, approved=approve is not None, by=getuser())
         done = "Approved" if approve else "Refused"
-        typer.echo(f"{done}: {request.name}, settings {request.settings[:SHOWN]}.", err=True)
+        _say(f"{done}: {request.name}, settings {request.settings[:SHOWN]}.", err=True)
     requests = book.requests()
     if as_json:
         lines = [dataclasses.asdict(request) | {"state": request.status} for request in requests]
         typer.echo(json.dumps({"jobs": lines}))
         return
     for request in requests:
-        typer.echo(f"{request.time} {request.name}: settings {request.settings[:SHOWN]}, chain {request.chain}")
-        typer.echo(f"    {request.status}")
+        _say(f"{request.time} {request.name}: settings {request.settings[:SHOWN]}, chain {request.chain}")
+        _say(f"    {request.status}")
         for line in request.words:
-            typer.echo(f"    {line}")
+            _say(f"    {line}")
         if request.changed is not None:
-            typer.echo(f"    Differs from the last approved: {'; '.join(request.changed) or 'in nothing'}")
+            _say(f"    Differs from the last approved: {'; '.join(request.changed) or 'in nothing'}")
     if not requests:
         typer.echo("Nothing has been asked yet.")
 
@@ -184,18 +185,41 @@ def audit(
 
 
 def _sum_up(lines: tuple[dict[str, Any], ...]) -> None:
+    """Print what left: a paragraph for each job, a line in it for each exchange."""
     for job in dict.fromkeys(line["job"] for line in lines):
         mine = [line for line in lines if line["job"] == job]
-        classes = Counter(name for line in mine for name in line["parts"].get("prototypes", {}).get("classes", ()))
-        metrics = sorted({line["metrics"] for line in mine if "metrics" in line})
         refused = Counter(_why_empty(line) for line in mine if line["code"] != "OK")
-        typer.echo(
-            f"{mine[0]['time']} job {job}: {len(mine)} replies, {sum(line['bytes'] for line in mine) / 1e6:.1f} MB; "
-            f"prototypes of {', '.join(f'{name} ({n}x)' for name, n in classes.items()) or 'no class'}; "
-            f"metrics {', '.join(metrics) or 'none'}; {refused.total()} replies without content"
-        )
+        size = sum(line["bytes"] for line in mine) / 1e6
+        _say(f"{mine[0]['time']} job {job}: {len(mine)} replies, {size:.1f} MB; {refused.total()} without content")
+        left = [line for line in mine if line["code"] == "OK"]
+        for task in dict.fromkeys(line["task"] for line in left):
+            replies = [line for line in left if line["task"] == task]
+            content = [_part(part, replies) for part in sorted({name for line in replies for name in line["parts"]})]
+            content += sorted({f"metrics {line['metrics']}" for line in replies if "metrics" in line})
+            _say(f"    {task} ({len(replies)}x): {'; '.join(content) or 'no arrays'}")
+            weights = list(dict.fromkeys(line["weights"] for line in replies if "weights" in line))
+            if weights:
+                others = f", and of {len(weights) - 1} others later" if len(weights) > 1 else ""
+                _say(f"        of weights with SHA-256 {weights[0]}{others}")
         for reason, times in refused.items():
-            typer.echo(f"    {times}x nothing left: {reason}")
+            _say(f"    {times}x nothing left: {reason}")
+
+
+def _part(name: str, replies: list[dict[str, Any]]) -> str:
+    """Say what of one part left: its classes where it has some, else its fields where there are few."""
+    parts = [line["parts"][name] for line in replies if name in line["parts"]]
+    classes = Counter(label for part in parts for label in part.get("classes", ()))
+    fields = list(dict.fromkeys(field for part in parts for field in part.get("shapes", ())))
+    told = f" ({', '.join(fields) if len(fields) <= _FEW else f'{len(fields)} arrays'})" if fields else ""
+    of = f" of {', '.join(f'{label} ({count}x)' for label, count in classes.items())}" if classes else ""
+    return f"{name}{told}{of}"
+
+
+def _say(line: str, *, err: bool = False) -> None:
+    """Print a line of which parts come from a job."""
+    from fedmr_med.schema import printable
+
+    typer.echo(printable(line), err=err)
 
 
 def _why_empty(line: dict[str, Any]) -> str:

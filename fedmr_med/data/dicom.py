@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fedmr_med.data.bounds import UnreadableImageError, check_size
+
 if TYPE_CHECKING:
     from PIL import Image
 
+_MOST_BITS = 32
 _MAGIC_AT, _MAGIC = 128, b"DICM"
 
 
@@ -30,18 +33,26 @@ def read_dicom(path: Path) -> "Image.Image":
     become RGB.
 
     Raises:
-        ValueError: it holds no picture, or several frames.
+        UnreadableImageError: it holds no picture, several frames, or too many pixels; or all of it is deflated,
+            which pydicom inflates to any size before it can be looked at.
         Exception: pydicom cannot decode it.
     """
     from PIL import Image
     from pydicom import dcmread
+    from pydicom.filereader import read_file_meta_info
     from pydicom.pixels import apply_color_lut, pixel_array
+    from pydicom.uid import DeflatedExplicitVRLittleEndian
 
+    if read_file_meta_info(path).get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian:
+        raise UnreadableImageError("the DICOM file is deflated as a whole; save it in another transfer syntax")
     dataset = dcmread(path)
     if "PixelData" not in dataset:
-        raise ValueError("the DICOM file holds no picture")
+        raise UnreadableImageError("the DICOM file holds no picture")
     if int(dataset.get("NumberOfFrames") or 1) > 1:
-        raise ValueError(f"the DICOM file holds {dataset.NumberOfFrames} frames; give one picture per file")
+        raise UnreadableImageError(f"the DICOM file holds {dataset.NumberOfFrames} frames; give one picture per file")
+    check_size(int(dataset.Columns), int(dataset.Rows))
+    if int(dataset.SamplesPerPixel) not in (1, 3) or int(dataset.BitsAllocated) > _MOST_BITS:
+        raise UnreadableImageError("the DICOM file holds neither a grey nor a colour picture of at most 32 bits")
     pixels = pixel_array(dataset)  # YBR becomes RGB
     interpretation = str(dataset.PhotometricInterpretation)
     if interpretation == "PALETTE COLOR":
@@ -50,9 +61,11 @@ def read_dicom(path: Path) -> "Image.Image":
     else:
         bits = int(dataset.BitsStored)
     if pixels.ndim == 3:
-        return Image.fromarray(_to_bytes(pixels[..., :3] / (2**bits - 1)))
+        return Image.fromarray(_to_bytes(np.divide(pixels[..., :3], 2**bits - 1, dtype=np.float32)))
     grey = _shown(pixels, dataset)
-    return Image.fromarray(_to_bytes(1 - grey if interpretation == "MONOCHROME1" else grey)).convert("RGB")
+    if interpretation == "MONOCHROME1":
+        np.subtract(1, grey, out=grey)
+    return Image.fromarray(_to_bytes(grey)).convert("RGB")
 
 
 def _shown(pixels: npt.NDArray[Any], dataset: Any) -> npt.NDArray[np.float64]:
@@ -64,7 +77,7 @@ def _shown(pixels: npt.NDArray[Any], dataset: Any) -> npt.NDArray[np.float64]:
         bits = int(dataset.VOILUTSequence[0].LUTDescriptor[2])
         return np.asarray(apply_voi_lut(values.astype(np.int64), dataset, prefer_lut=True) / (2**bits - 1))
     centre, width = _first(dataset.get("WindowCenter")), _first(dataset.get("WindowWidth"))
-    exact = values.astype(np.float64)
+    exact: npt.NDArray[np.float64] = values.astype(np.float64)
     if centre is None or width is None or width <= 1:
         low, high = exact.min(), exact.max()
     elif str(dataset.get("VOILUTFunction") or "LINEAR") == "LINEAR_EXACT":
@@ -74,7 +87,9 @@ def _shown(pixels: npt.NDArray[Any], dataset: Any) -> npt.NDArray[np.float64]:
         low, high = centre - 0.5 - (width - 1) / 2, centre - 0.5 + (width - 1) / 2
     if str(dataset.get("VOILUTFunction") or "") == "SIGMOID" and centre is not None and width:
         return np.asarray(1 / (1 + np.exp(-4 * (exact - centre) / width)))
-    return np.asarray((exact - low) / max(high - low, 1e-9))
+    exact -= low
+    exact /= max(high - low, 1e-9)
+    return exact
 
 
 def _first(value: Any) -> float | None:
@@ -85,4 +100,8 @@ def _first(value: Any) -> float | None:
 
 
 def _to_bytes(brightness: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    return np.asarray((np.clip(brightness, 0, 1) * 255).round().astype(np.uint8))
+    """Return brightness from 0 to 1 as bytes; in place, as a large picture is many times its file."""
+    np.clip(brightness, 0, 1, out=brightness)
+    brightness *= 255
+    np.rint(brightness, out=brightness)
+    return brightness.astype(np.uint8)

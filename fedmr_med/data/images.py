@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from fedmr_med.data.bounds import UnreadableImageError, check_size
 from fedmr_med.data.dicom import is_dicom, read_dicom
 
 if TYPE_CHECKING:
@@ -15,13 +16,11 @@ if TYPE_CHECKING:
 SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".dcm", ".dicom")
 MAX_ASPECT_RATIO = 10
 MIN_EDGE = 4
+_FORMATS = ("JPEG", "JPEG2000", "PNG", "TIFF", "BMP", "DIB", "GIF", "WEBP", "PPM")
+"""What a file may be, whatever its name: Pillow would hand PostScript to a program that runs it."""
 _PAPER = (255, 255, 255)
 # Cameras and scanners of 10, 12 or 14 bits write files of 16.
 _GREY_BITS = (8, 10, 12, 14, 16)
-
-
-class UnreadableImageError(Exception):
-    """An image file cannot be used; the message says why."""
 
 
 def image_files(folder: Path) -> list[str]:
@@ -69,11 +68,11 @@ def read_rgb(path: Path, *, at_least: int | None = None) -> "Image.Image":
     """Read an image upright and in RGB.
 
     Args:
-        path: a DICOM file, or one in any format that Pillow reads.
+        path: a DICOM file, or one in a format for photographs.
         at_least: edge in pixels that is enough for the caller; a large JPEG is then decoded at a fraction of its size.
 
     Raises:
-        UnreadableImageError: the file is missing, empty, damaged, or does not hold brightness values.
+        UnreadableImageError: the file is missing, empty, damaged, too large, or does not hold brightness values.
     """
     from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -82,9 +81,10 @@ def read_rgb(path: Path, *, at_least: int | None = None) -> "Image.Image":
             raise UnreadableImageError("the file is empty")
         if is_dicom(path):
             return read_dicom(path)
-        with Image.open(path) as opened:
+        with Image.open(path, formats=_FORMATS) as opened:
             if at_least is not None:
                 opened.draft("RGB", (at_least, at_least))
+            check_size(*opened.size)
             return to_rgb(ImageOps.exif_transpose(opened))
     except (UnreadableImageError, MemoryError):
         raise
@@ -115,7 +115,7 @@ def to_rgb(image: "Image.Image") -> "Image.Image":
     if image.mode == "F":
         raise UnreadableImageError("pixels are floating point numbers, not brightness values")
     if image.mode.startswith("I"):
-        grey = np.clip(np.asarray(image).astype(np.int64), 0, 0xFFFF)
+        grey = np.clip(np.asarray(image), 0, 0xFFFF).astype(np.uint32)
         white = next(2**bits - 1 for bits in _GREY_BITS if grey.max(initial=0) < 2**bits)
         return Image.fromarray(((grey * 255 + white // 2) // white).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from fedmr_med.data.bounds import UnreadableImageError
 from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER, RAW_FOLDER, SPLIT_FILE
-from fedmr_med.data.images import UnreadableImageError, read_rgb
+from fedmr_med.data.images import read_rgb
 from fedmr_med.errors import DataError
 from fedmr_med.files import atomic_writer, write_text
 

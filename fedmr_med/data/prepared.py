@@ -10,7 +10,8 @@ import torch
 
 from fedmr_med.config import TaskConfig
 from fedmr_med.data import transforms
-from fedmr_med.data.images import SUFFIXES, UnreadableImageError, decode, image_files
+from fedmr_med.data.bounds import UnreadableImageError
+from fedmr_med.data.images import SUFFIXES, decode, image_files
 from fedmr_med.data.manifest import image_path
 from fedmr_med.data.tables import read_table
 from fedmr_med.data.transforms import edge_for
@@ -107,4 +108,6 @@ class Preparation:
                     images[name] = self(root / name)
                 except UnreadableImageError as e:
                     errors[name] = str(e)
+                except MemoryError:
+                    errors[name] = "there is too little memory here to decode it"
             yield list(images), torch.stack(list(images.values())) if images else None, errors

@@ -10,7 +10,7 @@ from fedmr_med.deploy.acts import record
 from fedmr_med.deploy.kit import read_json
 from fedmr_med.errors import ConfigError
 from fedmr_med.files import private_files, write_text
-from fedmr_med.schema import read_yaml
+from fedmr_med.schema import check_name, read_yaml
 from fedmr_med.sites import SITE_FILE, load_site
 
 _ADDRESS = "address.json"
@@ -45,6 +45,7 @@ def provision(
     address: dict[str, Any] = {}
     for entry in participants:
         if entry.get("type") == "client":
+            check_name(str(entry.get("name")), f"{project_file}: participants")
             load_site(sites / str(entry.get("name")) / SITE_FILE)
         elif entry.get("type") == "server":
             address = _address(workspace / str(project.get("name")) / "state", host, port)

@@ -18,7 +18,7 @@ from fedmr_med.evaluation.base import MetricName
 from fedmr_med.evaluation.figures import Figures, figures
 from fedmr_med.evaluation.metrics import Scores, pooled, recalls
 from fedmr_med.files import write_text
-from fedmr_med.schema import Strict, validated
+from fedmr_med.schema import Name, Strict, validated
 
 SCHEMA_VERSION = 2
 """Raised when a key of a results file is renamed, removed, or gets another meaning. Version 1 had a key for each figure
@@ -87,13 +87,13 @@ class Evaluation(Strict):
     """
 
     round: int
-    sites: dict[str, Score]
+    sites: dict[Name, Score]
     pooled: Score | None
-    pooled_sites: tuple[str, ...]
-    held_back: tuple[str, ...] = ()
+    pooled_sites: tuple[Name, ...]
+    held_back: tuple[Name, ...] = ()
     statistics: Statistics = {}
     metrics: dict[MetricName, float] = {}
-    figures: dict[str, Figures] = {}
+    figures: dict[Name, Figures] = {}
     pooled_figures: Figures | None = None
 
     @classmethod
@@ -174,7 +174,7 @@ class SiteRound(SiteReport):
     """
 
     samples: int
-    shared_classes: tuple[str, ...]
+    shared_classes: tuple[Name, ...]
     bytes_up: int
     bytes_down: int
 
@@ -190,8 +190,8 @@ class SecureRecord(Strict):
         error: why there is no total.
     """
 
-    sites: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
+    sites: tuple[Name, ...] = ()
+    dropped: tuple[Name, ...] = ()
     bytes_up: int = 0
     bytes_down: int = 0
     seconds: float = 0.0
@@ -212,8 +212,8 @@ class RoundRecord(Strict):
     """
 
     round: int
-    sites: dict[str, SiteRound]
-    refused: dict[str, str] = {}
+    sites: dict[Name, SiteRound]
+    refused: dict[Name, str] = {}
     seconds: float = 0.0
     secure: Omitted[SecureRecord] = None
     prototype_norm: Omitted[float] = None
@@ -237,8 +237,8 @@ class HeadRecord(Strict):
     round: int
     shrinkage: float | None
     prior: str
-    sites: tuple[str, ...]
-    classes: tuple[str, ...]
+    sites: tuple[Name, ...]
+    classes: tuple[Name, ...]
     bytes_up: int
     bytes_down: int = 0
     seconds: float = 0.0
@@ -356,7 +356,7 @@ class RunSetup(Strict):
     train: dict[str, JsonValue] = {}
     buffers: str = ""
     demo: bool = False
-    class_names: tuple[str, ...] = ()
+    class_names: tuple[Name, ...] = ()
 
 
 class RoundResult(Strict):

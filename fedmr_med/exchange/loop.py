@@ -9,7 +9,7 @@ from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import SecureTotals, Total
 from fedmr_med.exchange.events import Asked, Event, Kept, Refused, Replied, RoundDone
 from fedmr_med.exchange.head import HeadExchange
-from fedmr_med.exchange.plan import Step
+from fedmr_med.exchange.plan import Step, due
 from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.exchange.transport import Answer, Transport
 from fedmr_med.exchange.validate import ValidateExchange
@@ -99,7 +99,7 @@ class Server:
 
     def next_task(self) -> Task | None:
         """Begin the next step that is due, and return what to ask for it; None when the plan is done."""
-        while self._steps and not self._steps[0].due(self._job, self.state):
+        while self._steps and not due(self._steps[0], self._job, self.state):
             self._steps.popleft()
             self._end_round()
         if not self._steps:
@@ -174,7 +174,7 @@ class Server:
         if step.kind == HEAD:
             return HeadExchange(self._job, self.state)
         if step.kind != TRAIN:
-            return ValidateExchange(self._job, self.state, of_head=step.of_head)
+            return ValidateExchange(self._job, self.state, head=self.state.history.head if step.of_head else None)
         # A transport may forget a site that died; FedDyn and FedDC still count what it contributed.
         known = len({*sites, *self.state.accepted})
         return TrainExchange(self._job, self.state, num_sites=known, in_order=self._transport.in_order)

@@ -26,14 +26,19 @@ class Source:
     run: RunResult | None = None
 
     @classmethod
-    def open(cls, model: Path, results: Path | None = None) -> "Source":
+    def open(cls, model: Path, results: Path | None = None, *, allow_code: bool = False) -> "Source":
         """Read a model file, and the results: those named, or ``results.json`` beside it if it is there.
+
+        Args:
+            model: the model file.
+            results: the results; None looks beside the model.
+            allow_code: see :func:`load_model`.
 
         Raises:
             CheckpointError: the model cannot be read.
             ResultsError: the results cannot be read, or hold no run.
         """
-        saved = load_model(model)
+        saved = load_model(model, allow_code=allow_code)
         digest = hashlib.sha256(model.read_bytes()).hexdigest()
         path = results or model.parent / RESULTS
         if results is None and not path.exists():

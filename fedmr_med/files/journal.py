@@ -2,6 +2,10 @@
 
 A line that is changed, removed or put in between breaks the chain at the line after it. Cutting off the end leaves a
 sound but shorter chain, so whoever wants to notice that writes down the head: the hash of the last line.
+
+A process that is killed while it writes leaves a line without its newline, which nobody else can tell from a line that
+was cut by hand. Such a line is torn while it is the last one; whoever adds the next says in it that it was. A line that
+has its newline was written to its end, so one that cannot be read was changed.
 """
 
 import hashlib
@@ -15,7 +19,7 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.files import locked
 
 START = "0" * 64
-_PREVIOUS = "previous"
+_PREVIOUS, _AFTER_TORN = "previous", "after_torn"
 _BLOCK = 1 << 16
 
 
@@ -46,7 +50,8 @@ def append(path: Path, entry: dict[str, Any]) -> None:
     path.touch(mode=0o600)
     with locked(path, patience=30), path.open("r+b") as stream:
         last, torn = _last_line(stream)
-        line = json.dumps(entry | {_PREVIOUS: _hash(last) if last else START})
+        mark = {_AFTER_TORN: True} if torn else {}
+        line = json.dumps(entry | {_PREVIOUS: _hash(last) if last else START} | mark)
         stream.seek(0, os.SEEK_END)
         stream.write((b"\n" if torn else b"") + line.encode() + b"\n")
         stream.flush()
@@ -68,19 +73,29 @@ def read(path: Path, *, known_head: str | None = None) -> Journal:
     torn: list[int] = []
     head, heads = START, set()
     try:
-        lines = path.read_bytes().splitlines() if path.exists() else []
+        *lines, rest = path.read_bytes().split(b"\n") if path.exists() else [b""]
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e}.", code="file.unreadable") from e
-    for number, line in enumerate(lines, start=1):
+    unread = None
+    for number, line in enumerate([*lines, rest] if rest else lines, start=1):
         entry = _parsed(line)
-        if entry is None:
-            torn.append(number)
-        elif entry.pop(_PREVIOUS, None) != head:
-            problems.append(f"line {number} does not follow the line before it: one of them was changed or removed")
         if entry is not None:
+            after_torn = entry.pop(_AFTER_TORN, None) is True
+            if entry.pop(_PREVIOUS, None) != head:
+                problems.append(f"line {number} does not follow the line before it: one of them was changed or removed")
+            elif unread is not None and after_torn:
+                torn.append(unread)
+                unread = None
             entries.append(entry)
+        if unread is not None:
+            problems.append(f"line {unread} cannot be read: it was changed")
+        unread = number if entry is None else None
         head = _hash(line)
         heads.add(head)
+    if unread is not None and rest:
+        torn.append(unread)
+    elif unread is not None:
+        problems.append(f"line {unread} cannot be read: it was changed")
     if known_head is not None and known_head not in heads:
         problems.append(f"the journal does not hold the line {known_head}: its end was cut off")
     return Journal(tuple(entries), tuple(problems), tuple(torn), head)

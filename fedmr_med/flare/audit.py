@@ -15,6 +15,7 @@ from fedmr_med.files import journal
 from fedmr_med.flare import context
 from fedmr_med.flare.messages import PARTS
 from fedmr_med.flare.outgoing import empty, task_headers
+from fedmr_med.statistics.class_sums import COUNTS
 from fedmr_med.wire import codec as wire
 
 AUDIT_FILE = "released.jsonl"
@@ -64,6 +65,7 @@ def _about(fl_ctx: FLContext) -> dict[str, Any]:
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "job": fl_ctx.get_job_id(),
         "task": fl_ctx.get_prop(FLContextKey.TASK_NAME),
+        **({"weights": weights} if (weights := context.noted_weights(fl_ctx)) else {}),
         **({"reason": reason} if reason else {}),
     }
 
@@ -77,10 +79,10 @@ def describe(reply: Shareable, fl_ctx: FLContext) -> dict[str, Any]:
     members, meta = _members(dxo), dxo.data if dxo.data_kind == DataKind.METRICS else dxo.meta
     parts = {name: _part(part) for name, part in members.items()}
     line: dict[str, Any] = {"code": code, "bytes": sum(part["bytes"] for part in parts.values()), "parts": parts}
-    if wire.PROTOTYPES in members:
-        names = context.outgoing_view(fl_ctx).job.task.class_names
-        classes = members[wire.PROTOTYPES].data["counts"].nonzero()[0]
-        parts[wire.PROTOTYPES]["classes"] = [names[i] for i in classes]
+    for name, part in members.items():
+        if COUNTS in part.data and name != wire.MODEL:
+            names = context.outgoing_view(fl_ctx).job.task.class_names
+            parts[name]["classes"] = [names[i] for i in np.asarray(part.data[COUNTS]).nonzero()[0]]
     if wire.ROUND in meta:
         line["round"] = meta[wire.ROUND] + 1
     scores = meta.get(wire.SCORES)

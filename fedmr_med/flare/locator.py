@@ -33,7 +33,8 @@ class GlobalModelLocator(ModelLocator):
             CheckpointError: its file cannot be read.
         """
         job, _ = context.server_job(fl_ctx)
-        saved = load_model(context.chain_folder(fl_ctx, job) / _FILES[model_name])
+        # A file of this chain: its network is the job's, which was checked.
+        saved = load_model(context.chain_folder(fl_ctx, job) / _FILES[model_name], allow_code=True)
         initial = initial_state(job)
         # The best model leaves whole; a task has the frozen part of a network elsewhere.
         model = {name: saved.model[name] for name in initial.model}

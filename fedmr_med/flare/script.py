@@ -31,8 +31,9 @@ from fedmr_med.site.client_state import chain_folder
 from fedmr_med.site.own_prototypes import OwnPrototypes
 from fedmr_med.site.release import permitted
 from fedmr_med.site.view import SiteView
+from fedmr_med.site.weights import StartingWeights
 from fedmr_med.wire.agreement import check_settings
-from fedmr_med.wire.kinds import HEAD
+from fedmr_med.wire.kinds import HEAD, TRAIN
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.statistics import StatisticsReply
 
@@ -77,6 +78,7 @@ class ScriptExecutor(ClientAPIExecutor):
         folder, site = view.place.state_folder, view.place.name
         floors.check_model(task, build_network(job))
         floors.check_repeat(task)
+        StartingWeights(job, folder, demanded=policy.training is not None).check(TRAIN, task)
         model = {name: torch.from_numpy(array) for name, array in task.model.items()}
         own, accepted = _own_prototypes(job, task, folder), task.accepted.get(site)
         kept = None if own is None else own.load(accepted)

@@ -19,6 +19,7 @@ from fedmr_med.evaluation.results import Evaluation, History, RunResult, RunSetu
 from fedmr_med.inference.predict import Prediction, Predictor
 from fedmr_med.models.model_file import SavedModel
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.schema import check_name
 from fedmr_med.sites import ManifestSource, SiteConfig
 
 FoldChoice = Literal["test", "train", "all"]
@@ -84,8 +85,10 @@ def evaluate_here(saved: SavedModel, table: OwnTable, name: str) -> tuple[RunRes
         The results, and the prediction for each image.
 
     Raises:
+        ConfigError: the site's name is not one.
         DataError: no image can be read.
     """
+    check_name(name, "--site")
     labels = {row.image: row.label for row in table.rows}
     predictor = Predictor(saved)
     found = list(predictor(Place(table.manifest.parent, tuple(labels))))

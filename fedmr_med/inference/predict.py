@@ -85,6 +85,7 @@ def write_predictions(
 ) -> list[Prediction]:
     """Write a table of predictions and return those that failed.
 
+    A file's name that a spreadsheet would take for a formula has an apostrophe before it.
     Columns: image, answer, ``p_CLASS`` per class, nearest (separated by spaces), error, and ``logit_CLASS`` if asked.
     """
     failed: list[Prediction] = []
@@ -94,12 +95,17 @@ def write_predictions(
         if prediction.error:
             failed.append(prediction)
             blanks = [""] * (len(class_names) + 2)
-            rows.append([prediction.image, *blanks, prediction.error, *[""] * len(raw)])
+            rows.append([_text(prediction.image), *blanks, _text(prediction.error), *[""] * len(raw)])
             continue
         answer = class_names[int(prediction.probabilities.argmax())]
         shares = [f"{p:.6f}" for p in prediction.probabilities]
         exact = [repr(float(value)) for value in prediction.logits] if logits else []
-        rows.append([prediction.image, answer, *shares, " ".join(prediction.nearest), "", *exact])
+        rows.append([_text(prediction.image), answer, *shares, " ".join(prediction.nearest), "", *exact])
     columns = ["image", "answer", *(f"p_{name}" for name in class_names), "nearest", "error", *raw]
     write_text(path, table_text(columns, rows))
     return failed
+
+
+def _text(value: str) -> str:
+    """Return a text that no spreadsheet runs: the names of files come from elsewhere."""
+    return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value

@@ -1,8 +1,10 @@
 """A model on disk: weights, and all that is needed to build the network again from that one file.
 
-A chain's checkpoint is such a file too, with more in it.
+A chain's checkpoint is such a file too, with more in it. Each holds the SHA-256 of its content, so that damage shows;
+whoever forges a file makes a new one.
 """
 
+import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,11 +22,14 @@ from fedmr_med.errors import CheckpointError
 from fedmr_med.files import atomic_writer
 from fedmr_med.models.job_network import whole_network
 from fedmr_med.prototypes import Prototypes
+from fedmr_med.registry import is_dotted
 from fedmr_med.schema import brief, dump_yaml, parse_yaml, validated
 
 FORMAT = 2
 AVERAGED = "averaged"
 """Key of a checkpoint: parameters of the model that leaves, where a method goes on from another one."""
+
+_DIGEST = "sha256"
 
 _PLAIN = {torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool}
 
@@ -127,16 +132,28 @@ def prototypes_of(content: Any) -> Prototypes:
     return Prototypes(torch.from_numpy(means), torch.from_numpy(available), torch.from_numpy(age))
 
 
-def load_model(path: Path) -> SavedModel:
+def load_model(path: Path, *, allow_code: bool = False) -> SavedModel:
     """Read a model file or the model of a checkpoint.
 
+    Args:
+        path: the file.
+        allow_code: whether its network may be a class that the file names by a dotted path. Building that network
+            imports and calls whatever is installed under this name, with arguments of the file's choice.
+
     Raises:
-        CheckpointError: it cannot be read.
+        CheckpointError: it cannot be read, or names such a class.
     """
     content = read_tensors(path)
     known = ("format", "job", "class_names", "normalisation", "model", AVERAGED, "round")
     try:
         job = job_of(content, path)
+        if is_dotted(job.model.name) and not allow_code:
+            raise CheckpointError(
+                f"{path} names the class {job.model.name} for its network, which is no registered one; say "
+                "--allow-code if you trust whoever made the file.",
+                code="checkpoint.code",
+                key="model.name",
+            )
         model = as_arrays(content["model"]) | as_arrays(content.get(AVERAGED, {}))
         if not all(np.isfinite(array).all() for array in model.values() if array.dtype.kind == "f"):
             raise CheckpointError(f"{path} holds NaN or infinite weights.", code="checkpoint.not-finite")
@@ -157,6 +174,8 @@ def read_weights(path: Path) -> Arrays:
     except Exception as e:
         # torch.load has no error class of its own: a damaged file gives pickle, zip, runtime and EOF errors.
         raise CheckpointError(f"{path} cannot be read as weights ({type(e).__name__}).", code="file.unreadable") from e
+    if isinstance(content, dict) and _DIGEST in content:
+        content = _undamaged(content, path)
     for key in ("model", "state_dict"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
@@ -186,7 +205,7 @@ def write_tensors(
     """
     try:
         with atomic_writer(path, previous=previous) as stream:
-            torch.save(content, stream)
+            torch.save(content | {_DIGEST: _digest(content)}, stream)
             faults.reach(f"{path.stem}-{content.get('round')}")
             stream.seek(0)
             check(_read(stream, path))
@@ -223,7 +242,59 @@ def _read(stream: BinaryIO, path: Path) -> dict[str, Any]:
         ) from e
     if type(content) is not dict or type(content.get("format")) is not int or content["format"] != FORMAT:
         raise CheckpointError(f"{path} is not a file of this toolkit's format {FORMAT}.", code="file.version")
-    return content
+    # Files of earlier versions have no digest.
+    return _undamaged(content, path) if _DIGEST in content else content
+
+
+def _undamaged(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return the content without its digest.
+
+    Raises:
+        CheckpointError: it is not what was written.
+    """
+    rest = {key: value for key, value in content.items() if key != _DIGEST}
+    try:
+        same = content[_DIGEST] == _digest(rest)
+    except (TypeError, RuntimeError):
+        same = False
+    if not same:
+        raise CheckpointError(
+            f"{path} is damaged: it does not hold what was written. Take another copy of it.", code="file.damaged"
+        )
+    return rest
+
+
+def _digest(content: Any) -> str:
+    """Return the SHA-256, in hex, of tensors and plain values, nested in dicts and lists.
+
+    Raises:
+        TypeError: something else is in it.
+    """
+    total = hashlib.sha256()
+    _add(total, content)
+    return total.hexdigest()
+
+
+def _add(total: "hashlib._Hash", content: Any) -> None:
+    """Add content to a hash. Every part says its kind and size, so that no two contents are one sequence of bytes."""
+    if isinstance(content, torch.Tensor):
+        dense = content.detach().contiguous()
+        total.update(f"tensor {dense.dtype} {tuple(dense.shape)} ".encode())
+        total.update(dense.reshape(-1).view(torch.uint8).numpy().data)
+    elif isinstance(content, dict):
+        total.update(f"dict {len(content)} ".encode())
+        for key, value in content.items():
+            _add(total, key)
+            _add(total, value)
+    elif isinstance(content, list | tuple):
+        total.update(f"list {len(content)} ".encode())
+        for value in content:
+            _add(total, value)
+    elif content is None or isinstance(content, str | int | float):
+        text = repr(content).encode()
+        total.update(f"{type(content).__name__} {len(text)} ".encode() + text)
+    else:
+        raise TypeError(f"a {type(content).__name__} is no plain value")
 
 
 def whole_number(value: Any) -> int:

@@ -15,7 +15,7 @@ from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.refusals import FloorError
 from fedmr_med.registry import Registry
-from fedmr_med.schema import Strict, invalid
+from fedmr_med.schema import Name, Strict, invalid
 
 if TYPE_CHECKING:  # with them comes torch, which settings do not need
     import numpy as np
@@ -46,7 +46,7 @@ class Sharing(Strict):
         approval_minutes: how long a job waits for the person before it is refused; 0 refuses it at once.
     """
 
-    share_prototypes: bool | tuple[str, ...] = False
+    share_prototypes: bool | tuple[Name, ...] = False
     share_scatter: bool = True
     min_class_count: int = Field(11, ge=1)
     share_metrics: Literal["none", "scalar", "per_class"] = "none"
@@ -172,6 +172,10 @@ class SitePolicy(Sharing):
         """
         for key in self.added:
             key.check(job.model_dump(mode="json"))
+
+    def asks_about_weights(self, weights: str | None) -> bool:
+        """Whether a person has to approve a job that brings these weights, whatever ``approve`` says."""
+        return self.training is not None and self.training.asks_about(weights)
 
     def check_training_noise(self, noise: float) -> None:
         """Look at the noise of a job's local training, relative to the clip of a gradient; 0 where it has none.

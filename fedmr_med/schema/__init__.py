@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from fedmr_med.errors import ConfigError, FedMRError
@@ -22,10 +23,56 @@ MAX_DEPTH = 20
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 """A name that becomes a folder, such as a chain's id: it must not be a path."""
 
+_LONGEST = 100
+_SAFE = re.compile(r"\w(?:[\w ./+()-]*[\w+)])?")
+
+
+_SAYS = "a name has letters, digits, spaces and . / + ( ) _ - only, and begins with a letter or a digit"
+
+
+def _safe_name(name: str) -> str:
+    if not _SAFE.fullmatch(name):
+        raise invalid(_SAYS, code="config.name")
+    return name
+
+
+def check_name(name: str, where: str) -> None:
+    """Look at a name that is not part of a configuration.
+
+    Args:
+        name: see :data:`Name`.
+        where: the file, key or option it comes from.
+
+    Raises:
+        ConfigError: it has other characters, or is too long.
+    """
+    if len(name) > _LONGEST or not _SAFE.fullmatch(name):
+        raise ConfigError(f"{where}: {brief(repr(name))}: {_SAYS}.", code="config.name", key=where)
+
+
+Name = Annotated[str, Field(min_length=1, max_length=_LONGEST), AfterValidator(_safe_name)]
+"""A name that people and other programs read: of a class, a job, a site. Letters of every script are allowed.
+
+Names come with jobs and model files of others, and end in terminals, spreadsheets, Markdown and MONAI's configurations.
+So none can be a formula (``=``), an expression that MONAI runs (``$``), a reference (``@``), markup or a control
+character.
+"""
+
+FolderName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=_LONGEST)]
+"""A :data:`Name` that becomes a folder or a key, see :data:`NAME_PATTERN`."""
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""A SHA-256 in hex, by which a file or the weights of a model are named."""
+
+
+def printable(text: object) -> str:
+    """Return a text with its control characters written out, so that it cannot redraw what a person reads."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
 
 def brief(text: object, longest: int = 120) -> str:
     """Return the first line of a text that comes from elsewhere, and no more of it than fits into a sentence."""
-    line = (str(text).splitlines() or [""])[0]
+    line = printable((str(text).splitlines() or [""])[0])
     return line if len(line) <= longest else line[:longest] + "..."
 
 

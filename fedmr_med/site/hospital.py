@@ -26,7 +26,9 @@ from fedmr_med.site.own_layers import OwnLayers
 from fedmr_med.site.private_training import PrivateTraining
 from fedmr_med.site.received import check_model, check_task
 from fedmr_med.site.releases import Images, Releases
+from fedmr_med.site.weights import StartingWeights
 from fedmr_med.sites import SiteConfig
+from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
 from fedmr_med.wire.messages import ScoreReply, SiteReply, TrainTask
 from fedmr_med.wire.statistics import StatisticsReply
 
@@ -76,6 +78,7 @@ class Hospital:
         self.policy = site.policy.restricted_by(job.policy)
         self.floors = SiteFloors(self.policy, state_folder)
         self.floors.check_job(job)
+        self._weights = StartingWeights(job, state_folder, demanded=self.policy.training is not None)
         self.job = job
         self.data = open_data(name, job, site) if site_data is None else site_data
         self.floors.check_amount(job, len(self.data.train))
@@ -110,12 +113,14 @@ class Hospital:
         Raises:
             WireError: the task does not fit the job, or is not finite.
             FloorError: it does not keep to the site's training floors.
+            WeightsError: the chain starts from other weights than the job's.
             BudgetError: the site's privacy budget for training does not allow another round.
         """
         started = time.monotonic()
         check_task(task, self.network, self.method)
         self.floors.check_model(task, self.network)
         self.floors.check_repeat(task)
+        self._weights.check(TRAIN, task)
         accepted, layers = task.accepted.get(self.name), self._own_layers(task)
         self.batches.open(task.backbone)
         with self._timed("score"):
@@ -156,21 +161,23 @@ class Hospital:
         Raises:
             WireError: the model does not fit the job, or is not finite.
             FloorError: it does not keep to the site's training floors.
+            WeightsError: the chain starts from other weights than the job's.
         """
-        self._load(task)
+        self._load(VALIDATE, task)
         return self.releases.validate(task, self.test_images)
 
     def head_statistics(self, task: TrainTask) -> StatisticsReply:
         """Make the statistics for a closed-form head that the policy allows, in the reply or for a secure sum."""
-        return self.releases.head(task, self.network, lambda: self._load(task))
+        return self.releases.head(task, self.network, lambda: self._load(HEAD, task))
 
     def _own_layers(self, task: TrainTask) -> OwnLayers:
         return OwnLayers(chain_folder(self.state_folder, task.chain) / "own_layers", self.job, task.model)
 
-    def _load(self, task: TrainTask) -> Images:
+    def _load(self, kind: str, task: TrainTask) -> Images:
         """Take over the received model, with the site's own layers where there are such; return the training images."""
         check_model(task, self.network)
         self.floors.check_model(task, self.network)
+        self._weights.check(kind, task)
         models.load_arrays(self.network, self._own_layers(task).load(task.accepted.get(self.name)))
         self.batches.open(task.backbone)
         return self.images
@@ -188,7 +195,7 @@ class Hospital:
                 code="policy.task-refused",
                 key="policy.allow_submit_model",
             )
-        return load_model(self._model_file).model
+        return load_model(self._model_file, allow_code=True).model  # weights alone, of a file of its own
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

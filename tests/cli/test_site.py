@@ -13,13 +13,18 @@ from typer.testing import CliRunner, Result
 from fedmr_med.cli.site import app
 from fedmr_med.errors import PolicyError
 from fedmr_med.files import journal
-from fedmr_med.flare.audit import AUDIT_FILE
+from fedmr_med.flare.audit import AUDIT_FILE, AuditLog
+from fedmr_med.flare.executor import FedMRExecutor
+from fedmr_med.flare.filter import PrototypeFilter
+from fedmr_med.flare.guard import PolicyGuard
 from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.schema.keys import Key, keys
+from fedmr_med.server.state import weights_sent
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
 from fedmr_med.sites import load_site
 from tests.helpers.errors import raises
+from tests.helpers.site_at_work import SHARES_ALL, SiteAtWork, full_statistics
 
 
 def run(*arguments: str, code: int = 0) -> Result:
@@ -140,7 +145,8 @@ def test_audit_sums_up_what_left(kits: Path) -> None:
         kit / AUDIT_FILE, {"time": "t", "job": "j", "code": "TASK_RESULT_FILTER_ERROR", "bytes": 0, "parts": {}}
     )
     summary = run("audit", "--kit", str(kit)).stdout
-    assert "3 replies, 4.0 MB; prototypes of NV (2x), MEL (2x); metrics scalar; 1 replies without content" in summary
+    assert "3 replies, 4.0 MB; 1 without content" in summary
+    assert "train (2x): model; prototypes of NV (2x), MEL (2x); metrics scalar" in summary
     assert "1x nothing left: TASK_RESULT_FILTER_ERROR" in summary
     content = json.loads(run("audit", "--kit", str(kit), "--json").stdout)
     assert len(content["replies"]) == 3
@@ -184,3 +190,35 @@ def test_jobs_lists_what_was_asked_and_takes_the_decision(kits: Path) -> None:
         run("jobs", *kit, "--approve", "c1", "--refuse", "c1")
     run("policy", "set", *kit, "--approve", "each", "--approval-minutes", "30")
     assert "Each chain starts only after a person here" in run("policy", "explain", *kit).stdout
+
+
+def test_audit_names_every_exchange_with_its_fields_and_classes(tmp_path: Path) -> None:
+    layers = {"site_filters": (PrototypeFilter(),), "components": (PolicyGuard(), AuditLog())}
+    site = SiteAtWork(tmp_path, SHARES_ALL, FedMRExecutor(), **layers)
+    for kind in ("train", "validate", "head"):
+        assert site.answer(kind).get_return_code() == "OK"
+    summary = run("audit", "--kit", str(tmp_path)).stdout
+    held = [
+        name for name, n in zip(site.job.task.class_names, full_statistics().values["kept"]["counts"], strict=True) if n
+    ]
+    classes = ", ".join(f"{name} (1x)" for name in held)
+    assert f"kept (counts, sums, moments) of {classes}" in summary, summary
+    assert "train (1x): " in summary
+    assert "validate (1x): " in summary
+    assert summary.count(f"of weights with SHA-256 {weights_sent(site.state(), site.job)}") == 3
+
+
+def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    """Books of earlier versions may hold them; a job with such texts is not valid any more."""
+    book = ApprovalBook(tmp_path / APPROVALS_FILE)
+    book.asked(isic_job("fedmr"), job_id="j1", chain="c1")
+    (line,) = journal.read(book.path).entries
+    hostile = "harmless\r\n\x1b[2J\x9b31m\u202efake"
+    journal.append(book.path, line | {"name": hostile, "words": [hostile], "job": "j2", "chain": "c2"})
+    journal.append(
+        tmp_path / AUDIT_FILE, {"time": "t", "job": "j", "code": "X", "reason": hostile, "bytes": 0, "parts": {}}
+    )
+    for command in ("jobs", "audit"):
+        printed = run(command, "--kit", str(tmp_path)).stdout
+        assert "harmless\\r\\n\\x1b[2J" in printed
+        assert all(text.isprintable() for text in printed.split("\n"))

@@ -39,7 +39,7 @@ figures = st.floats(-1e12, 1e12)
 sites = st.builds(
     SiteRound,
     samples=st.integers(0, 10**6),
-    shared_classes=st.tuples(st.text(max_size=4)),
+    shared_classes=st.tuples(st.from_regex(r"[A-Z0-9][a-z /.-]{0,3}[A-Z]", fullmatch=True)),
     bytes_up=st.integers(0, 10**12),
     bytes_down=st.integers(0, 10**12),
     seconds=st.none() | st.floats(0, 1e6),

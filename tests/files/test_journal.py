@@ -40,13 +40,22 @@ def test_an_empty_journal_is_intact_and_has_no_entry(tmp_path: Path) -> None:
         lambda lines: [*lines[:2], b"{}", *lines[2:]],
         lambda lines: [*lines[:2], b"garbage", *lines[2:]],
         lambda lines: [*lines, b'{"number": 4, "previous": "0000"}'],
+        lambda lines: [*lines[:3], lines[3][:-20]],
+        lambda lines: [*lines[:3], b"garbage"],
+        lambda lines: [*lines[:3], b"[]"],
+        lambda lines: [*lines, b""],
     ],
-    ids=["changed", "removed", "first removed", "swapped", "put in", "garbage put in", "added by hand"],
+    ids=[
+        *("changed", "removed", "first removed", "swapped", "put in", "garbage put in", "added by hand"),
+        *("last cut", "last overwritten", "last is no entry", "empty line added"),
+    ],
 )
 def test_tampering_shows(path: Path, spoil) -> None:
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join(spoil(lines)) + b"\n")
     assert journal.read(path).problems
+    journal.append(path, {"number": 5})
+    assert journal.read(path).problems, "the next line must not make it good"
 
 
 def test_a_shortened_journal_shows_against_a_head_that_was_written_down(path: Path) -> None:
@@ -61,10 +70,33 @@ def test_a_shortened_journal_shows_against_a_head_that_was_written_down(path: Pa
 
 def test_a_line_torn_by_a_power_cut_is_named_and_the_journal_goes_on(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
+    assert (journal.read(path).torn, journal.read(path).problems) == ((4,), ())
     journal.append(path, {"number": 4})
     found = journal.read(path)
     assert [entry["number"] for entry in found.entries] == [0, 1, 2, 4]
     assert (found.torn, found.problems) == ((4,), ())
+
+
+@pytest.mark.parametrize("cut", [1, 2, 30, 10**4])
+def test_a_kill_at_any_byte_of_a_line_is_no_tampering(path: Path, cut: int) -> None:
+    before = path.read_bytes()
+    journal.append(path, {"number": 4, "text": "b" * 2 * 10**4})
+    path.write_bytes(path.read_bytes()[:-cut])
+    whole = cut == 1  # the newline alone is missing
+    for number in (5, 6):
+        found = journal.read(path)
+        assert (found.torn, found.problems) == (() if whole else (5,), ())
+        journal.append(path, {"number": number})
+    assert [entry["number"] for entry in journal.read(path).entries] == [0, 1, 2, 3, *([4] if whole else []), 5, 6]
+    assert path.read_bytes().startswith(before)
+    assert all(entry.keys() == {"number", "text"} for entry in journal.read(path).entries[:4])
+
+
+def test_a_torn_line_that_is_changed_later_shows(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+    journal.append(path, {"number": 4})
+    path.write_bytes(path.read_bytes().replace(b'"number": 3', b'"number": 8'))
+    assert journal.read(path).problems
 
 
 def test_writers_at_once_keep_the_chain(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from fedmr_med.cli import app
+from fedmr_med.data import prepared
 from fedmr_med.data.images import decode
 from fedmr_med.data.prepared import find_images
 from fedmr_med.data.transforms import IsicTest, edge_for
@@ -81,3 +82,17 @@ def test_a_place_without_images_is_refused(tmp_path: Path) -> None:
         find_images(tmp_path)
     with raises("file.missing", kind=DataError):
         find_images(tmp_path / "nowhere")
+
+
+def test_a_file_that_memory_is_too_small_for_does_not_end_the_folder(
+    run: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scarce(path: Path, edge: int) -> np.ndarray:
+        if path.name == "a.png":
+            raise MemoryError
+        return decode(path, edge)
+
+    monkeypatch.setattr(prepared, "decode", scarce)
+    found = {p.image: p.error for p in Predictor(load_model(run / "best_model.pt"))(find_images(pictures))}
+    assert found["a.png"]
+    assert not found["b.jpg"]

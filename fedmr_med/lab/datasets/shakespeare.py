@@ -113,7 +113,8 @@ def _speaker(texts: Sequence[str], following: Sequence[str], where: str) -> Spea
 
 SHAKESPEARE = Dataset(
     name="shakespeare",
-    class_names=tuple(CHARACTERS),
+    # Names have no punctuation: a mark is named by its code point.
+    class_names=tuple(c if c.isalnum() else f"U+{ord(c):04X}" for c in CHARACTERS),
     image_size=TEXT_LENGTH,
     channels=1,
     kind="texts",

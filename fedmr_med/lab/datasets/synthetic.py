@@ -7,6 +7,7 @@ import numpy as np
 
 from fedmr_med.data.datasets import Dataset
 from fedmr_med.files import atomic_writer, write_text
+from fedmr_med.lab.datasets.shakespeare import CHARACTERS
 from fedmr_med.seeding import numpy_generator
 
 TRAIN_PER_CLASS, TEST_PER_CLASS = 20, 4
@@ -57,7 +58,7 @@ def _write_manifest(dataset: Dataset, folder: Path) -> None:
 
 def _write_texts(dataset: Dataset, folder: Path) -> None:
     """Texts in LEAF's form, in which a character is followed by the next one of the alphabet."""
-    alphabet, length = dataset.class_names, dataset.image_size
+    alphabet, length = CHARACTERS, dataset.image_size
     for fold, count in (("train", _TEXTS), ("test", 2)):
         generator = numpy_generator(0, dataset.name, fold)
         data = {}
@@ -69,5 +70,5 @@ def _write_texts(dataset: Dataset, folder: Path) -> None:
         write_text(folder / fold / "all_data.json", json.dumps(content))
 
 
-def _letters(alphabet: tuple[str, ...], start: int, length: int) -> str:
+def _letters(alphabet: str, start: int, length: int) -> str:
     return "".join(alphabet[(start + offset) % len(alphabet)] for offset in range(length))

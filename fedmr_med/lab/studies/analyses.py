@@ -140,7 +140,7 @@ def _test_features(run: Run, out: Path) -> Tensor:
     """Return the final model's features of a batch of test images, the same ones for every run of a seed."""
     if (test := run.test()) is None:
         raise ConfigError(f"{run.job.task.dataset} has no test set at the server.", code="data.missing")
-    network = load_model(checkpoint_of(run, out / "runs")).network()
+    network = load_model(checkpoint_of(run, out / "runs"), allow_code=True).network()
     drawn = numpy_generator(run.job.seed, "eigenvalues").permutation(len(test))[:BATCH]
     transform = transforms.build(run.job.task.transform, train=False, image_size=run.job.task.image_size)
     images = np.stack([transform(test[int(index)], 0) for index in drawn])

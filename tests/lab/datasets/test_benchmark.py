@@ -12,7 +12,7 @@ from fedmr_med.data.partition import partition
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.lab.datasets.benchmark import load_benchmark, load_test
 from fedmr_med.lab.datasets.cifar10 import LAYOUT as CIFAR10
-from fedmr_med.lab.datasets.shakespeare import CHARACTERS
+from fedmr_med.lab.datasets.shakespeare import SHAKESPEARE
 from fedmr_med.sites import BenchmarkSource
 from tests.helpers.archives import (
     ARRAYS,
@@ -179,7 +179,7 @@ def test_requests_that_do_not_fit_are_refused(tmp_path: Path):
 
 def test_shakespeare_clients_are_speakers(tmp_path: Path):
     write_mini_shakespeare(tmp_path, speakers=6, samples=10)
-    task = TaskConfig(dataset="shakespeare", class_names=tuple(CHARACTERS), image_size=80, transform="none")
+    task = TaskConfig(dataset="shakespeare", class_names=SHAKESPEARE.class_names, image_size=80, transform="none")
     sites = [load_benchmark(source_of(tmp_path, c, 4), task, seed=0) for c in range(4)]
     assert [len(site.train) for site in sites] == [10] * 4
     assert [len(site.test) for site in sites] == [3] * 4
