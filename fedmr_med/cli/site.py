@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from fedmr_med.cli import policy
+from fedmr_med.cli import cohort, policy
 from fedmr_med.cli.policy import Job, Json, Kit, job_of
 from fedmr_med.errors import ConfigError, PolicyError
 
 app = typer.Typer(no_args_is_help=True)
 app.add_typer(policy.app, name="policy", help="Show, change and explain what this hospital shares.")
+app.add_typer(cohort.app, name="cohort", help="Show and change whose secure totals this hospital helps to open.")
 
 _FEW = 5
 _MARKS = {"pass": "ok  ", "note": "note", "fix": "FIX "}

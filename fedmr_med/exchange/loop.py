@@ -145,7 +145,10 @@ class Server:
         """
         step, exchange, task = self._opened()
         answered, refused = exchange.standing()
-        new = exchange.close(self._total(exchange, task, answered))
+        total = self._total(exchange, task, answered)
+        if total is not None and step.kind != TRAIN:
+            total.check()
+        new = exchange.close(total)
         if step.kind == TRAIN:
             for site, reason in new.history.rounds[-1].refused.items():
                 if site not in refused:  # left out when the round was closed
@@ -180,7 +183,8 @@ class Server:
         """Add up securely what the sites hold, where the job asks for it and enough of them answered."""
         if not self._job.federation.sums_statistics or (exchange.kind == TRAIN and not exchange.has_quorum):
             return None
-        return self._totals.total(task.release(exchange.kind), answered)
+        known = {*self._transport.sites(exchange.kind), *self.state.accepted}
+        return self._totals.total(task.release(exchange.kind), answered, known)
 
     def _ask_secure(self, question: Message, sites: Sequence[str], enough: int) -> dict[str, Message]:
         """Bring a step of a secure sum to sites; one that gives no answer of use has dropped out."""

@@ -27,6 +27,7 @@ from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import code_of
 from fedmr_med.prototypes import ClassSums
+from fedmr_med.site.client_state import chain_folder
 from fedmr_med.site.own_prototypes import OwnPrototypes
 from fedmr_med.site.release import permitted
 from fedmr_med.site.view import SiteView
@@ -165,7 +166,7 @@ def _own_prototypes(job: JobConfig, task: TrainTask, folder: Path) -> OwnPrototy
     if reshaping is None or not reshaping.keeps_own_prototypes:
         return None
     classes, size = task.prototypes.means.shape
-    folder = folder / task.chain / "own_prototypes"
+    folder = chain_folder(folder, task.chain) / "own_prototypes"
     return OwnPrototypes(folder, inertia=reshaping.inertia, num_classes=classes, feature_size=size)
 
 

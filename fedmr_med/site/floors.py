@@ -15,6 +15,7 @@ from fedmr_med.files import write_text
 from fedmr_med.network import Network
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import FloorError
+from fedmr_med.site.client_state import chain_folder
 from fedmr_med.site.training import local_steps
 from fedmr_med.wire.messages import TrainTask
 
@@ -139,7 +140,7 @@ class SiteFloors:
             ) from e
 
     def _file(self, task: TrainTask) -> Path:
-        return self.state_folder / task.chain / ANSWERED_FILE
+        return chain_folder(self.state_folder, task.chain) / ANSWERED_FILE
 
 
 def head_spread(weight: npt.NDArray[Any]) -> float:

@@ -17,6 +17,7 @@ from fedmr_med.data.base import SiteData
 from fedmr_med.errors import PolicyError
 from fedmr_med.models.job_network import build_network
 from fedmr_med.models.model_file import load_model, save_model
+from fedmr_med.site.client_state import chain_folder
 from fedmr_med.site.features import SiteFeatures
 from fedmr_med.site.floors import SiteFloors
 from fedmr_med.site.images import SiteBatches, open_data
@@ -170,7 +171,7 @@ class Hospital:
         return self.releases.head(task, self.network, lambda: self._load(HEAD, task))
 
     def _own_layers(self, task: TrainTask) -> OwnLayers:
-        return OwnLayers(self.state_folder / task.chain / "own_layers", self.job, task.model)
+        return OwnLayers(chain_folder(self.state_folder, task.chain) / "own_layers", self.job, task.model)
 
     def _load(self, kind: str, task: TrainTask) -> Images:
         """Take over the received model, with the site's own layers where there are such; return the training images."""

@@ -130,7 +130,7 @@ class Releases:
 
     def _noisy_prototypes(self, private: PrivateSums, task: TrainTask, images: Images) -> ClassSums | None:
         due = self._method.uses_prototypes and private.due(task.round)
-        if not due or self._secure.opened(task.chain, task.release(TRAIN)):
+        if not due or self._secure.settled(task.chain, task.release(TRAIN)):
             return None
         return private.sums(*images, chain=task.chain, release=task.release(TRAIN))
 
@@ -207,7 +207,7 @@ class Releases:
 
     def _head_values(self, task: TrainTask, open_images: Callable[[], Images]) -> dict[str, Values]:
         if self.private is not None:
-            if self._secure.opened(task.chain, task.release(HEAD)):
+            if self._secure.settled(task.chain, task.release(HEAD)):
                 return {}
             return self.private.head(*open_images(), chain=task.chain, release=task.release(HEAD))
         shared = self.policy.shareable_classes(self.counts, self._names) & (self.policy.privacy is None)

@@ -159,6 +159,19 @@ def test_audit_sums_up_what_left(kits: Path) -> None:
     assert "line 2" in json.loads(run("audit", "--kit", str(kit), "--json", code=1).stdout)["problems"][0]
 
 
+def test_a_person_shows_and_accepts_the_cohort(kits: Path) -> None:
+    kit = ("--kit", str(kits / "msk"))
+    assert json.loads(run("cohort", "show", *kit, "--json").stdout) == {"sites": None}
+    run("cohort", "accept", "msk", "bcn", "rosendahl", "vienna-dias", *kit)
+    said = run("cohort", "accept", "msk", "bcn", "rosendahl", *kit).stdout
+    assert "tell what vienna-dias put in" in said
+    assert json.loads(run("cohort", "show", *kit, "--json").stdout) == {"sites": ["bcn", "msk", "rosendahl"]}
+    with raises("secure.too-few-sites"):
+        run("cohort", "accept", "msk", "bcn", *kit)
+    with raises("file.missing", "--kit"):
+        run("cohort", "show", "--kit", str(kits / "nobody"))
+
+
 def test_jobs_lists_what_was_asked_and_takes_the_decision(kits: Path) -> None:
     kit = ("--kit", str(kits / "msk"))
     assert "Nothing has been asked yet" in run("jobs", *kit).stdout
