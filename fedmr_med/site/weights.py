@@ -19,6 +19,7 @@ from fedmr_med.methods.plan import head_exchange
 from fedmr_med.models.job_network import build_network, whole_network
 from fedmr_med.models.public_weights import are_public, without_pretrained
 from fedmr_med.privacy.refusals import WeightsError
+from fedmr_med.site.client_state import chain_folder
 from fedmr_med.wire.backbone import digest_of
 from fedmr_med.wire.kinds import VALIDATE
 from fedmr_med.wire.messages import TrainTask
@@ -70,7 +71,7 @@ class StartingWeights:
         """Compare with the digest that the job names; where the classifier is another, with what came before it."""
         if task.round:
             return
-        file, features = self._folder / task.chain / START_FILE, weights_digest(_features(sent))
+        file, features = chain_folder(self._folder, task.chain) / START_FILE, weights_digest(_features(sent))
         if weights_digest(sent) == named:
             write_text(file, features)
         elif len(sent) != len(_features(sent)) or _read(file) != features:
