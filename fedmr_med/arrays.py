@@ -1,7 +1,8 @@
 """Named arrays, such as a model's weights, and the one check of their names, shapes and types."""
 
+import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,28 @@ Forms = dict[str, Form]
 def forms_of(arrays: Mapping[str, npt.NDArray[Any]]) -> Forms:
     """Return the shape and type of each array."""
     return {name: (array.shape, array.dtype) for name, array in arrays.items()}
+
+
+class Hash(Protocol):
+    """A hash of :mod:`hashlib` that takes more bytes."""
+
+    def update(self, data: bytes, /) -> None:
+        """Take more bytes."""
+
+
+def add_to_hash(found: Hash, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Add names, types, shapes and values to a hash, in the order of the names."""
+    for name in sorted(arrays):
+        array = arrays[name]
+        found.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        found.update(array.tobytes())
+
+
+def weights_digest(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+    """Return the SHA-256, in hex, by which people know the weights of a model."""
+    found = hashlib.sha256()
+    add_to_hash(found, arrays)
+    return found.hexdigest()
 
 
 def distance(arrays: Mapping[str, npt.NDArray[Any]], others: Mapping[str, npt.NDArray[Any]]) -> float:

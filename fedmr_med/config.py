@@ -5,7 +5,7 @@ is not here but in :mod:`fedmr_med.sites`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, get_args
 
@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.privacy.policy import Sharing
-from fedmr_med.schema import FolderName, Name, Strict, invalid, read_yaml, settings_hash, validated
+from fedmr_med.schema import FolderName, Name, Sha256, Strict, invalid, read_yaml, settings_hash, validated
 from fedmr_med.secure import FEWEST, Secure
 
 if TYPE_CHECKING:  # with it come numpy and torch, which settings do not need
@@ -83,12 +83,15 @@ class ModelConfig(Strict):
             over the image and its three mirror images, for pictures without a right way up.
         freeze_backbone: train the classifier alone. Every site makes the features of its images once, in evaluation
             mode and without augmentation, and keeps them on disk; only the classifier travels after the first round.
+        weights: SHA-256 of the weights that the job brings; they are part of what a hospital approves. None starts from
+            those that its seed draws, or that ``options.pretrained`` names.
     """
 
     name: Name
     options: dict[str, Any] = {}
     views: Literal["plain", "flips"] = "plain"
     freeze_backbone: bool = False
+    weights: Sha256 | None = None
 
 
 class MethodConfig(Strict):
@@ -337,6 +340,9 @@ class FederationConfig(Strict):
         secure: what the server sees as a total over the sites only, see docs/security.md: ``none``; ``statistics``:
             prototypes, confusion matrices and the statistics of a closed-form head; ``all``: the trained models and the
             numbers of images too. Nobody can compare single replies then, so ``max_deviation`` has no effect.
+        secure_digits: binary digits after the point of class sums and second moments in a secure sum, which multiplies
+            them by 2 to this power and rounds. 24 resolves 6e-8 and holds up to 2.6e8 a site; features much smaller
+            than 0.01 need more.
         clip_update: with ``secure: all``, the largest length of a site's change of the parameters; every site scales a
             longer one down before it is summed.
         private: noise on the prototypes; None adds none.
@@ -360,6 +366,7 @@ class FederationConfig(Strict):
     wire: Literal["float32", "float16"] = "float32"
     server: ServerConfig | None = None
     secure: Secure = "none"
+    secure_digits: int = Field(24, ge=8, le=44)
     clip_update: float = Field(100.0, gt=0, le=1e6)
     private: PrivateConfig | None = None
     statistics: tuple[Annotated[FolderName, Field(max_length=40)], ...] = Field((), max_length=8)
@@ -429,6 +436,13 @@ class JobConfig(Strict):
     demo: dict[str, Any] = {}
 
     @model_validator(mode="after")
+    def _texts_are_printable(self) -> Self:
+        # A hospital's steward reads them in a terminal, where escape codes would redraw the other lines.
+        if any(not text.isprintable() for text in _texts(self.model_dump(mode="json"))):
+            raise invalid("a text has a control character, such as a line break or an escape code", code="config.text")
+        return self
+
+    @model_validator(mode="after")
     def _something_is_done(self) -> Self:
         if self.federation.rounds == 0 and self.head.exchange is None:
             raise invalid(
@@ -485,6 +499,19 @@ class JobConfig(Strict):
         return settings_hash(self, content, FIRST_DEFAULTS)
 
 
+def _texts(content: Any) -> Iterator[str]:
+    """Yield all texts of nested settings, the keys included."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Mapping):
+        for key, value in content.items():
+            yield from _texts(key)
+            yield from _texts(value)
+    elif isinstance(content, (list, tuple)):
+        for value in content:
+            yield from _texts(value)
+
+
 def load_job(path: Path) -> JobConfig:
     """Read a job's ``fedmr.yaml``.
 
@@ -495,10 +522,11 @@ def load_job(path: Path) -> JobConfig:
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested mappings. Another ``name`` of a model or method starts from no options: the old ones are not its."""
+    """Merge nested mappings. Another ``name`` of a model or method starts without the old one's options and weights."""
     merged = dict(base)
     if "options" in base and changes.get("name", base.get("name")) != base.get("name"):
         merged["options"] = {}
+        merged.pop("weights", None)
     for key, value in changes.items():
         if isinstance(value, dict) and isinstance(merged.get(key), dict):
             merged[key] = merge(merged[key], value)

@@ -1,19 +1,20 @@
 """``fedmr-med site``: the commands of a hospital's data steward."""
 
-import dataclasses
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fedmr_med.cli import policy
+from fedmr_med.cli import cohort, policy, site_jobs
 from fedmr_med.cli.policy import Job, Json, Kit, job_of
-from fedmr_med.errors import ConfigError, PolicyError
+from fedmr_med.cli.released import sum_up
+from fedmr_med.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True)
 app.add_typer(policy.app, name="policy", help="Show, change and explain what this hospital shares.")
+app.add_typer(cohort.app, name="cohort", help="Show and change whose secure totals this hospital helps to open.")
+app.add_typer(site_jobs.app, name="jobs")
 
 _MARKS = {"pass": "ok  ", "note": "note", "fix": "FIX "}
 
@@ -114,41 +115,6 @@ def seal(kit: Kit = Path(), as_json: Json = False) -> None:
 
 
 @app.command()
-def jobs(
-    kit: Kit = Path(),
-    approve: Annotated[str | None, typer.Option(help="Id of settings or chain, or its beginning.")] = None,
-    refuse: Annotated[str | None, typer.Option(help="Likewise; a job that runs ends with its next task.")] = None,
-    as_json: Json = False,
-) -> None:
-    """List what was asked of this hospital, and decide: policy.approve says which jobs wait for it."""
-    from getpass import getuser
-
-    from fedmr_med.site.approval import APPROVALS_FILE, SHOWN, ApprovalBook
-
-    book = ApprovalBook(kit / APPROVALS_FILE)
-    if approve and refuse:
-        raise PolicyError("Give one of --approve and --refuse.", code="config.conflict", key="--approve")
-    if which := approve or refuse:
-        request = book.decide(which, approved=approve is not None, by=getuser())
-        done = "Approved" if approve else "Refused"
-        typer.echo(f"{done}: {request.name}, settings {request.settings[:SHOWN]}.", err=True)
-    requests = book.requests()
-    if as_json:
-        lines = [dataclasses.asdict(request) | {"state": request.status} for request in requests]
-        typer.echo(json.dumps({"jobs": lines}))
-        return
-    for request in requests:
-        typer.echo(f"{request.time} {request.name}: settings {request.settings[:SHOWN]}, chain {request.chain}")
-        typer.echo(f"    {request.status}")
-        for line in request.words:
-            typer.echo(f"    {line}")
-        if request.changed is not None:
-            typer.echo(f"    Differs from the last approved: {'; '.join(request.changed) or 'in nothing'}")
-    if not requests:
-        typer.echo("Nothing has been asked yet.")
-
-
-@app.command()
 def audit(
     kit: Kit = Path(),
     head: Annotated[str | None, typer.Option(help="A head noted earlier: its line must still be there.")] = None,
@@ -172,7 +138,7 @@ def audit(
     if as_json:
         typer.echo(json.dumps({"replies": lines, "problems": found.problems, "head": found.head}))
     else:
-        _sum_up(lines)
+        sum_up(lines)
         for number in found.torn:
             typer.echo(f"line {number} of {path} was not written to its end, so its reply was not sent")
         for problem in found.problems:
@@ -180,25 +146,6 @@ def audit(
         typer.echo(f"head {found.head}; note it elsewhere to notice later if lines are cut off (--head)")
     if found.problems:
         raise typer.Exit(1)
-
-
-def _sum_up(lines: tuple[dict[str, Any], ...]) -> None:
-    for job in dict.fromkeys(line["job"] for line in lines):
-        mine = [line for line in lines if line["job"] == job]
-        classes = Counter(name for line in mine for name in line["parts"].get("prototypes", {}).get("classes", ()))
-        metrics = sorted({line["metrics"] for line in mine if "metrics" in line})
-        refused = Counter(_why_empty(line) for line in mine if line["code"] != "OK")
-        typer.echo(
-            f"{mine[0]['time']} job {job}: {len(mine)} replies, {sum(line['bytes'] for line in mine) / 1e6:.1f} MB; "
-            f"prototypes of {', '.join(f'{name} ({n}x)' for name, n in classes.items()) or 'no class'}; "
-            f"metrics {', '.join(metrics) or 'none'}; {refused.total()} replies without content"
-        )
-        for reason, times in refused.items():
-            typer.echo(f"    {times}x nothing left: {reason}")
-
-
-def _why_empty(line: dict[str, Any]) -> str:
-    return str(line.get("reason") or line["code"])
 
 
 def _done(kit: Path, sentence: str, as_json: bool, **values: Any) -> None:

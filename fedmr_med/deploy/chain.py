@@ -123,15 +123,16 @@ def stage(
     """
     meta = read_json(source / "meta.json")
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("custom", ".__nvfl*"))
-    for app, named in meta["deploy_map"].items():
-        unknown = [site for site in sites if site not in named]
-        if unknown:
-            raise ConfigError(
-                f"{source / 'meta.json'}: the job does not name the hospital {unknown[0]!r}.",
-                code="site.unknown",
-            )
-        if sites:
-            meta["deploy_map"][app] = ["server", *sites]
+    named = {site for participants in meta["deploy_map"].values() for site in participants}
+    if unknown := [site for site in sites if site not in named]:
+        raise ConfigError(
+            f"{source / 'meta.json'}: the job does not name the hospital {unknown[0]!r}.", code="site.unknown"
+        )
+    if sites:
+        chosen = ("server", *sites)
+        meta["deploy_map"] = {
+            app: [site for site in chosen if site in participants] for app, participants in meta["deploy_map"].items()
+        }
     for path in target.glob(f"*/config/{JOB_FILE}"):
         job = load_job(path)
         changed = enough_for(adapt(job) if adapt else job, sites)
@@ -204,8 +205,7 @@ RESULT_FILES = ("checkpoint.pt", "best_model.pt", "results.json", "events.jsonl"
 
 
 def _settings(folder: Path) -> JobConfig:
-    (path,) = folder.glob(f"*/config/{JOB_FILE}")
-    return load_job(path)
+    return load_job(sorted(folder.glob(f"*/config/{JOB_FILE}"))[0])  # the same in all apps of a job
 
 
 def _folder(kit: Path, chain: str) -> Path:

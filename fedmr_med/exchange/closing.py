@@ -1,31 +1,32 @@
 """Closing an exchange with a secure sum: asks the sites step by step and opens the total of what they hold.
 
-Where no total can be opened there are no statistics this time: the prototypes age, the model goes unscored, and
-training goes on.
+Where no total of a round can be opened the prototypes age, and training goes on. A head or scores that cannot be
+opened end the job, see :meth:`Total.check`.
 """
 
 import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
 from fedmr_med.config import JobConfig
-from fedmr_med.errors import WireError
+from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.evaluation.results import SecureRecord
 from fedmr_med.models.job_network import build_network
 from fedmr_med.models.reply_forms import sum_forms
 from fedmr_med.privacy.mechanisms import Gaussian
 from fedmr_med.secure import FEWEST
-from fedmr_med.secure.messages import Keys, Masked, Offer, Release, Roster, Shares, threshold
+from fedmr_med.secure.messages import Confirmation, Keys, Masked, Offer, Release, Roster, Shares, threshold
 from fedmr_med.secure.summing import SecureSum
 from fedmr_med.statistics.base import Origin
 from fedmr_med.statistics.fields import Values
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.secure import (
+    ASK_CONFIRMED,
     ASK_KEYS,
     ASK_MASKED,
     ASK_OFFER,
@@ -36,7 +37,7 @@ from fedmr_med.wire.secure import (
 )
 from fedmr_med.wire.totals import SumForms
 
-A = TypeVar("A", Keys, Offer, Masked, Shares)
+A = TypeVar("A", Keys, Offer, Masked, Confirmation, Shares)
 T = TypeVar("T")
 Ask = Callable[[Message, Sequence[str], int], Mapping[str, Message]]
 """Brings a question to sites and returns the answers by site; the number is how many are enough."""
@@ -57,6 +58,21 @@ class Total:
     name: str
     record: SecureRecord
     values: Mapping[str, Values] | None = None
+
+    def check(self) -> None:
+        """Return if the total is open.
+
+        Raises:
+            FedMRError: it is not; the message names who is missing.
+        """
+        if self.values is None:
+            missing = ", ".join(self.record.dropped) or "nobody"
+            raise FedMRError(
+                f"There is no secure total for {self.name}: {self.record.error}. Missing: {missing}. Resume the job "
+                "when all are back; a cohort without them needs `fedmr-med site cohort accept` at every site.",
+                code="round.no-secure-total",
+                key="federation.secure",
+            )
 
     def read(self, reader: Callable[[Mapping[str, Values]], T]) -> tuple[T | None, SecureRecord]:
         """Return what ``reader`` makes of the values, and the record; None where there is nothing that it can read."""
@@ -83,20 +99,28 @@ class SecureTotals:
         self._ask = ask
         self._session = secrets.token_hex(8)
         self._keys: dict[str, Keys] = {}
+        self._missing: set[str] = set()
         self._bytes_up = self._bytes_down = 0
 
-    def total(self, name: str, sites: Sequence[str]) -> Total:
+    def total(self, name: str, sites: Sequence[str], known: Collection[str] = ()) -> Total:
         """Add up what sites hold for the release ``name``.
 
-        If too few of them take part to the end, nothing is opened, and nothing can be later.
+        If too few of them take part to the end, nothing is opened.
+
+        Args:
+            name: of the release.
+            sites: who holds a vector.
+            known: all sites of the federation, as far as the server knows; who has none is named as missing.
         """
         started = time.monotonic()
         self._bytes_up = self._bytes_down = 0
+        self._missing = set(known) - set(sites)
         try:
             values, survivors, dropped = self._opened(name, sites)
         except WireError as e:
-            _log.warning("no secure total for %s: %s", name, e)
-            return Total(name, SecureRecord(error=str(e)))
+            missing = tuple(sorted(self._missing))
+            _log.warning("no secure total for %s: %s; missing: %s", name, e, ", ".join(missing))
+            return Total(name, SecureRecord(dropped=missing, error=str(e)))
         record = SecureRecord(
             sites=survivors,
             dropped=dropped,
@@ -125,8 +149,11 @@ class SecureTotals:
         question = replace(question, step=ASK_MASKED, offers=offers)
         self._take(question, [offer.site for offer in offers], needed, Masked, secure.take_masked)
         survivors = secure.survivors()
-        question = replace(question, step=ASK_SHARES, offers=(), survivors=survivors)
-        self._take(question, survivors, needed, Shares, secure.take_shares)
+        question = replace(question, step=ASK_CONFIRMED, offers=(), survivors=survivors)
+        self._take(question, survivors, needed, Confirmation, secure.take_confirmation)
+        confirmations = tuple(secure.confirmations())
+        question = replace(question, step=ASK_SHARES, confirmations=confirmations)
+        self._take(question, [confirmation.site for confirmation in confirmations], needed, Shares, secure.take_shares)
         values = self._forms.unpack(name, secure.total())
         return values, survivors, tuple(sorted(set(roster.names) - set(survivors)))
 
@@ -143,6 +170,7 @@ class SecureTotals:
         """Ask, and let ``take`` have the answers that can be read; a site that sends something else has dropped out."""
         message = encode_question(question)
         answers = self._ask(message, sites, enough)
+        lost = set(sites) - answers.keys()
         self._bytes_down += message.size * len(sites)
         for site, answer in sorted(answers.items()):
             self._bytes_up += answer.size
@@ -152,7 +180,9 @@ class SecureTotals:
                     raise WireError("the answer is to another step", code="wire.unasked", key="step")
                 take(read)
             except WireError:
-                continue
+                lost.add(site)
+        # Who is lost first is why the others refuse what comes next.
+        self._missing = self._missing or lost
 
 
 def origin(job: JobConfig, gaussian: Gaussian | None, sites: int) -> Origin:

@@ -4,12 +4,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from fedmr_med.errors import WireError
+from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import SecureTotals, Total
 from fedmr_med.exchange.events import Asked, Event, Kept, Refused, Replied, RoundDone
 from fedmr_med.exchange.head import HeadExchange
-from fedmr_med.exchange.plan import Step
+from fedmr_med.exchange.plan import Step, due
 from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.exchange.transport import Answer, Transport
 from fedmr_med.exchange.validate import ValidateExchange
@@ -99,7 +99,7 @@ class Server:
 
     def next_task(self) -> Task | None:
         """Begin the next step that is due, and return what to ask for it; None when the plan is done."""
-        while self._steps and not self._steps[0].due(self._job, self.state):
+        while self._steps and not due(self._steps[0], self._job, self.state):
             self._steps.popleft()
             self._end_round()
         if not self._steps:
@@ -145,7 +145,13 @@ class Server:
         """
         step, exchange, task = self._opened()
         answered, refused = exchange.standing()
-        new = exchange.close(self._total(exchange, task, answered))
+        if refused and not answered and not self._job.federation.rounds:  # there is nothing else in such a job
+            reasons = "; ".join(f"{site}: {reason}" for site, reason in sorted(refused.items()))
+            raise FedMRError(f"No site answered {step.kind}. Refused: {reasons}.", code="exchange.no-answer")
+        total = self._total(exchange, task, answered)
+        if total is not None and step.kind != TRAIN:
+            total.check()
+        new = exchange.close(total)
         if step.kind == TRAIN:
             for site, reason in new.history.rounds[-1].refused.items():
                 if site not in refused:  # left out when the round was closed
@@ -171,7 +177,7 @@ class Server:
         if step.kind == HEAD:
             return HeadExchange(self._job, self.state)
         if step.kind != TRAIN:
-            return ValidateExchange(self._job, self.state, of_head=step.of_head)
+            return ValidateExchange(self._job, self.state, head=self.state.history.head if step.of_head else None)
         # A transport may forget a site that died; FedDyn and FedDC still count what it contributed.
         known = len({*sites, *self.state.accepted})
         return TrainExchange(self._job, self.state, num_sites=known, in_order=self._transport.in_order)
@@ -180,7 +186,8 @@ class Server:
         """Add up securely what the sites hold, where the job asks for it and enough of them answered."""
         if not self._job.federation.sums_statistics or (exchange.kind == TRAIN and not exchange.has_quorum):
             return None
-        return self._totals.total(task.release(exchange.kind), answered)
+        known = {*self._transport.sites(exchange.kind), *self.state.accepted}
+        return self._totals.total(task.release(exchange.kind), answered, known)
 
     def _ask_secure(self, question: Message, sites: Sequence[str], enough: int) -> dict[str, Message]:
         """Bring a step of a secure sum to sites; one that gives no answer of use has dropped out."""

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from fedmr_med.config import JobConfig
 from fedmr_med.evaluation.metrics import Scores
-from fedmr_med.evaluation.results import Evaluation
+from fedmr_med.evaluation.results import Evaluation, HeadRecord
 from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import Total
 from fedmr_med.server.checks import Registered
@@ -21,21 +21,21 @@ class ValidateExchange(Exchange):
     Args:
         job: the job's settings.
         state: the global state.
-        of_head: whether the model is scored with its closed-form head.
+        head: the closed-form head that the model is scored with; None scores its own classifier.
     """
 
     kind = VALIDATE
 
-    def __init__(self, job: JobConfig, state: GlobalState, *, of_head: bool = False):
+    def __init__(self, job: JobConfig, state: GlobalState, *, head: HeadRecord | None = None):
         super().__init__(job, state)
-        self._of_head = of_head
+        self._head = head
         self._registered = Registered.of(state.history, job.federation.max_samples)
         self._scores: dict[str, Scores | None] = {}
 
     @property
     def sent(self) -> GlobalState:
         """The state whose model the sites score."""
-        return self.state.with_head() if self._of_head else self.state.leaving()
+        return self.state.leaving() if self._head is None else self.state.with_head()
 
     def close(self, total: Total | None = None) -> GlobalState:
         """Return the state with the scores of its model put down."""
@@ -50,10 +50,9 @@ class ValidateExchange(Exchange):
             results = self._shared_results(self._scores, total)
         evaluation = evaluation.model_copy(update={"statistics": results})
         history = self.state.history
-        if not self._of_head:
+        if self._head is None:
             return self.state.scored(history.with_evaluation(evaluation))
-        assert history.head is not None
-        return self.state.scored(history.with_head(history.head.model_copy(update={"evaluation": evaluation})))
+        return self.state.scored(history.with_head(self._head.model_copy(update={"evaluation": evaluation})))
 
     def _counted(self) -> Collection[str]:
         return self._scores

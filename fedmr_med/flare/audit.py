@@ -1,6 +1,7 @@
 """The audit log of a site: what left in each round. Kinds, shapes, bytes and classes, never values."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedmr_med.files import journal
 from fedmr_med.flare import context
 from fedmr_med.flare.messages import PARTS
 from fedmr_med.flare.outgoing import empty, task_headers
+from fedmr_med.statistics.class_sums import COUNTS
 from fedmr_med.wire import codec as wire
 
 AUDIT_FILE = "released.jsonl"
@@ -47,7 +49,11 @@ class AuditLog(FLComponent):
 
     def _write(self, fl_ctx: FLContext) -> None:
         try:
-            content = NO_REPLY if self._reply is None else describe(self._reply, fl_ctx)
+            content = (
+                NO_REPLY
+                if self._reply is None
+                else describe(self._reply, lambda: context.outgoing_view(fl_ctx).job.task.class_names)
+            )
             if content != self._written:
                 journal.append(context.root_folder(fl_ctx) / AUDIT_FILE, _about(fl_ctx) | content)
             self._written = content
@@ -64,12 +70,18 @@ def _about(fl_ctx: FLContext) -> dict[str, Any]:
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "job": fl_ctx.get_job_id(),
         "task": fl_ctx.get_prop(FLContextKey.TASK_NAME),
+        **({"weights": weights} if (weights := context.noted_weights(fl_ctx)) else {}),
         **({"reason": reason} if reason else {}),
     }
 
 
-def describe(reply: Shareable, fl_ctx: FLContext) -> dict[str, Any]:
-    """Return what a reply holds: per part its kind, the shape of each array, bytes and classes."""
+def describe(reply: Shareable, class_names: Callable[[], tuple[str, ...]]) -> dict[str, Any]:
+    """Return what a reply holds: per part its kind, the shape of each array, bytes and classes.
+
+    Args:
+        reply: what leaves.
+        class_names: returns those of the job; called for a reply that has content.
+    """
     code = reply.get_return_code()
     if code != ReturnCode.OK:
         return {"code": code, "bytes": 0, "parts": {}}
@@ -77,10 +89,10 @@ def describe(reply: Shareable, fl_ctx: FLContext) -> dict[str, Any]:
     members, meta = _members(dxo), dxo.data if dxo.data_kind == DataKind.METRICS else dxo.meta
     parts = {name: _part(part) for name, part in members.items()}
     line: dict[str, Any] = {"code": code, "bytes": sum(part["bytes"] for part in parts.values()), "parts": parts}
-    if wire.PROTOTYPES in members:
-        names = context.outgoing_view(fl_ctx).job.task.class_names
-        classes = members[wire.PROTOTYPES].data["counts"].nonzero()[0]
-        parts[wire.PROTOTYPES]["classes"] = [names[i] for i in classes]
+    for name, part in members.items():
+        if COUNTS in part.data and name != wire.MODEL:
+            names = class_names()
+            parts[name]["classes"] = [names[i] for i in np.asarray(part.data[COUNTS]).nonzero()[0]]
     if wire.ROUND in meta:
         line["round"] = meta[wire.ROUND] + 1
     scores = meta.get(wire.SCORES)

@@ -22,7 +22,7 @@ from fedmr_med.sites import SiteConfig, find_site
 
 SITES_FOLDER, CLIENT_STATE = "sites", "client_state"
 DEMO_BANNER = "DEMO: no images were given, so generated pictures stand in for them. No figure here is a medical result."
-_REASON, _VIEW = "fedmr_reason", "fedmr_view"
+_REASON, _VIEW, _WEIGHTS = "fedmr_reason", "fedmr_view", "fedmr_weights"
 
 
 def site_in_simulator(fl_ctx: FLContext) -> bool:
@@ -205,6 +205,17 @@ def _deployed_to(fl_ctx: FLContext) -> set[str] | None:
 def note_reason(fl_ctx: FLContext, reason: str) -> None:
     """Remember why a task gets no reply, for the site's own journal; it never leaves the site."""
     fl_ctx.set_prop(_REASON, reason, private=True, sticky=False)
+
+
+def note_weights(fl_ctx: FLContext, weights: str | None) -> None:
+    """Remember the SHA-256 of the weights that a task is answered with, for the site's own journal; None forgets it."""
+    fl_ctx.set_prop(_WEIGHTS, weights, private=True, sticky=False)
+
+
+def noted_weights(fl_ctx: FLContext) -> str | None:
+    """Return the SHA-256 of the weights that the task is answered with; None where it has none."""
+    weights = fl_ctx.get_prop(_WEIGHTS)
+    return None if weights is None else str(weights)
 
 
 def noted_reason(fl_ctx: FLContext) -> str | None:

@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 from nvflare.apis.client import Client
 from nvflare.apis.fl_context import FLContext
@@ -16,29 +15,20 @@ from nvflare.widgets.info_collector import InfoCollector
 from fedmr_med import faults
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError
-from fedmr_med.exchange.base import Exchange
-from fedmr_med.exchange.events import Asked, Event, Kept, Refused, Replied
 from fedmr_med.exchange.loop import run
-from fedmr_med.exchange.plan import Step, plan
+from fedmr_med.exchange.plan import plan
 from fedmr_med.exchange.transport import Stopped
 from fedmr_med.flare import context
+from fedmr_med.flare.progress import Progress
 from fedmr_med.flare.quiet import quiet_simulator
-from fedmr_med.flare.tracking import figures, track, track_pooled, write_metrics
 from fedmr_med.flare.transport import FlareTransport
 from fedmr_med.jobs.folder import INITIAL_MODEL
 from fedmr_med.process import set_threads
-from fedmr_med.report.lines import refused_line, round_line, runaway_line, seconds_left, site_line
+from fedmr_med.report.lines import refused_line
 from fedmr_med.report.summary import print_summary
 from fedmr_med.server.chain import BEST_MODEL, Chain
 from fedmr_med.server.state import GlobalState
 from fedmr_med.server.stopping import stop_reason
-from fedmr_med.wire.kinds import HEAD, SECURE, TRAIN, VALIDATE
-
-_NO_PART = {
-    VALIDATE: "did not score the model",
-    HEAD: "has no part in the closed-form head",
-    SECURE: "takes no part in a secure sum",
-}
 
 
 class FedMRController(Controller):
@@ -58,9 +48,7 @@ class FedMRController(Controller):
         self._demo = False
         self._chain: Chain | None = None
         self._state: GlobalState | None = None
-        self._exchange: Exchange | None = None
-        self._transport: FlareTransport | None = None
-        self._lines: dict[str, str] = {}
+        self._progress: Progress | None = None
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Read the job and load the chain's state."""
@@ -97,11 +85,12 @@ class FedMRController(Controller):
         if chain is None or state is None:
             return  # the controller could not start and has said why; FLARE calls this all the same
         rounds = self._job.federation.rounds
-        self._transport = FlareTransport(self, self._job.federation, abort_signal, fl_ctx)
+        transport = FlareTransport(self, self._job.federation, abort_signal, fl_ctx)
+        self._progress = Progress(self, self._job, chain, state, transport, fl_ctx)
         fl_ctx.set_prop(AppConstants.NUM_ROUNDS, rounds, private=True, sticky=True)
         self.fire_event(AppEventType.TRAINING_STARTED, fl_ctx)
         try:
-            state = run(plan(self._job), state, self._transport, chain, lambda event: self._hear(event, fl_ctx))
+            self._state = state = run(plan(self._job), state, transport, chain, self._progress.hear)
         except Stopped:
             return
         except FedMRError as e:
@@ -154,63 +143,6 @@ class FedMRController(Controller):
         super().handle_event(event_type, fl_ctx)
         if event_type == InfoCollector.EVENT_TYPE_GET_STATS:
             collector = fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR)
-            if collector is not None and self._transport is not None and self._transport.asked:
-                collector.add_info("progress", self._progress())
-
-    def _hear(self, event: Event, fl_ctx: FLContext) -> None:
-        """Log what happens, and tell FLARE's other components."""
-        match event:
-            case Asked(exchange):
-                self._exchange = exchange
-                if exchange.kind == TRAIN:
-                    fl_ctx.set_prop(AppConstants.CURRENT_ROUND, exchange.state.round, private=True, sticky=True)
-                    self.fire_event(AppEventType.ROUND_STARTED, fl_ctx)
-            case Replied(reply):
-                self._say(fl_ctx, reply.site, reply.round, site_line(reply, self._job))
-                track(self, figures(reply), reply.round, fl_ctx, site=reply.site)
-            case Refused(kind, site, reason):
-                assert self._state is not None
-                line = refused_line(site, reason) if kind == TRAIN else f"{site} {_NO_PART[kind]}: {reason}"
-                self._say(fl_ctx, site, self._state.round, line, warn=True)
-            case Kept(step, state):
-                self._note(step, state, fl_ctx)
-
-    def _note(self, step: Step, state: GlobalState, fl_ctx: FLContext) -> None:
-        """Write the files that people read beside a state that is safe on disk."""
-        assert self._chain is not None
-        self._state = state
-        self._chain.write_results(state)
-        write_metrics(context.run_folder(fl_ctx), self._job.name, state.history)
-        if step.kind in (TRAIN, VALIDATE) and not step.of_head:
-            track_pooled(self, state.history, fl_ctx)
-        if step.kind == TRAIN:
-            self.fire_event(AppEventType.ROUND_DONE, fl_ctx)
-            self.log_info(fl_ctx, round_line(state.history, self._job.federation.rounds), fire_event=False)
-            if warning := runaway_line(state.history):
-                self.log_warning(fl_ctx, warning, fire_event=False)
-
-    def _say(self, fl_ctx: FLContext, site: str, round_number: int, line: str, *, warn: bool = False) -> None:
-        """Log a line about a site, and keep it for whoever watches; those of the round before last go."""
-        (self.log_warning if warn else self.log_info)(fl_ctx, line, fire_event=False)
-        kept = {key: text for key, text in self._lines.items() if int(key.split("/")[0]) >= round_number - 1}
-        self._lines = kept | {f"{round_number}/{site}": line}
-
-    def _progress(self) -> dict[str, Any]:
-        """Return what is asked, round, sites in and out, metric and time left, as plain values."""
-        state, transport, rounds = self._state, self._transport, self._job.federation.rounds
-        assert state is not None and transport is not None
-        answered, refused = sorted(transport.answered), dict[str, str]()
-        if self._exchange is not None and self._exchange.kind == transport.asked:
-            answered, refused = self._exchange.standing()
-        scored = [evaluation.pooled for evaluation in state.history.evaluations if evaluation.pooled]
-        return {
-            "asked": transport.asked,
-            "round": state.round,
-            "rounds": rounds,
-            "answered": answered,
-            "waiting": sorted(set(transport.sites()) - set(answered) - set(refused)),
-            "refused": refused,
-            "balanced_accuracy": scored[-1].balanced_accuracy if scored else None,
-            "seconds_left": seconds_left(state.history, rounds),
-            "lines": list(self._lines.values()),
-        }
+            progress = None if self._progress is None else self._progress.values()
+            if collector is not None and progress is not None:
+                collector.add_info("progress", progress)

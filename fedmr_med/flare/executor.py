@@ -65,7 +65,10 @@ class FedMRExecutor(Executor):
 
         site = Site(context.site_views(fl_ctx), lambda view: self._open(view, fl_ctx), train)
         message = Message({}) if kind == SUBMIT_MODEL else messages.to_message(shareable)
-        answer = site.answer(kind, message, lambda: bool(abort_signal.triggered))
+        try:
+            answer = site.answer(kind, message, lambda: bool(abort_signal.triggered))
+        finally:
+            context.note_weights(fl_ctx, site.weights)
         context.keep_view(fl_ctx, site.view)
         return messages.to_shareable(answer, kind)
 

@@ -27,11 +27,13 @@ from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import code_of
 from fedmr_med.prototypes import ClassSums
+from fedmr_med.site.client_state import chain_folder
 from fedmr_med.site.own_prototypes import OwnPrototypes
 from fedmr_med.site.release import permitted
 from fedmr_med.site.view import SiteView
+from fedmr_med.site.weights import StartingWeights
 from fedmr_med.wire.agreement import check_settings
-from fedmr_med.wire.kinds import HEAD
+from fedmr_med.wire.kinds import HEAD, TRAIN
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.statistics import StatisticsReply
 
@@ -75,7 +77,8 @@ class ScriptExecutor(ClientAPIExecutor):
         job, policy, floors = view.job, view.policy, view.floors
         folder, site = view.place.state_folder, view.place.name
         floors.check_model(task, build_network(job))
-        floors.check_repeat(task)
+        floors.check_repeat(TRAIN, task)
+        StartingWeights(job, folder, demanded=policy.training is not None).check(TRAIN, task)
         model = {name: torch.from_numpy(array) for name, array in task.model.items()}
         own, accepted = _own_prototypes(job, task, folder), task.accepted.get(site)
         kept = None if own is None else own.load(accepted)
@@ -88,7 +91,7 @@ class ScriptExecutor(ClientAPIExecutor):
         if own is not None and (sums := class_sums(said, job, task)) is not None:
             own.save(task.round, _withheld(sums, reply), accepted)
         floors.check_amount(job, reply.samples)
-        floors.note_answered(task)
+        floors.note_answered(TRAIN, task)
         form = reply_form(job)
         form.check(reply)
         return messages.encode_reply(reply, halved=form.halved)
@@ -163,7 +166,7 @@ def _own_prototypes(job: JobConfig, task: TrainTask, folder: Path) -> OwnPrototy
     if reshaping is None or not reshaping.keeps_own_prototypes:
         return None
     classes, size = task.prototypes.means.shape
-    folder = folder / task.chain / "own_prototypes"
+    folder = chain_folder(folder, task.chain) / "own_prototypes"
     return OwnPrototypes(folder, inertia=reshaping.inertia, num_classes=classes, feature_size=size)
 
 

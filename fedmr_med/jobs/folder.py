@@ -10,10 +10,12 @@ from fedmr_med.config import JOB_FILE, JobConfig, load_job
 from fedmr_med.errors import ConfigError
 from fedmr_med.files import write_text
 from fedmr_med.schema import dump_yaml
+from fedmr_med.server.state import with_weights
 from fedmr_med.sites import SITE_FILE
 
 TASKS = ("train", "validate", "head", "secure", "submit_model")
 INITIAL_MODEL = "initial_model.pt"
+SERVER_APP = "app_with_weights"
 _JOBS = Path("jobs")
 
 CUSTOM_README = """This folder carries no code. A job that has a custom folder may name classes outside FLARE's own
@@ -39,31 +41,38 @@ def write_job(
         sites: content of ``site.yaml`` of each site, by name; carried for the simulator, where a site has no
             folder of its own. None carries none; without names the job is for all sites that are connected.
         server, client: content of FLARE's two configuration files, where they hold more than our own parts.
-        initial_model: a file with the weights to start from, which the job carries.
+        initial_model: a file with the weights to start from, which the job names in ``model.weights``, and carries to
+            the server; to the sites as well where they are not named.
 
     Raises:
         ConfigError: the folder exists and is not a job.
     """
+    if initial_model is not None:
+        job = with_weights(job, initial_model)
     if folder.exists() and any(folder.iterdir()) and not (folder / "meta.json").exists():
         raise ConfigError(f"{folder} exists and is not a job folder; choose another one.", code="file.foreign")
     shutil.rmtree(folder, ignore_errors=True)
     config = folder / "app" / "config"
-    meta = {
-        "name": job.name,
-        "resource_spec": {},
-        "min_clients": job.federation.min_sites,
-        "deploy_map": {"app": ["server", *sites] if sites else ["@ALL"]},
-    }
-    _write_json(folder / "meta.json", meta)
     _write_json(config / "config_fed_server.json", server or SERVER_PARTS)
     _write_json(config / "config_fed_client.json", client or CLIENT_PARTS)
     write_text(config / JOB_FILE, dump_yaml(job, defaults=False))
-    if initial_model is not None:
-        shutil.copyfile(initial_model, config / INITIAL_MODEL)
     for site, content in sites.items():
         if content is not None:
             write_text(config / "sites" / site / SITE_FILE, content)
     write_text(folder / "app" / "custom" / "README", CUSTOM_README)
+    deploy_map = {"app": ["server", *sites] if sites else ["@ALL"]}
+    if initial_model is not None:
+        if sites:  # weights go to the server only; FLARE has no such map for sites that are not named
+            shutil.copytree(folder / "app", folder / SERVER_APP)
+            deploy_map = {"app": [*sites], SERVER_APP: ["server"]}
+        shutil.copyfile(initial_model, folder / (SERVER_APP if sites else "app") / "config" / INITIAL_MODEL)
+    meta = {
+        "name": job.name,
+        "resource_spec": {},
+        "min_clients": job.federation.min_sites,
+        "deploy_map": deploy_map,
+    }
+    _write_json(folder / "meta.json", meta)
 
 
 def find_job(job: Path, where: str) -> JobConfig:

@@ -9,7 +9,7 @@ from typing import Self, get_args
 
 from pydantic import Field, model_validator
 
-from fedmr_med.schema import Strict, invalid
+from fedmr_med.schema import Sha256, Strict, invalid
 from fedmr_med.secure import Secure
 
 
@@ -18,6 +18,8 @@ class TrainingFloors(Strict):
 
     Attributes:
         methods, models: the names that may be asked for; None allows every registered one.
+        weights: SHA-256 of weights that a job may bring (its ``model.weights``) without a person's approval. All others
+            wait for ``fedmr-med site jobs``, also with ``approve: always``: who chooses weights chooses what is asked.
         min_batch_size, max_batch_size: images in a mini-batch.
         min_batches: batches that the local training images make at least; 2 refuses a batch that holds all of them.
         min_updates: optimiser steps of a round.
@@ -29,14 +31,15 @@ class TrainingFloors(Strict):
         min_head_spread: how far the classifier's rows must differ, relative to a fresh layer of its size: a
             classifier of zeros or equal rows gives single images away.
         max_norm: the largest norm of an array that the server sends.
-        repeat_rounds: whether a round that was answered may be asked again with another model. The same model may
-            always come again: a server that was restarted repeats its round.
+        repeat_rounds: whether a round that was answered may be asked again with another model, to train, to score or
+            for a closed-form head. The same model may always come again: a server that was restarted repeats its round.
         max_jobs_per_day: jobs that get an answer within 24 hours; None does not count them. A job that was refused is
             not one of them: otherwise anybody who may submit could use the number up with jobs that nobody trains for.
     """
 
     methods: tuple[str, ...] | None = None
     models: tuple[str, ...] | None = None
+    weights: tuple[Sha256, ...] = ()
     min_batch_size: int = Field(8, ge=2)
     max_batch_size: int = Field(512, ge=2)
     min_batches: int = Field(2, ge=1)
@@ -56,6 +59,10 @@ class TrainingFloors(Strict):
             if getattr(self, least) > getattr(self, most):
                 raise invalid(f"{least} is above {most}", code="config.conflict", key=least)
         return self
+
+    def asks_about(self, weights: str | None) -> bool:
+        """Whether a person has to approve a job that brings these weights; None brings none."""
+        return weights is not None and weights not in self.weights
 
     def demands_more_than(self, secure: Secure) -> bool:
         """Whether a job that sums this much securely sums too little."""

@@ -95,8 +95,6 @@ class SitePolicy(Sharing):
     Attributes:
         round_samples: the number of training images, the site's weight in the mean, leaves rounded to a multiple of
             this, and without the images of classes too small to leave; 1 sends it as it is.
-        allow_regrouping: whether the site helps to open a secure total that fewer than three sites tell apart from one
-            that it helped to open before, so that a job goes on after a site has left for good; see docs/security.md.
         privacy: what its prototypes may tell about one image, over all jobs; None sets no limit. With it, class sums
             leave in jobs with ``federation.private`` only.
         training_privacy: what its model updates may tell about one image, over all jobs; None sets no limit. With it,
@@ -105,7 +103,6 @@ class SitePolicy(Sharing):
     """
 
     round_samples: int = Field(10, ge=1, le=1000)
-    allow_regrouping: bool = False
     privacy: PrivacyBudget | None = None
     training_privacy: PrivacyBudget | None = None
     training: TrainingFloors | None = TrainingFloors()
@@ -116,6 +113,20 @@ class SitePolicy(Sharing):
     def added_sections(cls) -> tuple[type[Strict], ...]:
         """Return the keys of installed packages."""
         return tuple(POLICY_KEYS.get(name) for name in POLICY_KEYS)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _regrouping_is_gone(cls, content: Any) -> Any:
+        """Read files that say no to a key of earlier versions; whoever said yes has something to decide now."""
+        if not isinstance(content, Mapping) or "allow_regrouping" not in content:
+            return content
+        if content["allow_regrouping"] is not False:
+            raise invalid(
+                "there is no such key any more: `fedmr-med site cohort accept` takes other sites into secure totals",
+                code="config.unknown-key",
+                key="allow_regrouping",
+            )
+        return {name: value for name, value in content.items() if name != "allow_regrouping"}
 
     @model_validator(mode="after")
     def _added_keys_are_valid(self) -> Self:
@@ -161,6 +172,10 @@ class SitePolicy(Sharing):
         """
         for key in self.added:
             key.check(job.model_dump(mode="json"))
+
+    def asks_about_weights(self, weights: str | None) -> bool:
+        """Whether a person has to approve a job that brings these weights, whatever ``approve`` says."""
+        return self.training is not None and self.training.asks_about(weights)
 
     def check_training_noise(self, noise: float) -> None:
         """Look at the noise of a job's local training, relative to the clip of a gradient; 0 where it has none.

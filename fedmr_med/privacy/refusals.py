@@ -11,6 +11,10 @@ class NotApprovedError(PolicyError):
     """A person at the site has not approved the job yet, or has refused it."""
 
 
+class WeightsError(NotApprovedError):
+    """A job starts from weights that are not its own seed's, and that nobody at the site has approved."""
+
+
 class ClassNamesError(PolicyError):
     """A job names the classes otherwise than the site does, so that a label would mean something else."""
 
@@ -61,12 +65,13 @@ def floor_code(floor: str) -> str:
 
 
 NOT_APPROVED, POLICY, DATA = "FEDMR_NOT_APPROVED", "FEDMR_POLICY", "FEDMR_DATA"
-BUDGET = "FEDMR_BUDGET"
+BUDGET, WEIGHTS = "FEDMR_BUDGET", "FEDMR_WEIGHTS"
 CLASSES, FEATURES = "FEDMR_CLASSES", "FEDMR_FEATURES"
 CONFIG, TASK, FAILED = "FEDMR_CONFIG", "FEDMR_TASK", "EXECUTION_EXCEPTION"
 
 # The first class that fits counts.
 _CODES: dict[type[FedMRError], str] = {
+    WeightsError: WEIGHTS,
     NotApprovedError: NOT_APPROVED,
     ClassNamesError: CLASSES,
     BudgetError: BUDGET,
@@ -78,6 +83,7 @@ _CODES: dict[type[FedMRError], str] = {
 }
 WORDS = {
     NOT_APPROVED: "it has not approved these settings (there: fedmr-med site jobs)",
+    WEIGHTS: "it has not approved the weights that the job starts from (there: fedmr-med site jobs)",
     CLASSES: "the job names the classes otherwise than the site does (there: classes in site.yaml)",
     BUDGET: "its privacy budget for training is used up",
     POLICY: "its policy does not allow what the job asks",

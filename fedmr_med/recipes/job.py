@@ -111,13 +111,15 @@ class _Folder(FedJobConfig):
             theirs = Path(temporary) / self.job_name / "app"
             server, client = (_parts(theirs / "config" / f"config_fed_{side}.json") for side in ("server", "client"))
             write_job(job.settings, folder, job.sites, server=server, client=client, initial_model=job.initial_model)
-            if (theirs / "custom").is_dir():
-                shutil.copytree(theirs / "custom", folder / "app" / "custom", dirs_exist_ok=True)
+            for custom in folder.glob("*/custom"):
+                if (theirs / "custom").is_dir():
+                    shutil.copytree(theirs / "custom", custom, dirs_exist_ok=True)
         if self.meta_props:
             meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
             write_text(folder / "meta.json", json.dumps(meta | self.meta_props, indent=2) + "\n")
         if job.installed_only:
-            shutil.rmtree(folder / "app" / "custom")
+            for custom in folder.glob("*/custom"):
+                shutil.rmtree(custom)
 
 
 def _parts(path: Path) -> dict[str, Any]:

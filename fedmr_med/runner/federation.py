@@ -28,7 +28,7 @@ from fedmr_med.runner.local_sites import CLIENT_STATE, LocalSites, Work, parts_o
 from fedmr_med.runner.pool import Pool, open_pool
 from fedmr_med.schema import check_name
 from fedmr_med.server.chain import Chain
-from fedmr_med.server.state import GlobalState
+from fedmr_med.server.state import GlobalState, with_weights
 from fedmr_med.site.images import open_data
 from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.codec import Message, encode_validation
@@ -99,7 +99,8 @@ class Federation:
     ):
         for name in sites:
             check_name(name, "sites")
-        self.job = job = effective_job(job, sites)
+        job = effective_job(job, sites)
+        self.job = job = job if initial_model is None else with_weights(job, initial_model)
         self.sites = sites
         self.folder = folder
         self.costs = Costs()

@@ -61,10 +61,18 @@ character.
 FolderName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=_LONGEST)]
 """A :data:`Name` that becomes a folder or a key, see :data:`NAME_PATTERN`."""
 
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""A SHA-256 in hex, by which a file or the weights of a model are named."""
+
+
+def printable(text: object) -> str:
+    """Return a text with its control characters written out, so that it cannot redraw what a person reads."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
 
 def brief(text: object, longest: int = 120) -> str:
     """Return the first line of a text that comes from elsewhere, and no more of it than fits into a sentence."""
-    line = (str(text).splitlines() or [""])[0]
+    line = printable((str(text).splitlines() or [""])[0])
     return line if len(line) <= longest else line[:longest] + "..."
 
 

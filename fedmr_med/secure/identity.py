@@ -1,5 +1,6 @@
 """Who a key belongs to: signatures with the certificates that a federation was provisioned with."""
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -56,7 +57,8 @@ class Certified:
     """Signatures with the site's own certificate; those of others must come from the same root.
 
     Args:
-        startup: the ``startup`` folder of a kit, with ``client.crt``, ``client.key`` and ``rootCA.pem``.
+        startup: the ``startup`` folder of a kit, with ``client.crt``, ``client.key``, ``rootCA.pem``, and
+            ``fed_client.json``, which names the server.
 
     Raises:
         ConfigError: one of the files is missing or of no use.
@@ -69,6 +71,7 @@ class Certified:
             self._root = x509.load_pem_x509_certificate((startup / "rootCA.pem").read_bytes())
         except (OSError, ValueError) as e:
             raise ConfigError(f"{startup} has no key and certificate to sign with: {e}.", code="file.unreadable") from e
+        self._servers = _servers(startup / "fed_client.json")
         if not isinstance(key, rsa.RSAPrivateKey):
             raise ConfigError(
                 f"{startup / 'client.key'} is not an RSA key, as FLARE's kits have.", code="file.wrong-kind"
@@ -83,8 +86,8 @@ class Certified:
         """Look at certificate and signature of another site.
 
         Raises:
-            WireError: the certificate is not of this federation, expired, of a person or of somebody else, or the
-                signature is not made with it.
+            WireError: the certificate is not of this federation, expired, of a person, of the server or of somebody
+                else, or the signature is not made with it.
         """
         try:
             theirs = x509.load_pem_x509_certificate(certificate)
@@ -98,6 +101,9 @@ class Certified:
             raise WireError(
                 f"the certificate sent for {site} is somebody else's", code="secure.certificate", key="site"
             )
+        if site in self._servers:
+            # FLARE gives the server's certificate no role, so its name alone tells it from a site's.
+            raise WireError(f"{site} is the server, not a site", code="secure.certificate", key="role")
         roles = {str(role.value) for role in theirs.subject.get_attributes_for_oid(NameOID.UNSTRUCTURED_NAME)}
         if not roles <= {"client"}:
             raise WireError(
@@ -114,3 +120,18 @@ class Certified:
             key.verify(signature, message, _PADDING, hashes.SHA256())
         except InvalidSignature as e:
             raise WireError(f"the keys of {site} are not signed by it", code="secure.signature") from e
+
+
+def _servers(path: Path) -> frozenset[str]:
+    """Return the names of the federation's servers, as a site's kit has them.
+
+    Raises:
+        ConfigError: the file does not name any.
+    """
+    try:
+        servers = frozenset(str(server["identity"]) for server in json.loads(path.read_bytes())["servers"])
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise ConfigError(f"{path} does not name the server: {e}.", code="file.unreadable") from e
+    if not servers:
+        raise ConfigError(f"{path} does not name the server.", code="file.unreadable")
+    return servers

@@ -1,12 +1,13 @@
-"""What passes between server and sites for a secure sum: four questions, four answers.
+"""What passes between server and sites for a secure sum: five questions, five answers.
 
 keys:    which session                     -> a public key, signed
 offer:   the roster, all of these keys     -> a key and a commitment for this release, and encrypted shares
 mask:    the offers of those who answered  -> the masked vector
-unmask:  whose vectors arrived             -> shares: of the self-masks of these, of the keys of the others
+confirm: whose vectors arrived             -> a signature over them and over the offers that the site was shown
+unmask:  the signatures of the others      -> shares: of the self-masks of these, of the keys of the others
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedmr_med.arrays import Vector
@@ -18,13 +19,18 @@ MOST_SITES = 1000
 """Sites of a sum at most; :mod:`fedmr_med.statistics.fields` counts on it."""
 
 
+def colluding(sites: int) -> int:
+    """Return how many of ``sites`` may collude with a malicious server: fewer than a third of them."""
+    return (sites - 1) // 3
+
+
 def threshold(sites: int) -> int:
     """Return how many of ``sites`` must take part to the end, and how many shares give a secret.
 
-    Two thirds: a site answers once per release, so two different openings of one release need twice as many answers,
-    more than there are unless a third of the sites collude with the server.
+    The smallest t > (n + c) / 2, c being :func:`colluding`. A site confirms one set of survivors, the c that collude as
+    many as they like: two sets with t signatures each would need 2 t <= (n - c) + 2 c.
     """
-    return max(FEWEST, -(-2 * sites // 3))
+    return max(FEWEST, (sites + colluding(sites)) // 2 + 1)
 
 
 @dataclass(frozen=True)
@@ -125,6 +131,25 @@ class Masked:
 
     site: str
     vector: Vector
+
+
+def offers_digest(offers: Sequence[Offer], context: bytes) -> bytes:
+    """Return what stands for the offers that a site was shown, in whatever order."""
+    ordered = sorted(offers, key=lambda offer: offer.site)
+    return digest(b"offers", context, *(offer.signed(context) for offer in ordered))
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """A site's word that it masked with certain offers, and helps to open the total of certain sites alone."""
+
+    site: str
+    signature: bytes
+
+    def signed(self, context: bytes, offers: bytes, survivors: Collection[str]) -> bytes:
+        """Return what the signature covers: context, :func:`offers_digest`, and whose vectors arrived."""
+        names = [name.encode() for name in sorted(survivors)]
+        return digest(b"confirm", context, self.site.encode(), offers, *names)
 
 
 @dataclass(frozen=True)

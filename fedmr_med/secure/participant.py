@@ -3,12 +3,12 @@
 The site enforces the rules that keep its vector closed; it does not count on the server:
 
 - enough sites, all of them with keys signed by themselves, or nothing is offered;
-- one masked vector per set of masks;
+- one masked vector per set of masks, and one vector per release once it was masked;
+- shares leave only if enough sites have signed that they were shown the same offers and the same survivors;
 - each release of a chain is opened for one set of sites and one vector of this site, in whatever session: never the
   shares of both secrets of a site, and never for two different sets of sites. After a restart of either end the same
   may be opened again, with fresh masks: the total is the one that the server had before;
-- no total of nearly the same sites as an earlier one: the difference of two totals that one or two sites tell apart
-  says what these put in, above all their numbers of images, which are the same in every round.
+- it masks for one cohort in all releases, see :mod:`fedmr_med.secure.cohort`; without one, for one roster per release.
 """
 
 import json
@@ -27,8 +27,9 @@ from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.files import atomic_writer, journal, locked, private_files, write_text
 from fedmr_med.schema import NAME_PATTERN
 from fedmr_med.secure import FEWEST, primitives
+from fedmr_med.secure.cohort import Cohort
 from fedmr_med.secure.identity import Identity
-from fedmr_med.secure.messages import Keys, Masked, Offer, Release, Roster, Shares
+from fedmr_med.secure.messages import Confirmation, Keys, Masked, Offer, Release, Roster, Shares, offers_digest
 from fedmr_med.secure.primitives import NONCE, SEED
 from fedmr_med.secure.summing import signed_mask
 
@@ -43,29 +44,29 @@ class Participant:
         folder: where it keeps keys, shares and what it has answered, for this chain alone.
         identity: signs for it, and checks the signatures of others.
         least: sites without which it opens nothing; three at least.
-        cohorts: the record, for all chains, of whose totals it has helped to open; None does not compare them, as
+        cohort: the sites whose totals it helps to open, all of them and no others; None takes any for each release, as
             where noise protects each site anyway.
     """
 
     def __init__(
-        self, site: str, folder: Path, identity: Identity, *, least: int = FEWEST, cohorts: Path | None = None
+        self, site: str, folder: Path, identity: Identity, *, least: int = FEWEST, cohort: Cohort | None = None
     ):
         self.site = site
         self.folder = folder
         self.identity = identity
         self.least = max(FEWEST, least)
-        self.cohorts = cohorts
+        self.cohort = cohort
 
     def hold(self, name: str, vector: Vector) -> bool:
         """Keep a vector for the release ``name`` until that of the next release comes; vectors of opened ones go.
 
-        An older one of that name is replaced, unless the release was opened: another vector beside it would show the
-        difference of both, and False is returned.
+        An older one of that name is replaced, unless it was masked: other sites may have opened the release since, and
+        another vector beside it would show the difference of both. Then False is returned.
         """
         with self._turn():
             opened = self._opened()
             self._forget(self._file(other, "npy") for other in opened if other != name)
-            if name in opened:
+            if name in opened or self._masked_for(name) is not None:
                 return False
             with atomic_writer(self._file(name, "npy")) as stream:
                 np.save(stream, vector, allow_pickle=False)
@@ -86,10 +87,13 @@ class Participant:
         """Make fresh secrets for a release and share them among the roster.
 
         Raises:
-            PolicyError: too few sites, or the release was opened before and its vector is gone.
+            PolicyError: too few sites, or the release was opened before and its vector is gone, or it was masked for
+                another roster.
             WireError: the roster is not what the sites signed, or this site has no vector for the release.
         """
         self._check_roster(release, roster)
+        if self.cohort is not None:
+            self.cohort.check(roster.names)
         context, number = roster.context(release), roster.names.index(self.site)
         with self._turn():
             if not self._file(release.name, "npy").exists():
@@ -98,9 +102,15 @@ class Participant:
                         f"{release.name} was opened before; it is not opened again", code="secure.opened-before"
                     )
                 raise WireError(f"there is no vector for {release.name}", code="secure.no-vector")
-            state = self._state(release)
+            state, before = self._state(release.name), self._masked_for(release.name)
             if state.get("context") == context.hex() and state["masked"]:
                 raise PolicyError(f"the masks of {release.name} are in use", code="secure.in-use")
+            if self.cohort is None and before is not None and before != roster.names:
+                # The thresholds of two rosters do not add up to more than all sites: both totals could be opened.
+                raise PolicyError(
+                    f"{release.name} was masked for {', '.join(before)}; it is not masked for other sites",
+                    code="secure.masked-for-others",
+                )
             seeds = [os.urandom(SEED) for _ in range(2)]
             _, public = primitives.key_pair(seeds[0], context)
             parts = [primitives.split(seed, roster.threshold, len(roster.entries)) for seed in seeds]
@@ -120,6 +130,7 @@ class Participant:
             state = {
                 "context": context.hex(),
                 "masked": False,
+                "masked_for": before,
                 "seeds": [seed.hex() for seed in seeds],
                 "shares": {self.site: [part[number].hex() for part in parts]},
             }
@@ -131,7 +142,7 @@ class Participant:
         """Return the masked vector, once.
 
         Raises:
-            PolicyError: too few sites, or it was asked before.
+            PolicyError: too few sites, another cohort, or it was asked before.
             WireError: an offer is not what its site signed.
         """
         self._check_roster(release, roster)
@@ -153,59 +164,105 @@ class Participant:
             if made[self.site].public != public:
                 raise WireError("the server sends another offer as this site's own", code="secure.not-own")
             state["shares"] |= self._received(release, roster, made, context)
-            state["masked"] = True
+            state["offers"] = offers_digest(offers, context).hex()
+            state["masked"], state["masked_for"] = True, roster.names
             with self._file(release.name, "npy").open("rb") as stream:
                 total = np.load(stream, allow_pickle=False).astype(np.uint64)
             total += primitives.mask(own, context, len(total))
             for name, offer in made.items():
                 if name != self.site:
                     total += signed_mask(private, self.site, name, offer.public, context, len(total))
+            if self.cohort is not None:
+                # Before the vector leaves: one that is masked for two cohorts could be in two totals.
+                self.cohort.pin(roster.names, chain=release.chain, release=release.name)
             self._write(self._file(release.name, "json"), state)
         return Masked(self.site, total)
 
-    def unmask(self, release: Release, roster: Roster, survivors: Sequence[str]) -> Shares:
-        """Return this site's shares: for a release always of the same sites, once per session, written down before.
+    def confirm(self, release: Release, roster: Roster, survivors: Sequence[str]) -> Confirmation:
+        """Sign which offers this site masked with and whose vectors arrived: one set of them, whoever asks.
 
         Raises:
-            PolicyError: too few vectors arrived, or the release was opened before, for other sites.
+            PolicyError: too few vectors arrived or not those of the whole cohort, or this site confirmed or opened the
+                release for other sites.
             WireError: the survivors are not among those who made an offer.
         """
         self._check_roster(release, roster)
-        arrived = set(survivors)
+        arrived, context = set(survivors), roster.context(release)
         self._check_number(len(arrived), roster)
         with self._turn():
-            before = self._opened().get(release.name, arrived)
-            if arrived != before:
+            if arrived != self._opened().get(release.name, arrived):
                 raise PolicyError(
                     f"{release.name} was opened before, for other sites; it is not opened again",
                     code="secure.opened-for-others",
                 )
-            state = self._current(release, roster.context(release))
-            shares = {site: [bytes.fromhex(text) for text in texts] for site, texts in state["shares"].items()}
-            if not state["masked"] or not arrived <= shares.keys() or self.site not in arrived:
+            state = self._current(release, context)
+            if not state["masked"] or not arrived <= state["shares"].keys() or self.site not in arrived:
                 raise WireError("the survivors are not sites whose offers were masked with", code="secure.survivors")
-            if self.cohorts is not None:
-                self._check_cohort(arrived, self.cohorts)
-                journal.append(
-                    self.cohorts, {"chain": release.chain, "release": release.name, "sites": sorted(arrived)}
+            if arrived != set(state.get("confirmed", arrived)):
+                raise PolicyError(f"{release.name} was confirmed for other sites", code="secure.confirmed-for-others")
+            if self.cohort is not None:
+                if missing := sorted(set(roster.names) - arrived):
+                    raise PolicyError(
+                        f"the vectors of {', '.join(missing)} did not arrive; a total is over the whole cohort",
+                        code="secure.not-whole",
+                    )
+                self.cohort.check(arrived)
+            self._write(self._file(release.name, "json"), state | {"confirmed": sorted(arrived)})
+        unsigned = Confirmation(self.site, b"")
+        message = unsigned.signed(context, bytes.fromhex(state["offers"]), arrived)
+        return Confirmation(self.site, self.identity.sign(message))
+
+    def unmask(
+        self, release: Release, roster: Roster, survivors: Sequence[str], confirmations: Sequence[Confirmation]
+    ) -> Shares:
+        """Return this site's shares, once per session, if enough sites confirm what it has confirmed itself.
+
+        What it opens is written down before.
+
+        Raises:
+            PolicyError: too few survivors were shown the same offers and the same survivors.
+            WireError: this site has not confirmed these survivors.
+        """
+        self._check_roster(release, roster)
+        arrived, context = set(survivors), roster.context(release)
+        with self._turn():
+            state = self._current(release, context)
+            if arrived != set(state.get("confirmed", ())):
+                raise WireError("this site has not confirmed these survivors", code="secure.not-confirmed")
+            agreeing = self._agreeing(roster, context, bytes.fromhex(state["offers"]), arrived, confirmations)
+            if self.site not in agreeing or len(agreeing) < roster.threshold:
+                raise PolicyError(
+                    f"{len(agreeing)} sites, this one among them or not, were shown the same offers and survivors; "
+                    f"{roster.threshold} are needed",
+                    code="secure.inconsistent",
                 )
-            entry = {"release": release.name, "session": release.session, "sites": sorted(arrived)}
+            shares = {site: [bytes.fromhex(text) for text in texts] for site, texts in state["shares"].items()}
+            entry = {
+                "release": release.name,
+                "session": release.session,
+                "sites": sorted(arrived),
+                "roster": roster.names,
+            }
             journal.append(self.folder / OPENED, entry)
             self._forget([self._file(release.name, "json")])
         own = {site: parts[1] for site, parts in shares.items() if site in arrived}
         return Shares(self.site, own, {site: parts[0] for site, parts in shares.items() if site not in arrived})
 
-    def opened(self, name: str) -> bool:
-        """Whether this site has answered for the release ``name`` of the chain.
+    def settled(self, name: str) -> bool:
+        """Whether this site's vector for the release ``name`` of the chain has left, and is no other any more.
 
         Raises:
             PolicyError: the record of it was changed.
         """
-        return name in self._opened()
+        return name in self._opened() or self._masked_for(name) is not None
 
     def _opened(self) -> dict[str, set[str]]:
         """Return the sites that each opened release of the chain is of."""
         return {entry["release"]: set(entry.get("sites", ())) for entry in _entries(self.folder / OPENED)}
+
+    def _opened_rosters(self) -> dict[str, Sequence[str]]:
+        entries = _entries(self.folder / OPENED)
+        return {entry["release"]: entry.get("roster", entry.get("sites", ())) for entry in entries}
 
     def _check_roster(self, release: Release, roster: Roster) -> None:
         if self.site not in roster.names or len(roster.entries) < self.least:
@@ -226,19 +283,31 @@ class Participant:
                 f"{number} of {len(roster.entries)} sites are left, and {needed} are needed", code="secure.too-few-left"
             )
 
-    @staticmethod
-    def _check_cohort(arrived: set[str], record: Path) -> None:
-        """Refuse a total that fewer than three sites tell apart from one that was opened before."""
-        for entry in _entries(record):
-            apart = arrived ^ set(entry["sites"])
-            if 0 < len(apart) < FEWEST:
-                raise PolicyError(
-                    f"only {' and '.join(sorted(apart))} tell this total apart from {entry['release']} of chain "
-                    f"{entry['chain']}, so both together would show what they put in. It is opened again with the same "
-                    "sites, or where policy.allow_regrouping is on.",
-                    code="secure.tells-apart",
-                    key="policy.allow_regrouping",
-                )
+    def _agreeing(
+        self,
+        roster: Roster,
+        context: bytes,
+        offers: bytes,
+        arrived: set[str],
+        confirmations: Sequence[Confirmation],
+    ) -> set[str]:
+        """Return the survivors that have signed for the same offers and survivors; signatures of others do not count.
+
+        One bad signature does not keep the others from opening, so one site alone cannot.
+        """
+        certificates = {entry.site: entry.certificate for entry in roster.entries if entry.site in arrived}
+        agreeing = set()
+        for confirmation in confirmations:
+            site = confirmation.site
+            if site not in certificates:
+                continue
+            message = confirmation.signed(context, offers, arrived)
+            try:
+                self.identity.check(site, certificates[site], message, confirmation.signature)
+            except WireError:
+                continue
+            agreeing.add(site)
+        return agreeing
 
     def _received(
         self, release: Release, roster: Roster, made: Mapping[str, Offer], context: bytes
@@ -262,13 +331,18 @@ class Participant:
         return primitives.key_pair(bytes.fromhex(self._read(path)["seed"]), session.encode())[0]
 
     def _current(self, release: Release, context: bytes) -> dict[str, Any]:
-        state = self._state(release)
+        state = self._state(release.name)
         if state.get("context") != context.hex():
             raise WireError(f"this site has made no offer for {release.name} in this session", code="secure.no-offer")
         return state
 
-    def _state(self, release: Release) -> dict[str, Any]:
-        path = self._file(release.name, "json")
+    def _masked_for(self, name: str) -> tuple[str, ...] | None:
+        """Return the roster that this site has masked its vector for, in whatever session; None before it did."""
+        masked_for = self._state(name).get("masked_for") or self._opened_rosters().get(name)
+        return None if masked_for is None else tuple(masked_for)
+
+    def _state(self, name: str) -> dict[str, Any]:
+        path = self._file(name, "json")
         return self._read(path) if path.exists() else {}
 
     def _file(self, name: str, kind: str) -> Path:

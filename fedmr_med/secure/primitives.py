@@ -1,4 +1,7 @@
-"""The cryptography of secure sums, all of it from ``cryptography`` and ``pycryptodome``; nothing here is home-made.
+"""The cryptography of secure sums, all of it from ``cryptography`` and ``pycryptodome``.
+
+Only the server's arithmetic on shares that it was given, where nothing is secret from it, is written here: the library
+would work out the same coefficients for every secret.
 
 Every secret that is shared is a seed of 16 bytes, the size of pycryptodome's Shamir shares: the key of an X25519 pair
 is derived from it. Shamir's scheme has no authentication, so whoever puts a seed together must compare it with what
@@ -7,7 +10,9 @@ its owner signed: the public key, or :func:`commitment`.
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache, reduce
 from itertools import combinations, islice
+from operator import xor
 
 import numpy as np
 from Crypto.Protocol.SecretSharing import Shamir
@@ -25,6 +30,8 @@ SEED, KEY, NONCE, TAG = 16, 32, 12, 16
 """Bytes of a seed or share, of a public key, and of what AES-GCM adds."""
 
 _MOST_TRIES = 2000
+_FIELD = 2**128 + 2**7 + 2**2 + 2 + 1
+"""The polynomial that defines GF(2^128) there, a bit for each coefficient."""
 
 
 def derive(secret: bytes, purpose: str, context: bytes, length: int = KEY) -> bytes:
@@ -91,10 +98,51 @@ def combine(shares: Mapping[int, bytes], threshold: int, wanted: "Wanted") -> by
     """
     numbered = [(party + 1, share) for party, share in sorted(shares.items())]
     for choice in islice(_choices(numbered, threshold), _MOST_TRIES):
-        seed = bytes(Shamir.combine(list(choice)))
+        coefficients = _coefficients(tuple(number for number, _ in choice))
+        parts = (
+            _times(int.from_bytes(share, "big"), coefficient)
+            for (_, share), coefficient in zip(choice, coefficients, strict=True)
+        )
+        seed = reduce(xor, parts).to_bytes(SEED, "big")
         if wanted.is_met_by(seed):
             return seed
     raise WireError("the shares do not give the secret that its owner signed for", code="secure.share")
+
+
+@lru_cache(maxsize=16)
+def _coefficients(holders: tuple[int, ...]) -> tuple[int, ...]:
+    """Return by what to multiply the share of each holder, so that the products add up to the secret (Lagrange)."""
+    product = reduce(_times, holders)
+    denominators = (
+        reduce(_times, (holder ^ other for other in holders if other != holder), holder) for holder in holders
+    )
+    return tuple(_times(product, _inverse(denominator)) for denominator in denominators)
+
+
+def _times(a: int, b: int) -> int:
+    """Multiply in GF(2^128), the field of pycryptodome's shares."""
+    a, b = max(a, b), min(a, b)
+    product = 0
+    while b:
+        if b & 1:
+            product ^= a
+        b >>= 1
+        a <<= 1
+        if a >> 128:
+            a ^= _FIELD
+    return product
+
+
+def _inverse(element: int) -> int:
+    """Return 1 / ``element`` in GF(2^128), for one that is not zero (Euclid's algorithm on polynomials)."""
+    rest, divisor, inverse, other = element, _FIELD, 1, 0
+    while rest != 1:
+        shift = rest.bit_length() - divisor.bit_length()
+        if shift < 0:
+            rest, divisor, inverse, other, shift = divisor, rest, other, inverse, -shift
+        rest ^= divisor << shift
+        inverse ^= other << shift
+    return inverse
 
 
 def _choices(shares: Sequence[tuple[int, bytes]], size: int) -> Iterator[tuple[tuple[int, bytes], ...]]:

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from fedmr_med.arrays import Vector
 from fedmr_med.errors import WireError
 from fedmr_med.secure import FEWEST, primitives
-from fedmr_med.secure.messages import Masked, Offer, Release, Roster, Shares
+from fedmr_med.secure.messages import Confirmation, Masked, Offer, Release, Roster, Shares
 from fedmr_med.secure.primitives import KEY, NONCE, SEED, TAG, Wanted
 
 SEALED = NONCE + 2 * SEED + TAG
@@ -44,6 +44,7 @@ class SecureSum:
         self.release, self.roster, self.size = release, roster, size
         self.offers: dict[str, Offer] = {}
         self.vectors: dict[str, Vector] = {}
+        self._confirmations: dict[str, Confirmation] = {}
         self._shares: dict[str, Shares] = {}
         self._context = roster.context(release)
         self._survivors: tuple[str, ...] | None = None
@@ -87,10 +88,25 @@ class SecureSum:
         self._survivors = tuple(sorted(self.vectors))
         return self._survivors
 
+    def take_confirmation(self, confirmation: Confirmation) -> None:
+        """Take a survivor's word; the sites look at its signature."""
+        if confirmation.site not in (self._survivors or ()) or confirmation.site in self._confirmations:
+            raise WireError("a confirmation that nobody asked for", code="wire.unasked", key="confirm")
+        self._confirmations[confirmation.site] = confirmation
+
+    def confirmations(self) -> Sequence[Confirmation]:
+        """Return the confirmations, in the order of the sites.
+
+        Raises:
+            WireError: too few survivors gave theirs.
+        """
+        self._enough(self._confirmations, "confirmations")
+        return [self._confirmations[site] for site in sorted(self._confirmations)]
+
     def take_shares(self, shares: Shares) -> None:
         """Take a site's shares."""
         survivors = self._survivors or ()
-        if shares.site not in survivors or shares.site in self._shares:
+        if shares.site not in self._confirmations or shares.site in self._shares:
             raise WireError("shares that nobody asked for", code="wire.unasked", key="shares")
         sized = all(len(share) == SEED for share in (*shares.own.values(), *shares.pairs.values()))
         if shares.own.keys() != set(survivors) or shares.pairs.keys() != set(self._dropped) or not sized:

@@ -100,9 +100,11 @@ class PrototypeAggregator:
         if self.job.federation.sums_models:
             if models is None:
                 raise FedMRError(
-                    f"Round {self.state.round + 1} has no secure total of the models: {record.error}. The "
-                    "global state stays; resume the chain once the same sites are there.",
+                    f"Round {self.state.round + 1} has no secure total of the models: {record.error}. "
+                    f"Missing: {', '.join(record.dropped) or 'nobody'}. The global state stays; resume the chain once "
+                    "the same sites are there.",
                     code="round.no-secure-total",
+                    key="federation.secure",
                 )
             self._models.take(models, sites=len(record.sites), most_images=self.job.federation.max_samples)
         if sums is not None:

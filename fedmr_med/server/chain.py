@@ -12,7 +12,7 @@ from fedmr_med.files import journal, locked
 from fedmr_med.models.model_file import as_list, save_model
 from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint
 from fedmr_med.server.owner import Owner, claim
-from fedmr_med.server.state import GlobalState, initial_state
+from fedmr_med.server.state import GlobalState, initial_state, weights_sent
 
 CHECKPOINT, BEST_MODEL, RESULTS, EVENTS = "checkpoint.pt", "best_model.pt", "results.json", "events.jsonl"
 PREVIOUS, DAMAGED = "checkpoint.previous.pt", "checkpoint.damaged.pt"
@@ -89,12 +89,27 @@ class Chain:
         except CheckpointError:
             self.close()
             raise
-        state = initial_state(self.job, self._initial_model)
+        state = self._initial()
         if self.job.federation.resume_from == "previous":
             state = self._go_back(state)
         elif self.checkpoint.exists():
             state = self._loaded(state)
         self._previous = state
+        return state
+
+    def _initial(self) -> GlobalState:
+        """Return the state to start from, if its weights are those that the job names, and write their digest down."""
+        state, named = initial_state(self.job, self._initial_model), self.job.model.weights
+        weights = weights_sent(state, self.job)
+        if weights != named and (named is not None or self._initial_model is not None):
+            self.close()
+            raise CheckpointError(
+                f"The job starts from weights with SHA-256 {weights}; model.weights has {named or 'none'}.",
+                code="weights.other",
+                key="model.weights",
+            )
+        if not self.checkpoint.exists():
+            self.note("start", weights=weights)
         return state
 
     def _loaded(self, initial: GlobalState) -> GlobalState:

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from fedmr_med import methods, models
-from fedmr_med.arrays import Arrays
+from fedmr_med.arrays import Arrays, weights_digest
 from fedmr_med.config import JobConfig
 from fedmr_med.evaluation.results import History
 from fedmr_med.models.job_network import backbone_of, build_network, whole_network
 from fedmr_med.models.model_file import read_weights
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.wire.backbone import Backbone
+from fedmr_med.wire.half import pack, unpack
 from fedmr_med.wire.messages import TrainTask
 
 WEIGHT, BIAS = "classifier.weight", "classifier.bias"
@@ -108,6 +109,22 @@ def initial_state(job: JobConfig, initial_model: Path | None = None) -> GlobalSt
         method=server.initial_state({name: array for name, array in model.items() if name in parameters}),
         backbone=backbone,
     )
+
+
+def weights_sent(state: GlobalState, job: JobConfig) -> str:
+    """Return the SHA-256 of a state's weights as sites receive them: half precision rounds."""
+    model = unpack(*pack(state.model, job.federation.halved(state.parameters)))
+    return weights_digest(model if state.backbone is None else state.backbone.arrays | model)
+
+
+def with_weights(job: JobConfig, initial_model: Path) -> JobConfig:
+    """Return the job that names the weights of a file as those it starts from.
+
+    Raises:
+        CheckpointError: the file cannot be read, or belongs to another model.
+    """
+    named = weights_sent(initial_state(job, initial_model), job)
+    return job.model_copy(update={"model": job.model.model_copy(update={"weights": named})})
 
 
 def train_task(state: GlobalState, job: JobConfig, chain: str, sites: Collection[str] | None = None) -> TrainTask:

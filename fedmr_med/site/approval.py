@@ -6,7 +6,7 @@ the name of a job: two jobs with equal settings ask for the same thing.
 
 import calendar
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -16,14 +16,22 @@ from typing import Any
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError, PolicyError
 from fedmr_med.files import journal
+from fedmr_med.methods.plan import plan
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.schema import differences, validated
+from fedmr_med.schema import differences, printable, validated
+from fedmr_med.wire.kinds import HEAD
 
 APPROVALS_FILE = "approvals.jsonl"
 _ASKED, _APPROVED, _REFUSED, _ANSWERED = "asked", "approved", "refused", "answered"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _DAY = 24 * 60 * 60
 _OLD_ID = 12  # characters of an id before it was a whole hash
+_SECURE = {
+    "none": "The server sees each site's model and statistics (federation.secure: none).",
+    "statistics": "The server sees each site's model, and statistics as totals only (federation.secure: statistics).",
+    "all": "The server sees models and statistics as totals over the sites only (federation.secure: all).",
+}
+_METRICS = {"none": "no metrics", "scalar": "scalar metrics", "per_class": "metrics per class"}
 SHOWN = 12
 """Characters of an id of settings that people are shown; the beginning of an id is enough to decide."""
 
@@ -109,7 +117,7 @@ class ApprovalBook:
         """
         lines = self._lines()
         decision = _decision(lines, settings_id(job), chain if policy.approve == "each" else None)
-        if decision is Verdict.OPEN and policy.approve == "always":
+        if decision is Verdict.OPEN and policy.approve == "always" and not policy.asks_about_weights(job.model.weights):
             decision = Verdict.APPROVED
         asked = any(line["event"] == _ASKED and line["job"] == job_id for line in lines)
         first: dict[str, int] = {}
@@ -132,19 +140,35 @@ class ApprovalBook:
         Raises:
             ConfigError: no request fits, or several do.
         """
-        keys = {_key(line) for line in self._lines() if line["event"] == _ASKED and _fits(line, which)}
-        fitting = [request for request in self.requests() if (request.settings, request.chain) in keys]
+        key = _key(self._asked_line(which))
+        last = next(request for request in self.requests() if (request.settings, request.chain) == key)
+        event = _APPROVED if approved else _REFUSED
+        self._write(event, {"settings": last.settings, "chain": last.chain, "by": by})
+        return last
+
+    def job(self, which: str) -> JobConfig:
+        """Return the settings that were asked for.
+
+        Args:
+            which: the beginning of the settings' id, of the chain's or of the job's.
+
+        Raises:
+            ConfigError: no request fits, or several do, or it has settings that this version does not know.
+        """
+        line = self._asked_line(which)
+        return validated(JobConfig, line["content"] | {"name": line["name"]}, f"the request {which}")
+
+    def _asked_line(self, which: str) -> dict[str, Any]:
+        """Return the line of the last request that fits."""
+        fitting = [line for line in self._lines() if line["event"] == _ASKED and _fits(line, which)]
         if not fitting:
             raise ConfigError(
                 f"{which!r} is not a job that was asked here; `fedmr-med site jobs` lists them.",
                 code="approval.unknown-job",
             )
-        if len({request.settings for request in fitting}) > 1:
+        if len({line["settings"] for line in fitting}) > 1:
             raise ConfigError(f"{which!r} fits more than one job; give more of its id.", code="approval.ambiguous")
-        last = fitting[-1]
-        event = _APPROVED if approved else _REFUSED
-        self._write(event, {"settings": last.settings, "chain": last.chain, "by": by})
-        return last
+        return fitting[-1]
 
     def requests(self) -> list[Request]:
         """Return what was asked, first to last, one entry per chain and settings."""
@@ -187,23 +211,57 @@ def settings_id(job: JobConfig) -> str:
 
 def in_words(job: JobConfig) -> list[str]:
     """Say in plain sentences what a job asks of a site."""
-    task, train, federation, asked = job.task, job.train, job.federation, job.policy
+    task, train, federation = job.task, job.train, job.federation
     options = ", ".join(f"{name} {value}" for name, value in job.method.options.items())
     amount = f"{train.epochs} passes over the training images, {train.batch_size} at a time"
     if train.updates:
         amount = f"{train.updates} steps of {train.batch_size} images"
+    asked = Counter(f"{step.kind} with the closed-form head" if step.of_head else step.kind for step in plan(job))
+    words = [
+        f"{job.model.name} with {job.method.name}{f' ({options})' if options else ''}, to tell apart "
+        f"{', '.join(task.class_names)} ({task.dataset}), {federation.rounds} rounds.",
+        _weights_in_words(job),
+        f"Asks for {', '.join(f'{kind} ({count}x)' for kind, count in asked.items())}.",
+        f"Each round: {amount}, {train.optimizer} with learning rate {train.lr}, loss {job.loss.name}."
+        if federation.rounds
+        else "Nothing is trained.",
+        f"A round counts with at least {federation.min_sites} sites.",
+        _SECURE[federation.secure],
+        _sharing_in_words(job, head=HEAD in asked),
+    ]
+    if federation.private is not None or train.private is not None:
+        parts = (("statistics", federation.private), ("training", train.private))
+        words.append(f"Adds noise to {' and '.join(name for name, noise in parts if noise is not None)}.")
+    if federation.statistics:
+        words.append(f"Asks for further statistics: {', '.join(federation.statistics)}.")
+    return [printable(line) for line in words]
+
+
+def _sharing_in_words(job: JobConfig, *, head: bool) -> str:
+    """Say the most that a job asks a site to share."""
+    asked = job.policy
     shared = asked.share_prototypes
     which = "every class" if shared is True else ", ".join(shared or ())
-    prototypes = f"prototypes of {which} with at least {asked.min_class_count} images" if which else "no prototypes"
-    metrics = {"none": "no metrics", "scalar": "scalar metrics", "per_class": "metrics per class"}[asked.share_metrics]
-    return [
-        f"Train {job.model.name} with {job.method.name}{f' ({options})' if options else ''} to tell apart "
-        f"{', '.join(task.class_names)} ({task.dataset}), {federation.rounds} rounds.",
-        f"Each round: {amount}, {train.optimizer} with learning rate {train.lr}, loss {job.loss.name}.",
-        f"A round counts with at least {federation.min_sites} sites.",
-        f"Asks at most for {prototypes}, {metrics}"
-        f"{', and local models' if asked.allow_submit_model else ''}; the site's own policy can only give less.",
-    ]
+    least = f"with at least {asked.min_class_count} images"
+    parts = [f"prototypes of {which} {least}" if which else "no prototypes"]
+    if head and which:
+        scatter = "with the scatter of their features" if asked.share_scatter else "without their scatter"
+        parts.append(f"means and counts of the same classes for a closed-form head, {scatter}")
+    parts.append(_METRICS[asked.share_metrics])
+    parts += ["local models"] if asked.allow_submit_model else []
+    return f"Asks at most for {', '.join(parts)}; the site's own policy can only give less."
+
+
+def _weights_in_words(job: JobConfig) -> str:
+    """Say which weights a job starts from."""
+    if job.model.weights is not None:
+        return (
+            f"Starts from weights that the job brings, SHA-256 {job.model.weights}. Who chooses weights can make them "
+            "tell of single images."
+        )
+    pretrained = str(job.model.options.get("pretrained", "none"))
+    drawn = f"Starts from the weights that its seed {job.seed} draws"
+    return f"{drawn}." if pretrained == "none" else f"{drawn}, and the pretrained ones of {pretrained}."
 
 
 def _decision(lines: Iterable[Mapping[str, Any]], settings: str, chain: str | None) -> Verdict:

@@ -11,7 +11,19 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.errors import CheckpointError
 from fedmr_med.files import atomic_writer, locked
 
-LOCK_FILE = "lock"
+LOCK_FILE, CHAINS = "lock", "chains"
+
+
+def chain_folder(state_folder: Path, chain: str) -> Path:
+    """Return where a site keeps what belongs to one chain, apart from its own files, whatever the chain is called.
+
+    The folder of a chain that began when it lay among those files is moved.
+    """
+    folder, before = state_folder / CHAINS / chain, state_folder / chain
+    if before.is_dir() and chain != CHAINS and not folder.exists():
+        folder.parent.mkdir(exist_ok=True)
+        before.rename(folder)
+    return folder
 
 
 class ClientStateStore:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedmr_med import faults
+from fedmr_med.arrays import weights_digest
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.site.guard import released
@@ -51,12 +52,14 @@ class Site:
 
     Attributes:
         view: the one under which the last answer was released; None before.
+        weights: SHA-256 of those that came with the last task of an exchange; None before.
     """
 
     def __init__(
         self, views: SiteViews, hospital: Callable[[SiteView], Hospital] | None = None, train: Train = Hospital.train
     ):
         self.view: SiteView | None = None
+        self.weights: str | None = None
         self._views, self._hospital, self._train = views, hospital or OpenHospital(), train
 
     @classmethod
@@ -97,6 +100,7 @@ class Site:
         return self._exchange(kind, task, self._views.before_work(should_stop), should_stop)
 
     def _exchange(self, kind: str, task: TrainTask, view: SiteView, should_stop: Callable[[], bool]) -> Message:
+        self.weights = weights_digest(task.weights)
         hospital = self._hospital(view)
         check_settings(task.settings, view.job.digest())
         if kind == TRAIN:

@@ -17,6 +17,7 @@ from fedmr_med.data.base import SiteData
 from fedmr_med.errors import PolicyError
 from fedmr_med.models.job_network import build_network
 from fedmr_med.models.model_file import load_model, save_model
+from fedmr_med.site.client_state import chain_folder
 from fedmr_med.site.features import SiteFeatures
 from fedmr_med.site.floors import SiteFloors
 from fedmr_med.site.images import SiteBatches, open_data
@@ -25,7 +26,9 @@ from fedmr_med.site.own_layers import OwnLayers
 from fedmr_med.site.private_training import PrivateTraining
 from fedmr_med.site.received import check_model, check_task
 from fedmr_med.site.releases import Images, Releases
+from fedmr_med.site.weights import StartingWeights
 from fedmr_med.sites import SiteConfig
+from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
 from fedmr_med.wire.messages import ScoreReply, SiteReply, TrainTask
 from fedmr_med.wire.statistics import StatisticsReply
 
@@ -75,6 +78,7 @@ class Hospital:
         self.policy = site.policy.restricted_by(job.policy)
         self.floors = SiteFloors(self.policy, state_folder)
         self.floors.check_job(job)
+        self._weights = StartingWeights(job, state_folder, demanded=self.policy.training is not None)
         self.job = job
         self.data = open_data(name, job, site) if site_data is None else site_data
         self.floors.check_amount(job, len(self.data.train))
@@ -109,12 +113,12 @@ class Hospital:
         Raises:
             WireError: the task does not fit the job, or is not finite.
             FloorError: it does not keep to the site's training floors.
+            WeightsError: the chain starts from other weights than the job's.
             BudgetError: the site's privacy budget for training does not allow another round.
         """
         started = time.monotonic()
         check_task(task, self.network, self.method)
-        self.floors.check_model(task, self.network)
-        self.floors.check_repeat(task)
+        self._check(TRAIN, task)
         accepted, layers = task.accepted.get(self.name), self._own_layers(task)
         self.batches.open(task.backbone)
         with self._timed("score"):
@@ -133,7 +137,7 @@ class Hospital:
             prototypes, stays = self.releases.prototypes(task, self.images, keep_withheld=own is not None)
             if own is not None and stays is not None:
                 own.save(task.round, stays, accepted)
-        self.floors.note_answered(task)
+        self.floors.note_answered(TRAIN, task)
         layers.save(task.round, models.state_arrays(self.network), accepted)
         reply = SiteReply(
             site=self.name,
@@ -155,21 +159,38 @@ class Hospital:
         Raises:
             WireError: the model does not fit the job, or is not finite.
             FloorError: it does not keep to the site's training floors.
+            WeightsError: the chain starts from other weights than the job's.
         """
+        check_model(task, self.network)
+        self._check(VALIDATE, task)
         self._load(task)
-        return self.releases.validate(task, self.test_images)
+        answer = self.releases.validate(task, self.test_images)
+        self.floors.note_answered(VALIDATE, task)
+        return answer
 
     def head_statistics(self, task: TrainTask) -> StatisticsReply:
-        """Make the statistics for a closed-form head that the policy allows, in the reply or for a secure sum."""
-        return self.releases.head(task, self.network, lambda: self._load(task))
+        """Make the statistics for a closed-form head that the policy allows, in the reply or for a secure sum.
+
+        Raises:
+            FedMRError: see :meth:`validate`.
+        """
+        check_model(task, self.network)
+        self._check(HEAD, task)
+        answer = self.releases.head(task, self.network, lambda: self._load(task))
+        self.floors.note_answered(HEAD, task)
+        return answer
+
+    def _check(self, kind: str, task: TrainTask) -> None:
+        """Look at the values of a task whose form was checked, before any image is."""
+        self.floors.check_model(task, self.network)
+        self.floors.check_repeat(kind, task)
+        self._weights.check(kind, task)
 
     def _own_layers(self, task: TrainTask) -> OwnLayers:
-        return OwnLayers(self.state_folder / task.chain / "own_layers", self.job, task.model)
+        return OwnLayers(chain_folder(self.state_folder, task.chain) / "own_layers", self.job, task.model)
 
     def _load(self, task: TrainTask) -> Images:
         """Take over the received model, with the site's own layers where there are such; return the training images."""
-        check_model(task, self.network)
-        self.floors.check_model(task, self.network)
         models.load_arrays(self.network, self._own_layers(task).load(task.accepted.get(self.name)))
         self.batches.open(task.backbone)
         return self.images

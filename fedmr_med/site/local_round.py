@@ -18,7 +18,7 @@ from fedmr_med.network import Network
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.seeding import derive_seed, torch_stream
 from fedmr_med.site import criterion
-from fedmr_med.site.client_state import ClientStateStore
+from fedmr_med.site.client_state import ClientStateStore, chain_folder
 from fedmr_med.site.own_prototypes import OwnPrototypes
 from fedmr_med.site.private_training import PrivateTraining
 from fedmr_med.site.training import Trained, local_steps, train
@@ -66,7 +66,7 @@ class LocalRounds:
         if self._private is not None or reshaping is None or not reshaping.keeps_own_prototypes or not withheld:
             return None
         return OwnPrototypes(
-            self._folder / chain / "own_prototypes",
+            chain_folder(self._folder, chain) / "own_prototypes",
             inertia=reshaping.inertia,
             num_classes=self._job.task.num_classes,
             feature_size=self._network.feature_size,
@@ -86,7 +86,7 @@ class LocalRounds:
             Aborted: ``should_stop`` said so.
         """
         accepted = task.accepted.get(self._name)
-        store = ClientStateStore(self._folder / task.chain / self._method.name)
+        store = ClientStateStore(chain_folder(self._folder, task.chain) / self._method.name)
         with store.locked() if self._method.keeps_state else nullcontext():
             kept = store.load(accepted) if self._method.keeps_state else {}
             client = self._method.client(self._local_round(task, kept, own))

@@ -39,16 +39,24 @@ class PrivateSums:
 
     Args:
         site: its name.
-        job: the job's settings; its ``federation.private`` is there.
+        job: the job's settings.
+        settings: its ``federation.private``.
         policy: the site's policy.
         state_folder: where the ledger is.
         witness: of the ledger.
     """
 
-    def __init__(self, site: str, job: JobConfig, policy: SitePolicy, state_folder: Path, witness: Path | None = None):
-        assert job.federation.private is not None
+    def __init__(
+        self,
+        site: str,
+        job: JobConfig,
+        settings: PrivateConfig,
+        policy: SitePolicy,
+        state_folder: Path,
+        witness: Path | None = None,
+    ):
         self._site, self._job, self._policy = site, job, policy
-        self._settings: PrivateConfig = job.federation.private
+        self._settings = settings
         self.ledger = Ledger(state_folder / LEDGER_FILE, witness)
 
     def due(self, round_number: int) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedmr_med.config import JobConfig, TrainConfig
+from fedmr_med.config import JobConfig, PrivateTrainConfig
 from fedmr_med.data.base import Fold, class_counts
 from fedmr_med.data.loading import Batches
 from fedmr_med.methods.base import ClientHalf
@@ -47,15 +47,18 @@ class PrivateTraining:
 
     Args:
         site: its name.
-        job: the job's settings; its ``train.private`` is there.
+        job: the job's settings.
+        settings: its ``train.private``.
         policy: the site's policy.
         fold: the training images.
         ledger: of the budget for training.
     """
 
-    def __init__(self, site: str, job: JobConfig, policy: SitePolicy, fold: Fold, ledger: Ledger):
-        assert job.train.private is not None
+    def __init__(
+        self, site: str, job: JobConfig, settings: PrivateTrainConfig, policy: SitePolicy, fold: Fold, ledger: Ledger
+    ):
         self._site, self._train, self._budget = site, job.train, policy.training_privacy
+        self._settings = settings
         self.ledger = ledger
         self._shares = image_shares(fold)
         self._units = units(fold)
@@ -70,10 +73,11 @@ class PrivateTraining:
 
         The witness of its ledger lies beside that of the prototypes' ledger.
         """
-        if job.train.private is None:
+        settings = job.train.private
+        if settings is None:
             return None
         beside = None if witness is None else witness.with_name(f"{witness.stem}-training{witness.suffix}")
-        return cls(site, job, policy, fold, Ledger(state_folder / TRAINING_FILE, beside))
+        return cls(site, job, settings, policy, fold, Ledger(state_folder / TRAINING_FILE, beside))
 
     def charge(self, steps: int, *, chain: str, release: str) -> None:
         """Write down a round of training before it begins. One that is stopped, or repeated, has been spent for.
@@ -82,11 +86,11 @@ class PrivateTraining:
             BudgetError: the budget does not allow it.
             PolicyError: the ledger of the budget is not the latest.
         """
-        noise = self._train.noise
-        if not self.ledger.spend(self._budget, chain=chain, release=release, noise=noise, rate=self.rate, steps=steps):
-            assert self._budget is not None
+        noise, budget = self._settings.noise, self._budget
+        spent = self.ledger.spend(budget, chain=chain, release=release, noise=noise, rate=self.rate, steps=steps)
+        if budget is not None and not spent:
             raise BudgetError(
-                f"{release} would cost more than is left of epsilon {self._budget.epsilon:g} "
+                f"{release} would cost more than is left of epsilon {budget.epsilon:g} "
                 f"(policy.training_privacy; {self.epsilon():.2f} is spent).",
                 code="budget.spent",
                 key="policy.training_privacy",
@@ -127,7 +131,8 @@ class PrivateTraining:
                     optimizer,
                     criterion,
                     next(ready) if rows else None,
-                    self._train,
+                    self._settings,
+                    precision=self._train.precision,
                     shares=self._shares[list(rows)],
                     expected=self.rate * self._shares.sum(),
                 )
@@ -146,8 +151,9 @@ def private_step(
     optimizer: Optimizer,
     criterion: Criterion,
     batch: tuple[torch.Tensor, torch.Tensor] | None,
-    config: TrainConfig,
+    settings: PrivateTrainConfig,
     *,
+    precision: str,
     shares: Shares,
     expected: float,
 ) -> None:
@@ -156,12 +162,11 @@ def private_step(
     Args:
         network, client, optimizer, criterion: as in :func:`fedmr_med.site.training.train_step`.
         batch: images (B, ...) and labels (B,); None if no image was drawn.
-        config: its ``private`` has clip and noise.
+        settings: clip and noise.
+        precision: of the forward pass.
         shares: (B,) how much each image counts.
         expected: what the shares of a step add up to on average.
     """
-    settings = config.private
-    assert settings is not None
     optimizer.zero_grad()
     parameters = {name: tensor for name, tensor in network.named_parameters() if tensor.requires_grad}
     sums = {name: torch.zeros_like(tensor) for name, tensor in parameters.items()}
@@ -169,7 +174,7 @@ def private_step(
         device = next(network.parameters()).device
         images, labels = (to_device(part, device) for part in batch)
         counted = torch.from_numpy(shares).to(device)
-        sums = clipped_sum(network, client, criterion, images, labels, counted, settings.clip, config.precision)
+        sums = clipped_sum(network, client, criterion, images, labels, counted, settings.clip, precision)
     for name, tensor in parameters.items():
         noise = torch.from_numpy(normals(tuple(tensor.shape))).to(tensor)
         tensor.grad = (sums[name] + settings.clip * settings.noise * noise) / expected

@@ -23,6 +23,7 @@ from fedmr_med.evaluation.clinical import IntArray
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.results import MAX_TERM, SiteReport
 from fedmr_med.methods.base import Contribution
+from fedmr_med.methods.plan import head_exchange
 from fedmr_med.models import parameter_names
 from fedmr_med.models.reply_forms import statistic_sizes, sum_forms
 from fedmr_med.network import Network
@@ -89,7 +90,7 @@ class Releases:
         self._method = methods.build(job.method)
         self.counts = class_counts(fold, job.task.num_classes)
         private = job.federation.private
-        self.private = None if private is None else PrivateSums(name, job, policy, state_folder, witness)
+        self.private = None if private is None else PrivateSums(name, job, private, policy, state_folder, witness)
         # It only holds vectors here; whoever answers the steps of a sum brings the site's certificate.
         self._secure = SecureSite(name, job, policy, state_folder, UNSIGNED)
 
@@ -101,8 +102,7 @@ class Releases:
 
     def statistics_classes(self) -> Mask:
         """Return the mask (C,) of the classes whose statistics this site sends for a closed-form head in this job."""
-        asked = self._method.head_exchange if self._job.head.exchange is None else self._job.head.exchange
-        return self.policy.shareable_classes(self.counts, self._names) & (asked != "none")
+        return self.policy.shareable_classes(self.counts, self._names) & (head_exchange(self._job) != "none")
 
     def scores(self, images: Images) -> Scores | None:
         """Score a network on test images, as far as the policy allows."""
@@ -130,7 +130,7 @@ class Releases:
 
     def _noisy_prototypes(self, private: PrivateSums, task: TrainTask, images: Images) -> ClassSums | None:
         due = self._method.uses_prototypes and private.due(task.round)
-        if not due or self._secure.opened(task.chain, task.release(TRAIN)):
+        if not due or self._secure.settled(task.chain, task.release(TRAIN)):
             return None
         return private.sums(*images, chain=task.chain, release=task.release(TRAIN))
 
@@ -207,7 +207,7 @@ class Releases:
 
     def _head_values(self, task: TrainTask, open_images: Callable[[], Images]) -> dict[str, Values]:
         if self.private is not None:
-            if self._secure.opened(task.chain, task.release(HEAD)):
+            if self._secure.settled(task.chain, task.release(HEAD)):
                 return {}
             return self.private.head(*open_images(), chain=task.chain, release=task.release(HEAD))
         shared = self.policy.shareable_classes(self.counts, self._names) & (self.policy.privacy is None)

@@ -9,14 +9,17 @@ from fedmr_med.errors import PolicyError
 from fedmr_med.files import private_files, write_text
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.secure import FEWEST
+from fedmr_med.secure.cohort import Cohort
 from fedmr_med.secure.identity import Identity
 from fedmr_med.secure.participant import Participant
+from fedmr_med.site.client_state import chain_folder
 from fedmr_med.statistics.fields import Values
 from fedmr_med.wire.agreement import check_settings
-from fedmr_med.wire.secure import ASK_KEYS, ASK_MASKED, ASK_OFFER, Answer, Question
+from fedmr_med.wire.kinds import HEAD
+from fedmr_med.wire.secure import ASK_CONFIRMED, ASK_KEYS, ASK_MASKED, ASK_OFFER, Answer, Question
 from fedmr_med.wire.totals import SumForms
 
-SECURE, COHORTS_FILE = "secure", "opened_totals.jsonl"
+SECURE, COHORT_FILE = "secure", "cohort.jsonl"
 
 
 class SecureSite:
@@ -37,12 +40,12 @@ class SecureSite:
     def hold(self, chain: str, name: str, values: Mapping[str, Values], forms: SumForms) -> None:
         """Keep what goes into the release ``name``, by statistic; what is not there is zero.
 
-        A release that was opened keeps the vector that it was opened with.
+        A release whose vector was masked keeps it.
 
         Raises:
             WireError: a value is not finite, or too large for the sum.
         """
-        participant = self._participant(chain)
+        participant = self._participant(chain, name)
         if participant.hold(name, forms.pack(name, values)):
             with private_files():
                 write_text(participant.folder / f"{name}.policy", self._policy_digest())
@@ -50,9 +53,9 @@ class SecureSite:
             if not path.with_suffix(".npy").exists():
                 path.unlink()
 
-    def opened(self, chain: str, release: str) -> bool:
-        """Whether the site has helped to open a release: it is not opened again, so nothing need be made for it."""
-        return self._participant(chain).opened(release)
+    def settled(self, chain: str, release: str) -> bool:
+        """Whether the site's vector for a release has left: there is no other one, so nothing need be made for it."""
+        return self._participant(chain, release).settled(release)
 
     def answer(self, question: Question) -> Answer:
         """Answer one step.
@@ -63,7 +66,7 @@ class SecureSite:
         """
         check_settings(question.settings, self._job.digest())
         release = question.release
-        participant = self._participant(release.chain)
+        participant = self._participant(release.chain, release.name)
         if question.step == ASK_KEYS:
             return participant.keys(release.chain, release.session)
         if question.step == ASK_OFFER:
@@ -76,19 +79,25 @@ class SecureSite:
                     code="policy.changed",
                 )
             return participant.mask(release, question.roster, question.offers)
-        return participant.unmask(release, question.roster, question.survivors)
+        if question.step == ASK_CONFIRMED:
+            return participant.confirm(release, question.roster, question.survivors)
+        return participant.unmask(release, question.roster, question.survivors, question.confirmations)
 
-    def _participant(self, chain: str) -> Participant:
+    def _participant(self, chain: str, release: str) -> Participant:
         floors, federation = self._policy.training, self._job.federation
         least = FEWEST if floors is None else floors.min_sites
         if federation.private is not None:
             least = max(least, federation.min_sites)  # fewer would not bring all of the noise
+        # Of the exchanges of a job with noise, the statistics of a head alone have some on every number. It counts at a
+        # site whose budget says how much it must be: a job could call anything noise.
+        noisy = federation.private is not None and release.partition("-")[0] == HEAD
+        guarded = noisy and self._policy.privacy is not None
         return Participant(
             self._site,
-            self._folder / chain / SECURE,
+            chain_folder(self._folder, chain) / SECURE,
             self._identity,
             least=least,
-            cohorts=None if self._policy.allow_regrouping else self._folder / COHORTS_FILE,
+            cohort=None if guarded else Cohort(self._folder / COHORT_FILE),
         )
 
     def _policy_digest(self) -> str:

@@ -14,7 +14,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.data.labels import check_classes
 from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.refusals import NotApprovedError
+from fedmr_med.privacy.refusals import NotApprovedError, WeightsError
 from fedmr_med.secure.identity import UNSIGNED, Identity
 from fedmr_med.site.approval import SHOWN, ApprovalBook, Standing, Verdict, settings_id
 from fedmr_med.site.floors import SiteFloors
@@ -95,9 +95,19 @@ class SiteView:
         Raises:
             FedMRError: see :meth:`check_rules`.
             NotApprovedError: a person has refused the job, or nobody has approved it and the policy asks for it.
+            WeightsError: it brings weights of its own, likewise.
         """
         self.check_rules()
-        if self.standing is not None and self.standing.verdict is not Verdict.APPROVED:
+        weights, allowed = self.job.model.weights, self.standing is None or self.standing.verdict is Verdict.APPROVED
+        if self.policy.asks_about_weights(weights) and (self.standing is None or self.waits):
+            raise WeightsError(
+                f"The job {self.job.name} brings weights with SHA-256 {weights}, which nobody here has approved. "
+                f"`fedmr-med site jobs --approve {settings_id(self.job)[:SHOWN]}` lets it start; so does the digest in "
+                "policy.training.weights.",
+                code="weights.not-approved",
+                key="policy.training.weights",
+            )
+        if not allowed:
             state = "waits for approval" if self.waits else "was refused here"
             advice = f"`fedmr-med site jobs --approve {settings_id(self.job)[:SHOWN]}` lets it start."
             raise NotApprovedError(

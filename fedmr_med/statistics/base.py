@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from fedmr_med.evaluation import MAX_IMAGES
-from fedmr_med.statistics.fields import Field, Layout, Values
+from fedmr_med.statistics.fields import BITS, Field, Layout, Values
 
 T = TypeVar("T")
 
@@ -19,11 +19,13 @@ class Sizes:
         num_classes: C.
         feature_size: length of a class sum.
         statistics_size: length of a class sum for a closed-form head, which may be of projected features.
+        digits: binary digits after the point of sums of features in a secure sum.
     """
 
     num_classes: int
     feature_size: int
     statistics_size: int
+    digits: int = BITS
 
 
 @dataclass(frozen=True)

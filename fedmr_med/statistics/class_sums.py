@@ -9,7 +9,7 @@ from fedmr_med.errors import WireError
 from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.statistics.base import ONE_SITE, Origin, Sizes, Statistic, counts
-from fedmr_med.statistics.fields import BITS, Field, Values
+from fedmr_med.statistics.fields import Field, Values
 
 COUNTS, SUMS = "counts", "sums"
 
@@ -35,7 +35,7 @@ class ClassSumStatistic(Statistic[ClassSums]):
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
         """Return (C,) counts and (C, d) sums."""
         shape = (sizes.num_classes, getattr(sizes, self._size))
-        return {COUNTS: counts(sizes.num_classes), SUMS: Field(shape, BITS, precision=self._precision)}
+        return {COUNTS: counts(sizes.num_classes), SUMS: Field(shape, sizes.digits, precision=self._precision)}
 
     def values(self, content: ClassSums) -> Values:
         """Return sums and counts."""

@@ -7,7 +7,7 @@ import torch
 from fedmr_med.errors import WireError
 from fedmr_med.statistics.base import ONE_SITE, Origin, Sizes, Statistic
 from fedmr_med.statistics.class_sums import ClassSumStatistic, read_class_sums
-from fedmr_med.statistics.fields import BITS, Field, Values
+from fedmr_med.statistics.fields import Field, Values
 from fedmr_med.statistics.head import HeadStatistics, between, symmetric, triangle_of
 
 MOMENTS = "moments"
@@ -24,7 +24,7 @@ class MomentStatistic(Statistic[HeadStatistics]):
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
         """Return (C,) counts, (C, d) sums, and the upper triangle of the (d, d) moments."""
         size = sizes.statistics_size
-        return {**self._sums.fields(sizes), MOMENTS: Field((size * (size + 1) // 2,), BITS)}
+        return {**self._sums.fields(sizes), MOMENTS: Field((size * (size + 1) // 2,), sizes.digits)}
 
     def values(self, content: HeadStatistics) -> Values:
         """Return sums and moments of the images behind the scatter."""

@@ -11,7 +11,7 @@ from typing import Any
 from fedmr_med.errors import WireError
 from fedmr_med.version import __version__
 
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 """Raised when a message's parts or values change their names, types or meaning."""
 
 WIRE, TOOLKIT, SETTINGS = "wire", "toolkit", "settings"

@@ -7,7 +7,7 @@ has its features on disk (:mod:`fedmr_med.site.features`).
 import hashlib
 from dataclasses import dataclass, replace
 
-from fedmr_med.arrays import Arrays
+from fedmr_med.arrays import Arrays, add_to_hash
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,5 @@ class Backbone:
 def digest_of(arrays: Arrays) -> str:
     """Return a hash of names, types, shapes and values."""
     found = hashlib.blake2b(digest_size=16)
-    for name in sorted(arrays):
-        array = arrays[name]
-        found.update(f"{name} {array.dtype.str} {array.shape} ".encode())
-        found.update(array.tobytes())
+    add_to_hash(found, arrays)
     return found.hexdigest()

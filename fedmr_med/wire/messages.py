@@ -43,6 +43,11 @@ class TrainTask:
     backbone: Backbone | None = None
     bytes: int = 0
 
+    @property
+    def weights(self) -> Arrays:
+        """All arrays of the network that were sent, the frozen ones included."""
+        return self.model if self.backbone is None else self.backbone.arrays | self.model
+
     def release(self, kind: str) -> str:
         """Return the name of the statistics that the task leads to, by which secure sums and ledgers know them.
 

@@ -1,4 +1,4 @@
-"""The wire format of secure sums: the task ``secure``, in four steps. Keys and shares travel as bytes in arrays."""
+"""The wire format of secure sums: the task ``secure``, in five steps. Keys and shares travel as bytes in arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,15 +11,16 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.errors import WireError
 from fedmr_med.schema import brief
 from fedmr_med.secure.identity import MAX_CERTIFICATE, MAX_SIGNATURE
-from fedmr_med.secure.messages import MOST_SITES, Keys, Masked, Offer, Release, Roster, Shares
+from fedmr_med.secure.messages import MOST_SITES, Confirmation, Keys, Masked, Offer, Release, Roster, Shares
 from fedmr_med.secure.primitives import KEY, SEED
 from fedmr_med.secure.summing import SEALED
 from fedmr_med.wire.agreement import agreed_settings, agreement
 from fedmr_med.wire.codec import CHAIN, Message, chain_of
 
 STEP, SESSION, RELEASE, SITES, OFFERED, SURVIVORS = "step", "session", "release", "sites", "offered", "survivors"
-ASK_KEYS, ASK_OFFER, ASK_MASKED, ASK_SHARES = STEPS = "keys", "offer", "mask", "unmask"
-Answer = Keys | Offer | Masked | Shares
+CONFIRMED = "confirmed"
+ASK_KEYS, ASK_OFFER, ASK_MASKED, ASK_CONFIRMED, ASK_SHARES = STEPS = "keys", "offer", "mask", "confirm", "unmask"
+Answer = Keys | Offer | Masked | Confirmation | Shares
 NOBODY = Roster(())
 
 
@@ -33,7 +34,8 @@ class Question:
         settings: digest of the server's settings of the job.
         roster: the sites with keys, for all steps but the first.
         offers: for ``mask``.
-        survivors: whose vectors arrived, for ``unmask``.
+        survivors: whose vectors arrived, for ``confirm`` and ``unmask``.
+        confirmations: of these sites, for ``unmask``.
     """
 
     step: str
@@ -42,16 +44,19 @@ class Question:
     roster: Roster = NOBODY
     offers: tuple[Offer, ...] = ()
     survivors: tuple[str, ...] = ()
+    confirmations: tuple[Confirmation, ...] = ()
 
 
 def encode_question(question: Question) -> Message:
     """Encode what every site is asked."""
     release = question.release
-    parts: dict[str, Arrays] = {"roster": {}, "offers": {}}
+    parts: dict[str, Arrays] = {"roster": {}, "offers": {}, "confirmations": {}}
     for number, entry in enumerate(question.roster.entries):
         parts["roster"] |= _named(number, _keys(entry))
     for number, offer in enumerate(question.offers):
         parts["offers"] |= _named(number, _offer(offer))
+    for number, confirmation in enumerate(question.confirmations):
+        parts["confirmations"] |= _named(number, _confirmation(confirmation))
     meta = {
         **agreement(question.settings),
         STEP: question.step,
@@ -61,6 +66,7 @@ def encode_question(question: Question) -> Message:
         SITES: list(question.roster.names),
         OFFERED: [offer.site for offer in question.offers],
         SURVIVORS: list(question.survivors),
+        CONFIRMED: [confirmation.site for confirmation in question.confirmations],
     }
     return Message(parts, meta)
 
@@ -75,11 +81,16 @@ def decode_question(message: Message) -> Question:
     if meta.get(STEP) not in STEPS:
         raise WireError("the question is none of the steps of a secure sum", code="wire.form", key="step")
     release = Release(chain_of(meta), chain_of(meta, SESSION), chain_of(meta, RELEASE))
-    rows = {part: message.parts.get(part, {}) for part in ("roster", "offers")}
+    rows = {part: message.parts.get(part, {}) for part in ("roster", "offers", "confirmations")}
     sites, offered = _names(meta, SITES), _names(meta, OFFERED)
     entries = [_read_keys(site, _numbered(rows["roster"], number)) for number, site in enumerate(sites)]
     offers = [_read_offer(site, _numbered(rows["offers"], number), sites) for number, site in enumerate(offered)]
-    return Question(meta[STEP], release, settings, Roster.of(entries), tuple(offers), _names(meta, SURVIVORS))
+    confirmations = tuple(
+        _read_confirmation(site, _numbered(rows["confirmations"], number))
+        for number, site in enumerate(_names(meta, CONFIRMED))
+    )
+    survivors = _names(meta, SURVIVORS)
+    return Question(meta[STEP], release, settings, Roster.of(entries), tuple(offers), survivors, confirmations)
 
 
 def encode_answer(answer: Answer) -> Message:
@@ -90,6 +101,8 @@ def encode_answer(answer: Answer) -> Message:
         return Message({ASK_OFFER: _offer(answer)}, {STEP: ASK_OFFER})
     if isinstance(answer, Masked):
         return Message({ASK_MASKED: {"vector": answer.vector}}, {STEP: ASK_MASKED})
+    if isinstance(answer, Confirmation):
+        return Message({ASK_CONFIRMED: _confirmation(answer)}, {STEP: ASK_CONFIRMED})
     names = {"own": sorted(answer.own), "pairs": sorted(answer.pairs)}
     shares = {"own": _stacked(answer.own, SEED), "pairs": _stacked(answer.pairs, SEED)}
     return Message({ASK_SHARES: shares}, {STEP: ASK_SHARES, **names})
@@ -117,6 +130,8 @@ def decode_answer(message: Message, site: str) -> Answer:
         if arrays.keys() != {"vector"} or vector is None or vector.dtype != np.uint64 or vector.ndim != 1:
             raise WireError("the masked vector does not have the agreed form", code="wire.form", key="masked")
         return Masked(site, vector)
+    if step == ASK_CONFIRMED:
+        return _read_confirmation(site, arrays)
     if arrays.keys() != {"own", "pairs"}:
         raise WireError("the shares do not have the agreed form", code="wire.form", key="shares")
     own, pairs = (_shares(arrays[kind], _names(message.meta, kind)) for kind in ("own", "pairs"))
@@ -160,6 +175,16 @@ def _read_offer(site: str, arrays: Arrays, sites: Sequence[str] | None) -> Offer
     rows = tuple(b"" if number == own[0] else row.tobytes() for number, row in enumerate(sealed))
     public, committed = (_bytes(arrays[name], KEY, exact=True) for name in ("public", "committed"))
     return Offer(site, public, committed, rows, _bytes(arrays["signature"], MAX_SIGNATURE))
+
+
+def _confirmation(confirmation: Confirmation) -> Arrays:
+    return {"signature": _array(confirmation.signature)}
+
+
+def _read_confirmation(site: str, arrays: Arrays) -> Confirmation:
+    if arrays.keys() != {"signature"}:
+        raise WireError("a confirmation does not have the agreed form", code="wire.form", key="confirm")
+    return Confirmation(site, _bytes(arrays["signature"], MAX_SIGNATURE))
 
 
 def _stacked(shares: Any, size: int) -> npt.NDArray[np.uint8]:

@@ -7,19 +7,28 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 import pytest
+import torch
 import yaml
 from typer.testing import CliRunner, Result
 
 from fedmr_med.cli.site import app
 from fedmr_med.errors import PolicyError
 from fedmr_med.files import journal
-from fedmr_med.flare.audit import AUDIT_FILE
+from fedmr_med.flare.audit import AUDIT_FILE, AuditLog
+from fedmr_med.flare.executor import FedMRExecutor
+from fedmr_med.flare.filter import PrototypeFilter
+from fedmr_med.flare.guard import PolicyGuard
 from fedmr_med.jobs.catalog import isic_job
+from fedmr_med.models.job_network import build_network
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.privacy.refusals import floor_code
 from fedmr_med.schema.keys import Key, keys
+from fedmr_med.server.state import weights_sent, with_weights
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
 from fedmr_med.sites import load_site
 from tests.helpers.errors import raises
+from tests.helpers.site_at_work import SHARES_ALL, SiteAtWork, full_statistics
+from tests.helpers.small import small_job
 
 
 def run(*arguments: str, code: int = 0) -> Result:
@@ -140,7 +149,8 @@ def test_audit_sums_up_what_left(kits: Path) -> None:
         kit / AUDIT_FILE, {"time": "t", "job": "j", "code": "TASK_RESULT_FILTER_ERROR", "bytes": 0, "parts": {}}
     )
     summary = run("audit", "--kit", str(kit)).stdout
-    assert "3 replies, 4.0 MB; prototypes of NV (2x), MEL (2x); metrics scalar; 1 replies without content" in summary
+    assert "3 replies, 4.0 MB; 1 without content" in summary
+    assert "train (2x): model; prototypes of NV (2x), MEL (2x); metrics scalar" in summary
     assert "1x nothing left: TASK_RESULT_FILTER_ERROR" in summary
     content = json.loads(run("audit", "--kit", str(kit), "--json").stdout)
     assert len(content["replies"]) == 3
@@ -151,6 +161,19 @@ def test_audit_sums_up_what_left(kits: Path) -> None:
     journal_file.write_text(journal_file.read_text().replace("MEL", "BCC", 1))
     assert "NOT INTACT" in run("audit", "--kit", str(kit), code=1).stdout
     assert "line 2" in json.loads(run("audit", "--kit", str(kit), "--json", code=1).stdout)["problems"][0]
+
+
+def test_a_person_shows_and_accepts_the_cohort(kits: Path) -> None:
+    kit = ("--kit", str(kits / "msk"))
+    assert json.loads(run("cohort", "show", *kit, "--json").stdout) == {"sites": None}
+    run("cohort", "accept", "msk", "bcn", "rosendahl", "vienna-dias", *kit)
+    said = run("cohort", "accept", "msk", "bcn", "rosendahl", *kit).stdout
+    assert "tell what vienna-dias put in" in said
+    assert json.loads(run("cohort", "show", *kit, "--json").stdout) == {"sites": ["bcn", "msk", "rosendahl"]}
+    with raises("secure.too-few-sites"):
+        run("cohort", "accept", "msk", "bcn", *kit)
+    with raises("file.missing", "--kit"):
+        run("cohort", "show", "--kit", str(kits / "nobody"))
 
 
 def test_jobs_lists_what_was_asked_and_takes_the_decision(kits: Path) -> None:
@@ -171,3 +194,66 @@ def test_jobs_lists_what_was_asked_and_takes_the_decision(kits: Path) -> None:
         run("jobs", *kit, "--approve", "c1", "--refuse", "c1")
     run("policy", "set", *kit, "--approve", "each", "--approval-minutes", "30")
     assert "Each chain starts only after a person here" in run("policy", "explain", *kit).stdout
+
+
+def test_audit_names_every_exchange_with_its_fields_and_classes(tmp_path: Path) -> None:
+    layers = {"site_filters": (PrototypeFilter(),), "components": (PolicyGuard(), AuditLog())}
+    site = SiteAtWork(tmp_path, SHARES_ALL, FedMRExecutor(), **layers)
+    for kind in ("train", "validate", "head"):
+        assert site.answer(kind).get_return_code() == "OK"
+    summary = run("audit", "--kit", str(tmp_path)).stdout
+    held = [
+        name for name, n in zip(site.job.task.class_names, full_statistics().values["kept"]["counts"], strict=True) if n
+    ]
+    classes = ", ".join(f"{name} (1x)" for name in held)
+    assert f"kept (counts, sums, moments) of {classes}" in summary, summary
+    assert "train (1x): " in summary
+    assert "validate (1x): " in summary
+    assert summary.count(f"of weights with SHA-256 {weights_sent(site.state(), site.job)}") == 3
+
+
+def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    """Books of earlier versions may hold them; a job with such texts is not valid any more."""
+    book = ApprovalBook(tmp_path / APPROVALS_FILE)
+    book.asked(isic_job("fedmr"), job_id="j1", chain="c1")
+    (line,) = journal.read(book.path).entries
+    hostile = "harmless\r\n\x1b[2J\x9b31m\u202efake"
+    journal.append(book.path, line | {"name": hostile, "words": [hostile], "job": "j2", "chain": "c2"})
+    journal.append(
+        tmp_path / AUDIT_FILE, {"time": "t", "job": "j", "code": "X", "reason": hostile, "bytes": 0, "parts": {}}
+    )
+    for command in ("jobs", "audit"):
+        printed = run(command, "--kit", str(tmp_path)).stdout
+        assert "harmless\\r\\n\\x1b[2J" in printed
+        assert all(text.isprintable() for text in printed.split("\n"))
+
+
+def test_a_job_is_tried_on_generated_pictures_before_anybody_approves_it(tmp_path: Path) -> None:
+    kit, job = tmp_path / "kit", small_job(federation={"rounds": 2, "min_sites": 3}, train={"updates": 10})
+    torch.save(build_network(job.override({"seed": 7})).state_dict(), tmp_path / "weights.pt")
+    named = with_weights(job, tmp_path / "weights.pt")
+    (kit / "local").mkdir(parents=True)
+    (kit / "local" / "site.yaml").write_text(SHARES_ALL.replace("training: null", "training: {}"))
+    ApprovalBook(kit / APPROVALS_FILE).asked(named, job_id="j1", chain="c1")
+    before = sorted(kit.rglob("*"))
+
+    def tried(*options: str) -> dict[str, dict]:
+        replies = json.loads(run("jobs", "try", "c1", "--kit", str(kit), "--json", *options).stdout)["replies"]
+        return {line["task"]: line for line in replies}
+
+    left = tried("--weights", str(tmp_path / "weights.pt"))
+    assert list(left) == ["train", "validate", "head"]
+    assert {line["weights"] for line in left.values()} == {named.model.weights}
+    assert {"model", "prototypes", "scores"} <= left["train"]["parts"].keys()
+    assert "NV" in left["head"]["parts"]["kept"]["classes"]
+    said = run("jobs", "try", "c1", "--kit", str(kit)).stdout
+    assert named.model.weights in said
+    assert re.search(r"train \(1x\): .*prototypes \(counts, sums\) of .*NV", said)
+    assert sorted(kit.rglob("*")) == before, "a trial leaves nothing behind"
+    (kit / "local" / "site.yaml").write_text(SHARES_ALL.replace("training: null", "training: {min_sites: 4}"))
+    assert {line["code"] for line in tried().values()} == {floor_code("sites")}
+    torch.save(build_network(job.override({"seed": 8})).state_dict(), tmp_path / "other.pt")
+    with raises("weights.other", "--weights"):
+        tried("--weights", str(tmp_path / "other.pt"))
+    with raises("approval.unknown-job"):
+        run("jobs", "try", "c2", "--kit", str(kit))

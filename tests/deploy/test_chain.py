@@ -4,13 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedmr_med.config import load_job
 from fedmr_med.deploy import chain as chains
 from fedmr_med.deploy.session import JobInfo, Session
 from fedmr_med.jobs.catalog import isic_job
+from fedmr_med.jobs.folder import INITIAL_MODEL, SERVER_APP, write_job
+from fedmr_med.models.job_network import build_network
 from tests.helpers import REPOSITORY
 from tests.helpers.errors import raises
+from tests.helpers.small import small_job
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -38,6 +42,19 @@ def test_hospitals_and_settings_can_be_changed(tmp_path: Path) -> None:
     assert meta["deploy_map"] == {"app": ["server", "bcn", "msk"]}
     assert meta["min_clients"] == 2
     assert load_job(staged / "app" / "config" / "fedmr.yaml").federation.rounds == 2
+
+
+def test_weights_are_staged_for_the_server_alone(tmp_path: Path) -> None:
+    job = small_job()
+    torch.save(build_network(job.override({"seed": 7})).state_dict(), tmp_path / "weights.pt")
+    write_job(job, tmp_path / "job", dict.fromkeys(("bcn", "msk")), initial_model=tmp_path / "weights.pt")
+    staged = chains.stage(tmp_path / "job", tmp_path / "staged", sites=("msk",), adapt=lambda job: job)
+    meta = json.loads((staged / "meta.json").read_text())
+    assert meta["deploy_map"] == {"app": ["msk"], SERVER_APP: ["server"]}
+    assert [path.parts[-3] for path in staged.rglob(INITIAL_MODEL)] == [SERVER_APP]
+    at_site, at_server = (load_job(staged / app / "config" / "fedmr.yaml") for app in ("app", SERVER_APP))
+    assert at_site == at_server
+    assert at_site.model.weights is not None
 
 
 def test_a_follow_up_differs_in_the_chain_alone_and_fits_the_checkpoint(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_what_left_each_hospital_is_written_down_step_by_step(four: Federation) 
     for name in set(four.sites) - {VICTIM}:
         lines = [json.loads(line) for line in (four.kit(name) / AUDIT_FILE).read_text().splitlines()]
         steps = [next(iter(line["parts"])) for line in lines if line["task"] == "secure" and line["code"] == "OK"]
-        assert steps[:4] == ["keys", "offer", "mask", "unmask"]
+        assert steps[:5] == ["keys", "offer", "mask", "confirm", "unmask"]
         trained = next(line for line in lines if line["task"] == "train")
         assert "prototypes" not in trained["parts"]
         assert trained["bytes"] == 0, "the model is in the masked vector alone"

@@ -16,10 +16,13 @@ from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
 from fedmr_med import methods, models
 from fedmr_med.jobs.catalog import isic_job
+from fedmr_med.jobs.folder import INITIAL_MODEL, write_job
+from fedmr_med.models.job_network import build_network
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation
-from fedmr_med.server.state import GlobalState
+from fedmr_med.schema import dump_yaml
+from fedmr_med.server.state import GlobalState, with_weights
 from fedmr_med.site.training import class_sums
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire import codec
@@ -263,3 +266,17 @@ def test_simulator_and_runner_agree_on_half_precision_and_on_a_site_that_refuses
     assert state.head and all(np.array_equal(state.head[name], array) for name, array in same.head.items())
     assert state.history.evaluations == same.history.evaluations
     assert state.history.head.evaluation == same.history.head.evaluation
+
+
+def test_weights_that_a_job_brings_reach_the_server_alone_and_start_the_chain(tmp_path: Path) -> None:
+    job = small_job("fedavg", federation={"rounds": 1, "min_sites": 1})
+    weights = tmp_path / "weights.pt"
+    torch.save(build_network(job.override({"seed": 7})).state_dict(), weights)
+    site = SiteConfig(data=DemoSource(source="demo", center=5), policy=lenient())
+    write_job(job, tmp_path / "job", {"vienna-dias": dump_yaml(site)}, initial_model=weights)
+    done = simulate(tmp_path / "job", tmp_path / "workspace", "-t", "1")
+    assert done.exit_code == 0, done.output[-3000:]
+    assert not list((tmp_path / "workspace" / "vienna-dias").rglob(INITIAL_MODEL))
+    torch.set_num_threads(1)
+    expected = Federation(job, {"vienna-dias": site}, tmp_path / "runner", initial_model=weights).run()
+    assert model_hash(done.state(with_weights(job, weights))) == model_hash(expected)

@@ -135,7 +135,8 @@ def test_a_late_reply_is_named_in_the_log_and_written_down(
     time.sleep(0.5)
     at_work.answer("vienna-dias", tasks["vienna-dias"], good())
     assert any("vienna-dias" in line and "after the round was closed" in line for line in caplog.messages)
-    (event,) = journal.read(tmp_path / "chains" / JOB_ID / EVENTS).entries
+    start, event = journal.read(tmp_path / "chains" / JOB_ID / EVENTS).entries
+    assert (start["event"], len(start["weights"])) == ("start", 64)
     assert (event["event"], event["site"], event["task"]) == ("late reply", "vienna-dias", "train")
 
 

@@ -1,5 +1,6 @@
 """Kits of sites with certificates, as FLARE's provisioning issues them."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -7,6 +8,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
+
+SERVER = "server1"
 
 
 class Authority:
@@ -25,6 +28,7 @@ class Authority:
         )
         (folder / "client.crt").write_bytes(self._certificate(name, key, role, days).public_bytes(pem))
         (folder / "rootCA.pem").write_bytes(self.root.public_bytes(pem))
+        (folder / "fed_client.json").write_text(json.dumps({"servers": [{"name": "small", "identity": SERVER}]}))
         return folder
 
     def _certificate(self, name: str, key: rsa.RSAPrivateKey, role: str | None, days: int = 10) -> x509.Certificate:

@@ -121,7 +121,10 @@ class ControllerAtWork:
 
     def progress(self) -> dict[str, Any]:
         """Return what a coordinator who watches would see."""
-        return self.controller._progress()
+        progress = self.controller._progress
+        values = None if progress is None else progress.values()
+        assert values is not None, "nothing is asked yet"
+        return values
 
     def heard(self, site: str, seconds: float = 30) -> dict[str, Any]:
         """Wait until the server has looked at a site's answer; return what a coordinator would see then."""

@@ -144,7 +144,7 @@ class Federation:
 
     def kept(self, name: str) -> dict[str, np.ndarray]:
         """Return what a site keeps on disk after its last accepted round."""
-        path = self.folder / name / "chain" / self.method.name / f"round-{self.state.accepted[name]:06d}.npz"
+        path = self.folder / name / "chains" / "chain" / self.method.name / f"round-{self.state.accepted[name]:06d}.npz"
         with np.load(path) as content:
             return dict(content)
 

@@ -1,11 +1,11 @@
 """A secure sum in one process, with sites that drop out where a test wants it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from fedmr_med.arrays import Vector
 from fedmr_med.secure.identity import Identity, Unsigned
-from fedmr_med.secure.messages import Release, Roster
+from fedmr_med.secure.messages import Confirmation, Release, Roster
 from fedmr_med.secure.participant import Participant
 from fedmr_med.secure.summing import SecureSum
 
@@ -45,10 +45,17 @@ def masked(
     return secure
 
 
+def confirmed(secure: SecureSum, sites: Mapping[str, Participant], survivors: Sequence[str]) -> list[Confirmation]:
+    """Return the survivors' signatures."""
+    return [sites[name].confirm(secure.release, secure.roster, survivors) for name in survivors]
+
+
 def opened(secure: SecureSum, sites: Mapping[str, Participant], *, before_unmask: Collection[str] = ()) -> Vector:
     """Go on to the total."""
     survivors = secure.survivors()
+    for confirmation in confirmed(secure, sites, survivors):
+        secure.take_confirmation(confirmation)
     for name in survivors:
         if name not in before_unmask:
-            secure.take_shares(sites[name].unmask(secure.release, secure.roster, survivors))
+            secure.take_shares(sites[name].unmask(secure.release, secure.roster, survivors, secure.confirmations()))
     return secure.total()

@@ -12,7 +12,7 @@ from fedmr_med.config import load_job
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.evaluation.results import RunResults, read_result
 from fedmr_med.inference.evaluate import OwnTable, evaluation_job
-from fedmr_med.jobs.folder import INITIAL_MODEL
+from fedmr_med.jobs.folder import INITIAL_MODEL, SERVER_APP
 from fedmr_med.models.model_file import load_model
 from fedmr_med.runner import Federation
 from fedmr_med.server.state import initial_state
@@ -69,7 +69,10 @@ def test_a_job_scores_the_model_at_all_sites_and_trains_nothing(run: Path, tmp_p
     job = load_job(config / "fedmr.yaml")
     assert (job.federation.rounds, job.federation.min_sites, job.head.exchange) == (0, 6, "none")
     saved = load_model(run / "best_model.pt")
-    carried = initial_state(job, config / INITIAL_MODEL)
+    assert not (config / INITIAL_MODEL).exists(), "weights go to the server only"
+    assert json.loads((tmp_path / "job" / "meta.json").read_text())["deploy_map"][SERVER_APP] == ["server"]
+    assert load_job(tmp_path / "job" / SERVER_APP / "config" / "fedmr.yaml") == job
+    carried = initial_state(job, tmp_path / "job" / SERVER_APP / "config" / INITIAL_MODEL)
     assert all((carried.model[name] == array).all() for name, array in saved.model.items())
 
 

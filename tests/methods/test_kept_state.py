@@ -70,7 +70,7 @@ def test_a_refused_round_is_as_if_the_site_had_been_absent(tmp_path: Path, name:
 def test_a_site_that_lost_its_state_stops_and_says_so(tmp_path: Path, name: str, options: dict) -> None:
     federation = open_federation(name, options, tmp_path)
     federation.round()
-    folder = tmp_path / "b" / "chain" / name
+    folder = tmp_path / "b" / "chains" / "chain" / name
     (folder / "round-000000.npz").unlink()
     with pytest.raises(CheckpointError, match=r"round 1, but .*round-000000.npz is missing. Restore .* new chain"):
         federation.sites["b"].train(federation.task())

@@ -23,6 +23,19 @@ def test_explain_says_what_leaves() -> None:
     assert "accuracy" in some
 
 
+def test_explain_says_how_the_number_of_images_is_rounded() -> None:
+    exact, rounded = ("\n".join(explain(SitePolicy(round_samples=step))) for step in (1, 50))
+    assert "number of training images." in exact
+    assert "number of training images, rounded" in rounded
+
+
+@pytest.mark.parametrize("shared", [False, ()])
+def test_a_budget_for_prototypes_is_not_spoken_of_where_none_leave(shared: bool | tuple[str, ...]) -> None:
+    budget = PrivacyBudget(epsilon=1, delta=1e-5, min_noise=1)
+    assert "Privacy budget" in "\n".join(explain(SitePolicy(share_prototypes=True, privacy=budget)))
+    assert "Privacy budget" not in "\n".join(explain(SitePolicy(share_prototypes=shared, privacy=budget)))
+
+
 @pytest.mark.parametrize("policy", [SitePolicy(), SitePolicy(share_prototypes=True, share_metrics="per_class")])
 def test_explain_does_not_promise_what_the_policy_cannot_keep(policy: SitePolicy) -> None:
     said = "\n".join(explain(policy))

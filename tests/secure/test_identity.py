@@ -9,7 +9,7 @@ import pytest
 from fedmr_med.secure.identity import Certified
 from fedmr_med.secure.messages import Keys, Release, Roster
 from fedmr_med.secure.participant import Participant
-from tests.helpers.certificates import Authority
+from tests.helpers.certificates import SERVER, Authority
 from tests.helpers.errors import raises
 from tests.helpers.secure import CHAIN, NAME, SESSION, begin, masked, opened
 
@@ -94,6 +94,27 @@ def test_a_certificate_of_another_federation_is_refused(sites: dict[str, Partici
             sites["berlin"].identity.check("madrid", certificate, b"message", other.sign(b"message"))
 
 
+def test_the_servers_certificate_is_not_a_sites(
+    sites: dict[str, Participant], authority: Authority, tmp_path: Path
+) -> None:
+    """FLARE gives it no role, as it gives none to a site's: it would count as one more site that colludes."""
+    server = Certified(authority.kit(tmp_path / "server", SERVER))
+    with raises("secure.certificate", "role"):
+        sites["berlin"].identity.check(SERVER, server.certificate, b"message", server.sign(b"message"))
+
+
 def test_a_kit_without_a_key_cannot_sign(tmp_path: Path) -> None:
     with raises("file.unreadable"):
         Certified(tmp_path)
+
+
+@pytest.mark.parametrize("content", [None, "{}", '{"servers": []}', '{"servers": [{"name": "small"}]}', "no json"])
+def test_a_kit_that_does_not_name_the_server_cannot_tell_it_from_a_site(
+    authority: Authority, tmp_path: Path, content: str | None
+) -> None:
+    path = authority.kit(tmp_path / "kit", "berlin") / "fed_client.json"
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    with raises("file.unreadable"):
+        Certified(tmp_path / "kit")

@@ -48,6 +48,20 @@ def test_negative_statistics_are_refused(job: JobConfig, state: GlobalState, rep
         ReplyCheck(job, state).check(bad)
 
 
+def test_a_model_just_over_the_largest_norm_is_refused(reply: SiteReply, state: GlobalState) -> None:
+    largest = 1.2 * max(float(np.linalg.norm(array.astype(np.float64))) for array in reply.model.values())
+    job = small_job(
+        model={"name": "narrow_resnet", "options": {"width": 8, "blocks": 1}}, federation={"max_norm": largest}
+    )
+    check = ReplyCheck(job, state)
+    reply = replace(reply, settings=job.digest())
+    check.check(reply)
+    name = next(name for name in state.parameters if name.endswith("weight"))
+    flat = np.full_like(reply.model[name], 1.2 * largest / np.sqrt(reply.model[name].size))
+    with raises("wire.norm", "federation.max_norm"):
+        check.check(replace(reply, model=reply.model | {name: flat}))
+
+
 def test_a_site_cannot_grow_in_the_course_of_a_chain(job: JobConfig, later: GlobalState, reply: SiteReply) -> None:
     check = ReplyCheck(job, later)
     again = replace(reply, round=1)

@@ -10,7 +10,7 @@ import torch
 
 from fedmr_med.config import JobConfig
 from fedmr_med.exchange.head import HeadExchange
-from fedmr_med.exchange.plan import plan
+from fedmr_med.exchange.plan import due, plan
 from fedmr_med.models import load_arrays
 from fedmr_med.models.model_file import load_model
 from fedmr_med.privacy.policy import SitePolicy
@@ -194,13 +194,13 @@ def test_features_that_collapsed_to_points_give_no_head(
 
 def test_when_an_exchange_is_due(state: GlobalState) -> None:
     job = small_job(federation={"rounds": 6})
-    due: dict[str | int, list[int]] = {}
+    rounds: dict[str | int, list[int]] = {}
     for exchange in ("none", "last", 2, 4):
         asked = job.override({"head": {"exchange": exchange}})
         heads = [step for step in plan(asked) if step.kind == HEAD]
-        due[exchange] = [r for r in range(1, 7) if any(s.round == r or (s.round is None and r == 6) for s in heads)]
-        assert all(step.due(asked, replace(state, round=step.round or 6)) for step in heads)
-    assert due == {"none": [], "last": [6], 2: [2, 4, 6], 4: [4, 6]}
+        rounds[exchange] = [r for r in range(1, 7) if any(s.round == r or (s.round is None and r == 6) for s in heads)]
+        assert all(due(step, asked, replace(state, round=step.round or 6)) for step in heads)
+    assert rounds == {"none": [], "last": [6], 2: [2, 4, 6], 4: [4, 6]}
 
 
 def sites(policy: SitePolicy) -> dict[str, SiteConfig]:

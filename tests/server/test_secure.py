@@ -20,11 +20,12 @@ from fedmr_med.schema import validated
 from fedmr_med.server.state import GlobalState, initial_state
 from fedmr_med.site import releases
 from fedmr_med.site.hospital import Hospital
+from fedmr_med.site.secure import COHORT_FILE
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.kinds import SECURE as SECURE_KIND
 from fedmr_med.wire.messages import SiteReply, TrainTask
-from fedmr_med.wire.secure import ASK_MASKED, ASK_SHARES, STEP
+from fedmr_med.wire.secure import ASK_CONFIRMED, ASK_MASKED, ASK_OFFER, ASK_SHARES, RELEASE, STEP
 from tests.helpers.errors import raises
 from tests.helpers.small import CLOSED, OPEN, small_job
 
@@ -41,10 +42,10 @@ def same_arrays(a: Arrays, b: Arrays) -> bool:
 class Watched(Federation):
     """Keeps what passes to and from the server; sites can drop out between the steps of a sum."""
 
-    def __init__(self, *arguments: Any, dropping: dict[str, str] | None = None):
+    def __init__(self, *arguments: Any, dropping: dict[str, str] | None = None, dropping_in: str = ""):
         self.replies: list[SiteReply] = []
         self.messages: list[tuple[str, Message]] = []
-        self.dropping = dropping or {}
+        self.dropping, self.dropping_in = dropping or {}, dropping_in
         super().__init__(*arguments, make_sites=self._sites)
 
     def _sites(self, *arguments: Any) -> LocalSites:
@@ -56,7 +57,12 @@ class Watched(Federation):
                 return watched.replies[-1]
 
             def answer(self, kind: str, site: str, message: Message, task: TrainTask | None) -> SiteAnswer:
-                if kind == SECURE_KIND and watched.dropping.get(site) == message.meta[STEP]:
+                asked = message.meta
+                if (
+                    kind == SECURE_KIND
+                    and watched.dropping.get(site) == asked[STEP]
+                    and str(asked[RELEASE]).startswith(watched.dropping_in)
+                ):
                     return SiteAnswer(WireError("gone", code="wire.refused"))
                 answered = super().answer(kind, site, message, task)
                 if kind == SECURE_KIND and isinstance(answered.answer, Message):
@@ -152,24 +158,56 @@ def test_a_site_lost_between_masking_and_unmasking_is_still_in_the_total(
     assert made.history.evaluations[0] == secure[1].history.evaluations[0]
 
 
-def test_a_site_lost_before_masking_is_not_and_training_goes_on(tmp_path: Path) -> None:
-    one_round = {"federation": SECURE["federation"] | {"rounds": 1}}
-    made = federation(tmp_path, one_round, dropping={SITES[2]: ASK_MASKED}).run()
-    record = made.history.rounds[0].secure
+@pytest.mark.parametrize("lost", [SITES[2:3], SITES[1:3]])
+def test_sites_lost_before_masking_end_the_job_after_the_training_and_it_resumes(
+    tmp_path: Path, lost: tuple[str, ...]
+) -> None:
+    """A total is over the whole cohort: without it a round has no statistics, and the job no scores and no head."""
+    changes = SECURE | {"federation": SECURE["federation"] | {"rounds": 1}}
+    with raises("round.no-secure-total", "federation.secure") as caught:
+        federation(tmp_path, changes, dropping=dict.fromkeys(lost, ASK_MASKED)).run()
+    assert f"Missing: {', '.join(sorted(lost))}." in str(caught.value)
+    resumed = federation(tmp_path, changes).run()
+    record = resumed.history.rounds[0].secure
     assert record is not None
-    assert record.dropped == (SITES[2],)
-    assert made.prototypes.available.any()
-    assert SITES[2] in made.history.rounds[0].sites, "its model counts all the same"
+    assert record.error is not None
+    assert record.dropped == tuple(sorted(lost))
+    assert set(lost) <= resumed.history.rounds[0].sites.keys(), "their models count all the same"
+    assert not resumed.prototypes.available.any()
+    assert resumed.history.evaluations[-1].pooled is not None
+    assert resumed.history.head is not None
+    assert resumed.history.head.evaluation is not None
 
 
-def test_too_few_sites_give_no_statistics_but_a_model(tmp_path: Path) -> None:
-    one_round = {"federation": SECURE["federation"] | {"rounds": 1}}
-    made = federation(tmp_path, one_round, dropping={SITES[1]: ASK_MASKED, SITES[2]: ASK_MASKED}).run()
-    record = made.history.rounds[0].secure
-    assert record is not None
-    assert "needs 4 masked vectors, not 3" in (record.error or "")
-    assert not made.prototypes.available.any()
-    assert made.round == 1
+@pytest.mark.parametrize("step", [ASK_OFFER, ASK_MASKED, ASK_CONFIRMED, ASK_SHARES])
+def test_a_head_that_cannot_be_opened_is_said_aloud_and_the_job_resumes(
+    tmp_path: Path, secure: tuple[Watched, GlobalState], step: str
+) -> None:
+    """Two of five lost at any step are too many."""
+    policies = [OPEN, CLOSED, OPEN, OPEN, OPEN]
+    watched = federation(tmp_path, SECURE, policies, dropping=dict.fromkeys(SITES[3:], step), dropping_in="head")
+    with raises("round.no-secure-total", "federation.secure") as caught:
+        watched.run()
+    assert ", ".join(sorted(SITES[3:])) in str(caught.value)
+    resumed = federation(tmp_path, SECURE, policies).run()
+    for name, array in secure[1].head.items():
+        np.testing.assert_allclose(resumed.head[name], array, rtol=1e-4, atol=1e-3, err_msg=name)
+    assert resumed.history.evaluations == secure[1].history.evaluations
+
+
+def test_a_chain_called_like_a_file_of_the_site_does_not_close_secure_sums(tmp_path: Path) -> None:
+    one_round = {"federation": SECURE["federation"] | {"rounds": 1}, "head": {"exchange": "none"}}
+    names = (COHORT_FILE, "privacy_ledger.jsonl", "chains", "good")
+    for chain in names:
+        (tmp_path / chain).mkdir()
+        (tmp_path / chain / "client_state").symlink_to(tmp_path / "state")
+        (tmp_path / "state").mkdir(exist_ok=True)
+        made = federation(tmp_path / chain, one_round | {"chain": chain}).run()
+        assert made.history.rounds[0].secure is not None
+        assert made.history.rounds[0].secure.error is None
+    kept = tmp_path / "state" / SITES[0]
+    assert {path.name for path in (kept / "chains").iterdir()} == set(names)
+    assert (kept / COHORT_FILE).is_file()
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +294,7 @@ def test_a_server_that_dies_after_the_opening_gets_the_same_total_when_it_resume
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(TrainExchange, "close", killed)
         federation(tmp_path, ALL, policies).run()
-    opened = tmp_path / "client_state" / SITES[0] / "runner" / "secure" / "opened.jsonl"
+    opened = tmp_path / "client_state" / SITES[0] / "chains" / "runner" / "secure" / "opened.jsonl"
     assert len(opened.read_text().splitlines()) == 1
     assert same_arrays(federation(tmp_path, ALL, policies).run().model, all_summed[1].model)
 

@@ -54,6 +54,13 @@ def test_only_so_many_bytes_stay_in_memory() -> None:
     assert shelf["small"] is shelf["small"]
 
 
+def test_by_default_a_few_models_stay_in_memory() -> None:
+    shelf: Shelf[Value] = Shelf()
+    model = Value(0, {"weights": np.zeros(16 * 2**20, np.uint8)})
+    shelf.add("first", model)
+    assert shelf["first"] is model
+
+
 @pytest.mark.parametrize("memory", [0, 2**30], ids=["in the file", "in memory"])
 def test_a_name_is_taken_until_its_value_is_removed(memory: int) -> None:
     shelf = filled(memory)

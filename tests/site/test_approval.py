@@ -11,6 +11,7 @@ from fedmr_med.config import JobConfig, TrainConfig, load_job
 from fedmr_med.files import journal
 from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.schema import validated
 from fedmr_med.site import approval
 from fedmr_med.site.approval import ApprovalBook, Verdict, in_words, settings_id
 from tests.helpers import REPOSITORY
@@ -177,3 +178,24 @@ def test_a_key_that_a_version_adds_takes_no_approval_back(
         assert decided(old_book, SitePolicy(approve="new_settings"), changed, chain) is Verdict.OPEN
     old_book.asked(changed, job_id="job-4", chain="chain-4")
     assert [request.changed for request in old_book.requests()][2:] == [[], ["train.warmup: 5 -> 1"]]
+
+
+def test_the_words_name_weights_head_scatter_secure_sums_and_every_exchange() -> None:
+    oneshot = load_job(REPOSITORY / "jobs/isic_oneshot/app/config/fedmr.yaml")
+    text = " ".join(in_words(oneshot))
+    for part in ("head (1x)", "validate with the closed-form head (1x)", "with the scatter", "secure: none", "seed 0"):
+        assert part in text
+    assert "train (" not in text
+    changes = {"policy": {"share_scatter": False}, "model": {"weights": "a" * 64}}
+    text = " ".join(in_words(JOB.override(changes | {"federation": {"secure": "all", "min_sites": 3}})))
+    for part in ("train (9x)", "validate (1x)", "head (1x)", "without their scatter", "secure: all", "a" * 64):
+        assert part in text
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\r", "\x1b[2J", "\x9b31m", "a\u202eb", "a\u2028b"])
+def test_a_job_has_no_control_characters(text: str) -> None:
+    for options in ({text: 1}, {"pretrained": text}, {"nested": [{"deeper": text}]}):
+        with raises("config.text"):
+            JOB.override({"model": {"options": options}})
+    with raises("config.text"):
+        validated(JobConfig, JOB.model_dump(mode="json") | {"demo": {"model": {"options": {"note": text}}}}, "the test")

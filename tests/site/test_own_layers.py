@@ -55,7 +55,7 @@ def test_new_processes_and_repeated_rounds_change_nothing(tmp_path: Path) -> Non
 def test_a_site_that_lost_its_layers_says_so(tmp_path: Path) -> None:
     federation = local("fedavg", tmp_path)
     federation.round()
-    for path in (tmp_path / "b" / "chain" / "own_layers").glob("round-*.npz"):
+    for path in (tmp_path / "b" / "chains" / "chain" / "own_layers").glob("round-*.npz"):
         path.unlink()
     with raises("state.lost"):
         federation.sites["b"].train(federation.task())

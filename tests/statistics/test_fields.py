@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedmr_med.secure.messages import MOST_SITES
+from fedmr_med.statistics.base import Sizes
 from fedmr_med.statistics.fields import BITS, LIMIT, Field, Layout
+from fedmr_med.statistics.moments import KEPT, MOMENTS
 from tests.helpers.errors import raises
 
 LAYOUT = Layout({"counts": Field((3,)), "sums": Field((3, 2), BITS)})
@@ -49,3 +51,14 @@ def test_other_shapes_and_names_are_refused() -> None:
         LAYOUT.pack({"sums": np.zeros((2, 3))})
     with raises("wire.form", "vector"):
         LAYOUT.pack({"names": np.zeros(3)})
+
+
+@pytest.mark.parametrize(("digits", "error"), [(BITS, 0.2), (40, 1e-6)])
+def test_small_features_need_more_digits(digits: int, error: float) -> None:
+    """Of 100 images a site with features of 1e-4: second moments of 1e-6, which 20 digits hardly resolve."""
+    layout = KEPT.layout(Sizes(2, 3, 3, digits))
+    moments = np.full(6, 100 * 1e-8)
+    total = layout.unpack(layout.pack({MOMENTS: moments}) * np.uint64(5))
+    worst = np.abs(total[MOMENTS] / (5 * moments) - 1).max()
+    assert worst <= error
+    assert digits > BITS or worst > 0.01

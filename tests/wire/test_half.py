@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from fedmr_med.wire.half import pack, unpack
+from fedmr_med.wire.half import MAX_EXPONENT, pack, unpack
 
 FLOATS = npst.arrays(np.float32, st.integers(0, 20), elements=st.floats(-1, 1, width=32))
 
@@ -53,7 +53,14 @@ def test_what_is_not_finite_stays_so(bad: float) -> None:
     assert not np.isfinite(back).all()
 
 
-@pytest.mark.parametrize("exponents", [{}, {"w": 0, "v": 0}, {"w": 0.5}, {"w": True}, {"w": 10**6}, {"w": None}])
+@pytest.mark.parametrize(
+    "exponents", [{}, {"w": 0, "v": 0}, {"w": 0.5}, {"w": True}, {"w": 201}, {"w": -201}, {"w": None}]
+)
 def test_wrong_exponents_are_refused(exponents: dict) -> None:
     with pytest.raises(ValueError, match=r"w|v"):
         unpack({"w": np.ones(2, np.float16), "v": np.ones(2, np.float32)}, exponents)
+
+
+@pytest.mark.parametrize("exponent", [-MAX_EXPONENT, MAX_EXPONENT])
+def test_the_largest_exponents_are_read(exponent: int) -> None:
+    assert unpack({"w": np.zeros(2, np.float16)}, {"w": exponent})["w"].dtype == np.float32

@@ -10,13 +10,13 @@ import pytest
 
 from fedmr_med.errors import WireError
 from fedmr_med.secure.identity import MAX_CERTIFICATE, MAX_SIGNATURE
-from fedmr_med.secure.messages import MOST_SITES, Keys, Masked, Offer, Shares
+from fedmr_med.secure.messages import MOST_SITES, Confirmation, Keys, Masked, Offer, Shares
 from fedmr_med.secure.participant import Participant
 from fedmr_med.secure.primitives import KEY, SEED
 from fedmr_med.secure.summing import SEALED, SecureSum
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.secure import Answer, Question, decode_answer, decode_question, encode_answer, encode_question
-from tests.helpers.secure import CHAIN, SESSION, begin, masked, participants
+from tests.helpers.secure import CHAIN, SESSION, begin, confirmed, masked, participants
 
 SITES = ("site-000", "site-001", "site-002", "site-003")
 SETTINGS = "0123456789abcdef"
@@ -40,12 +40,15 @@ def exchange(tmp_path_factory: pytest.TempPathFactory) -> Exchange:
     sites = participants(folder, len(SITES))
     secure = masked(begin(sites, dict.fromkeys(SITES, np.arange(3, dtype=np.uint64))), sites, before_mask=SITES[3:])
     site = sites[SITES[0]]
-    shares = site.unmask(secure.release, secure.roster, secure.survivors())
+    survivors = secure.survivors()
+    confirmations = confirmed(secure, sites, survivors)
+    shares = site.unmask(secure.release, secure.roster, survivors, confirmations)
     vector = Masked(SITES[0], secure.vectors[SITES[0]])
     answers: dict[str, Answer] = {
         "keys": site.keys(CHAIN, SESSION),
         "offer": secure.offers[SITES[0]],
         "mask": vector,
+        "confirm": Confirmation(SITES[0], b"signature"),
         "unmask": shares,
     }
     return Exchange(sites, secure, answers)
@@ -67,7 +70,7 @@ def with_meta(**values: Any) -> Callable[[Message], Message]:
     return lambda message: Message(message.parts, message.meta | values)
 
 
-@pytest.mark.parametrize("step", ["keys", "offer", "mask", "unmask"])
+@pytest.mark.parametrize("step", ["keys", "offer", "mask", "confirm", "unmask"])
 def test_an_answer_is_read_as_it_was_written(exchange: Exchange, step: str) -> None:
     answer = exchange.answers[step]
     read = decode_answer(encode_answer(answer), SITES[0])
@@ -87,13 +90,19 @@ def test_a_question_is_read_as_it_was_written(exchange: Exchange) -> None:
         exchange.question("keys"),
         exchange.question("offer", roster=secure.roster),
         exchange.question("mask", roster=secure.roster, offers=tuple(secure.offered())),
-        exchange.question("unmask", roster=secure.roster, survivors=secure.survivors()),
+        exchange.question("confirm", roster=secure.roster, survivors=secure.survivors()),
+        exchange.question(
+            "unmask",
+            roster=secure.roster,
+            survivors=secure.survivors(),
+            confirmations=tuple(Confirmation(site, site.encode()) for site in SITES[:3]),
+        ),
     ]
     for question in asked:
         assert decode_question(encode_question(question)) == question
 
 
-@pytest.mark.parametrize("step", ["keys", "offer", "mask", "unmask"])
+@pytest.mark.parametrize("step", ["keys", "offer", "mask", "confirm", "unmask"])
 def test_an_answer_says_nothing_beside_its_arrays(exchange: Exchange, step: str) -> None:
     """A value that nobody reads is a way out for what the policy keeps in."""
     refused_answer(exchange, step, with_meta(comment="17 images"))
@@ -136,6 +145,8 @@ def test_nobody_shares_a_secret_twice(exchange: Exchange) -> None:
         ("offer", "own", np.array([-4])),
         ("offer", "own", np.array([4])),
         ("offer", "own", np.array([1])),
+        ("confirm", "signature", np.zeros(MAX_SIGNATURE + 1, np.uint8)),
+        ("confirm", "signature", np.zeros(8, np.int8)),
         ("mask", "vector", np.zeros(3, np.int64)),
         ("mask", "vector", np.zeros((1, 3), np.uint64)),
         ("unmask", "own", np.zeros((3, SEED), np.int8)),
@@ -161,10 +172,16 @@ def test_an_offer_is_for_as_many_sites_as_there_may_be() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, 7, None])
-@pytest.mark.parametrize("key", ["survivors", "sites", "offered"])
+@pytest.mark.parametrize("key", ["survivors", "sites", "offered", "confirmed"])
 def test_a_question_names_its_sites(exchange: Exchange, key: str, name: object) -> None:
     secure = exchange.secure
-    question = exchange.question("mask", roster=secure.roster, offers=tuple(secure.offered()), survivors=SITES)
+    question = exchange.question(
+        "mask",
+        roster=secure.roster,
+        offers=tuple(secure.offered()),
+        survivors=SITES,
+        confirmations=(Confirmation(SITES[0], b""),),
+    )
     message = encode_question(question)
     names = message.meta[key]
     with pytest.raises(WireError):
@@ -200,6 +217,6 @@ def test_chain_session_and_release_are_no_paths(exchange: Exchange, key: str) ->
         decode_question(with_meta(**{key: "../other"})(message))
 
 
-def test_there_are_four_steps(exchange: Exchange) -> None:
+def test_there_are_five_steps(exchange: Exchange) -> None:
     with pytest.raises(WireError):
         decode_question(encode_question(exchange.question("all-at-once")))

@@ -102,9 +102,16 @@ def sum_cost(identities: Mapping[str, Identity], dropped: int, numbers: int) -> 
             for answer in masked:
                 secure.take_masked(answer)
             survivors = secure.survivors()
-        bill.note(Question("unmask", release, "0" * 16, roster, (), survivors), masked[0])
+        bill.note(Question("confirm", release, "0" * 16, roster, (), survivors), masked[0])
         with bill.at_sites():
-            shares = [members[name].unmask(release, roster, survivors) for name in survivors]
+            confirmations = [members[name].confirm(release, roster, survivors) for name in survivors]
+        with bill.at_server():
+            for confirmation in confirmations:
+                secure.take_confirmation(confirmation)
+        question = Question("unmask", release, "0" * 16, roster, (), survivors, tuple(confirmations))
+        bill.note(question, confirmations[0])
+        with bill.at_sites():
+            shares = [members[name].unmask(release, roster, survivors, confirmations) for name in survivors]
         with bill.at_server():
             for part in shares:
                 secure.take_shares(part)

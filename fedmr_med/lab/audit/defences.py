@@ -124,7 +124,10 @@ class Cohort:
             secure, sites = self._run(Path(folder), sums, matrix)
             survivors = secure.survivors()
             for site in sites:
-                secure.take_shares(site.unmask(secure.release, secure.roster, survivors))
+                secure.take_confirmation(site.confirm(secure.release, secure.roster, survivors))
+            confirmations = secure.confirmations()
+            for site in sites:
+                secure.take_shares(site.unmask(secure.release, secure.roster, survivors, confirmations))
             return secure.total()
 
     def _run(

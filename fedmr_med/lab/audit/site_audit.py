@@ -39,7 +39,7 @@ from fedmr_med.privacy.mechanisms import Gaussian
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure import FEWEST
-from fedmr_med.server.state import initial_state
+from fedmr_med.server.state import initial_state, with_weights
 from fedmr_med.site.release import released_scores
 from fedmr_med.sites import SiteConfig
 
@@ -142,6 +142,8 @@ def audit(
         )
     asked = effective_job(job, {name: site, **others})
     job = asked.override({"federation": {"secure": "none", "private": None}})
+    if initial_model is not None:
+        job = with_weights(job, initial_model)
     state = initial_state(job, initial_model)
     seen = visit(name, job, site, state)
     cohort = {

@@ -123,11 +123,17 @@ class Client:
 
     def private_step(self) -> None:
         """Train on one batch with clipped and noisy gradients of single images."""
-        config = self.config.model_copy(update={"private": PrivateTrainConfig(clip=1.0, noise=1.0)})
         size = self.case.batch_size
-        batch, shares = self.batches.ready[0], np.ones(size)
         private_step(
-            self.network, self._client, self._optimizer, self.loss, batch, config, shares=shares, expected=size
+            self.network,
+            self._client,
+            self._optimizer,
+            self.loss,
+            self.batches.ready[0],
+            PrivateTrainConfig(clip=1.0, noise=1.0),
+            precision=self.config.precision,
+            shares=np.ones(size),
+            expected=size,
         )
 
     def epochs(self) -> None:

@@ -18,10 +18,10 @@ def test_a_sum_costs_a_site_little_more_than_its_vector() -> None:
 def test_certificates_come_on_top(tmp_path: Path) -> None:
     authority = Authority()
     for name in ("a", "b", "c"):
-        (authority.kit(tmp_path / name / "startup", name) / "fed_client.json").write_text("{}")
-    authority.kit(tmp_path / "lead" / "startup", "lead", "lead")
+        authority.kit(tmp_path / name / "startup", name)
+    (authority.kit(tmp_path / "lead" / "startup", "lead", "lead") / "fed_client.json").unlink()
     signed, plain = sum_cost(certified(tmp_path), 0, 100), sum_cost(unsigned(3), 0, 100)
-    assert signed.bytes_up > plain.bytes_up + 2 * 256, "a key and an offer are signed"
+    assert signed.bytes_up > plain.bytes_up + 3 * 256, "a key, an offer and a confirmation are signed"
     assert signed.bytes_down > plain.bytes_down + 3 * 1000, "the roster brings the certificates of all"
 
 
