@@ -9,7 +9,7 @@ from rich.text import Text
 
 from fedmr_med.config import JobConfig
 from fedmr_med.evaluation.results import History, SiteRound
-from fedmr_med.exchange.plan import head_exchange
+from fedmr_med.methods.plan import head_exchange
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.console import wide_console
 from fedmr_med.report.elements import DEMO_NOTE
