@@ -15,7 +15,7 @@ from fedmr_med.methods.reshaping import ReshapingOptions, Variant
 class FedMROptions(ReshapingOptions, ClassifierOptions):
     """Options of FedMR: those of manifold reshaping, anchored by default, and of every method's classifier."""
 
-    variant: Variant = "anchored"
+    variant: Variant = "replayed"
 
 
 @register
@@ -35,7 +35,7 @@ class FedMR(Method):
     @property
     def server_optimizer(self) -> ServerConfig:
         """Momentum 0.5 with anchors: slow prototypes and server momentum belong together (docs/results.md)."""
-        anchored = self.options.variant == "anchored"
+        anchored = self.options.anchored
         return ServerConfig(optimizer="sgd", momentum=0.5) if anchored else ServerConfig()
 
     @property
@@ -46,4 +46,4 @@ class FedMR(Method):
     @property
     def head_exchange(self) -> Literal["none", "last"]:
         """Once, after the last round, with anchors: the sites share class sums anyway."""
-        return "last" if self.options.variant == "anchored" else "none"
+        return "last" if self.options.anchored else "none"
