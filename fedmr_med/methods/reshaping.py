@@ -33,7 +33,7 @@ class ReshapingOptions(Strict):
     ``replayed`` has all that, and replay 3.
 
     Attributes:
-        variant: ``paper``; or ``anchored``, with the anchor loss in place of the inter-class loss; or ``replayed``, with
+        variant: ``paper``; ``anchored``, with the anchor loss in place of the inter-class loss; or ``replayed``, with
             the replay loss besides.
         mu1, mu2: weights of the intra-class loss, and of the inter-class or anchor loss.
         replay: weight of the replay loss, see :func:`fedmr_med.losses.replay_loss`.
@@ -145,7 +145,7 @@ class ManifoldReshaping:
         self.negatives = local.local_classes if options.negatives == "local" else None
         self.classify = local.classify
         missing = local.prototypes.younger_than(options.max_age).available.to(device) & ~local.local_classes
-        self.replayed = missing.nonzero()[:, 0] if options.replay > 0 else missing.new_zeros(0, dtype=torch.int64)
+        self.replayed = missing.nonzero()[:, 0]
         self.points = local.prototypes.means.to(device)[self.replayed]
         self.held = int(local.local_classes.sum())
 
@@ -183,7 +183,8 @@ class ManifoldReshaping:
                 margin=options.margin,
             )
             terms["inter"] = options.mu2 * inter
-        if len(self.replayed):
+        if options.replay > 0:
             # The classifier alone learns from it: prototypes are numbers, behind which there is no network.
-            terms["replay"] = options.replay * replay_loss(self.classify(self.points), self.replayed, self.held)
+            points = self.points.to(torch.promote_types(features.dtype, torch.float32))
+            terms["replay"] = options.replay * replay_loss(self.classify(points), self.replayed, self.held)
         return terms
