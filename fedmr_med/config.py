@@ -336,7 +336,8 @@ class FederationConfig(Strict):
             chain; None only names it.
         wire: type of the model's parameters between server and sites; ``float16`` halves the bytes. Everything else
             (buffers, prototypes, what a method adds) stays as it is.
-        server: the server's optimiser; None takes the method's own, which is the average for all but FedMR (anchored or replayed).
+        server: the server's optimiser; None takes the method's own, which is the average for all but FedMR (anchored or
+            replayed).
         secure: what the server sees as a total over the sites only, see docs/security.md: ``none``; ``statistics``:
             prototypes, confusion matrices and the statistics of a closed-form head; ``all``: the trained models and the
             numbers of images too. Nobody can compare single replies then, so ``max_deviation`` has no effect.
