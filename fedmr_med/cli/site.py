@@ -1,22 +1,21 @@
 """``fedmr-med site``: the commands of a hospital's data steward."""
 
-import dataclasses
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fedmr_med.cli import cohort, policy
+from fedmr_med.cli import cohort, policy, site_jobs
 from fedmr_med.cli.policy import Job, Json, Kit, job_of
-from fedmr_med.errors import ConfigError, PolicyError
+from fedmr_med.cli.released import sum_up
+from fedmr_med.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True)
 app.add_typer(policy.app, name="policy", help="Show, change and explain what this hospital shares.")
 app.add_typer(cohort.app, name="cohort", help="Show and change whose secure totals this hospital helps to open.")
+app.add_typer(site_jobs.app, name="jobs")
 
-_FEW = 5
 _MARKS = {"pass": "ok  ", "note": "note", "fix": "FIX "}
 
 
@@ -116,41 +115,6 @@ def seal(kit: Kit = Path(), as_json: Json = False) -> None:
 
 
 @app.command()
-def jobs(
-    kit: Kit = Path(),
-    approve: Annotated[str | None, typer.Option(help="Id of settings or chain, or its beginning.")] = None,
-    refuse: Annotated[str | None, typer.Option(help="Likewise; a job that runs ends with its next task.")] = None,
-    as_json: Json = False,
-) -> None:
-    """List what was asked of this hospital, and decide: policy.approve says which jobs wait for it."""
-    from getpass import getuser
-
-    from fedmr_med.site.approval import APPROVALS_FILE, SHOWN, ApprovalBook
-
-    book = ApprovalBook(kit / APPROVALS_FILE)
-    if approve and refuse:
-        raise PolicyError("Give one of --approve and --refuse.", code="config.conflict", key="--approve")
-    if which := approve or refuse:
-        request = book.decide(which, approved=approve is not None, by=getuser())
-        done = "Approved" if approve else "Refused"
-        _say(f"{done}: {request.name}, settings {request.settings[:SHOWN]}.", err=True)
-    requests = book.requests()
-    if as_json:
-        lines = [dataclasses.asdict(request) | {"state": request.status} for request in requests]
-        typer.echo(json.dumps({"jobs": lines}))
-        return
-    for request in requests:
-        _say(f"{request.time} {request.name}: settings {request.settings[:SHOWN]}, chain {request.chain}")
-        _say(f"    {request.status}")
-        for line in request.words:
-            _say(f"    {line}")
-        if request.changed is not None:
-            _say(f"    Differs from the last approved: {'; '.join(request.changed) or 'in nothing'}")
-    if not requests:
-        typer.echo("Nothing has been asked yet.")
-
-
-@app.command()
 def audit(
     kit: Kit = Path(),
     head: Annotated[str | None, typer.Option(help="A head noted earlier: its line must still be there.")] = None,
@@ -174,7 +138,7 @@ def audit(
     if as_json:
         typer.echo(json.dumps({"replies": lines, "problems": found.problems, "head": found.head}))
     else:
-        _sum_up(lines)
+        sum_up(lines)
         for number in found.torn:
             typer.echo(f"line {number} of {path} was not written to its end, so its reply was not sent")
         for problem in found.problems:
@@ -182,48 +146,6 @@ def audit(
         typer.echo(f"head {found.head}; note it elsewhere to notice later if lines are cut off (--head)")
     if found.problems:
         raise typer.Exit(1)
-
-
-def _sum_up(lines: tuple[dict[str, Any], ...]) -> None:
-    """Print what left: a paragraph for each job, a line in it for each exchange."""
-    for job in dict.fromkeys(line["job"] for line in lines):
-        mine = [line for line in lines if line["job"] == job]
-        refused = Counter(_why_empty(line) for line in mine if line["code"] != "OK")
-        size = sum(line["bytes"] for line in mine) / 1e6
-        _say(f"{mine[0]['time']} job {job}: {len(mine)} replies, {size:.1f} MB; {refused.total()} without content")
-        left = [line for line in mine if line["code"] == "OK"]
-        for task in dict.fromkeys(line["task"] for line in left):
-            replies = [line for line in left if line["task"] == task]
-            content = [_part(part, replies) for part in sorted({name for line in replies for name in line["parts"]})]
-            content += sorted({f"metrics {line['metrics']}" for line in replies if "metrics" in line})
-            _say(f"    {task} ({len(replies)}x): {'; '.join(content) or 'no arrays'}")
-            weights = list(dict.fromkeys(line["weights"] for line in replies if "weights" in line))
-            if weights:
-                others = f", and of {len(weights) - 1} others later" if len(weights) > 1 else ""
-                _say(f"        of weights with SHA-256 {weights[0]}{others}")
-        for reason, times in refused.items():
-            _say(f"    {times}x nothing left: {reason}")
-
-
-def _part(name: str, replies: list[dict[str, Any]]) -> str:
-    """Say what of one part left: its classes where it has some, else its fields where there are few."""
-    parts = [line["parts"][name] for line in replies if name in line["parts"]]
-    classes = Counter(label for part in parts for label in part.get("classes", ()))
-    fields = list(dict.fromkeys(field for part in parts for field in part.get("shapes", ())))
-    told = f" ({', '.join(fields) if len(fields) <= _FEW else f'{len(fields)} arrays'})" if fields else ""
-    of = f" of {', '.join(f'{label} ({count}x)' for label, count in classes.items())}" if classes else ""
-    return f"{name}{told}{of}"
-
-
-def _say(line: str, *, err: bool = False) -> None:
-    """Print a line of which parts come from a job."""
-    from fedmr_med.schema import printable
-
-    typer.echo(printable(line), err=err)
-
-
-def _why_empty(line: dict[str, Any]) -> str:
-    return str(line.get("reason") or line["code"])
 
 
 def _done(kit: Path, sentence: str, as_json: bool, **values: Any) -> None:

@@ -227,6 +227,8 @@ class HeadRecord(Strict):
         round: completed rounds of the model that made the features.
         shrinkage, prior: of the head; without anybody's scatter there is no shrinkage, and the nearest class mean wins.
         sites: the sites whose statistics it is made of.
+        refused: the sites whose statistics did not count, with the reason.
+        limited: the sites that told of far more images of a class than the others, and count with fewer.
         classes: the classes it knows.
         bytes_up, bytes_down: size of the statistics that all sites sent, and of the models they received for it.
         seconds: wall time from sending the model to the head.
@@ -239,6 +241,8 @@ class HeadRecord(Strict):
     prior: str
     sites: tuple[Name, ...]
     classes: tuple[Name, ...]
+    refused: dict[Name, str] = {}
+    limited: tuple[Name, ...] = ()
     bytes_up: int
     bytes_down: int = 0
     seconds: float = 0.0

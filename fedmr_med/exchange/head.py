@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from fedmr_med.config import JobConfig
@@ -13,9 +14,13 @@ from fedmr_med.errors import WireError
 from fedmr_med.evaluation.results import HeadRecord, Statistics
 from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import Total, origin
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.server.checks import Registered
+from fedmr_med.server.head_comparison import Limits, Selection, select
 from fedmr_med.server.robust import too_long
 from fedmr_med.server.shelf import Shelf
 from fedmr_med.server.state import BIAS, WEIGHT, GlobalState, train_task
+from fedmr_med.statistics.class_sums import COUNTS
 from fedmr_med.statistics.fields import Values, add
 from fedmr_med.statistics.head import HeadStatistics, choose_shrinkage, projection, solve
 from fedmr_med.statistics.moments import HELD_OUT, KEPT, MEANS
@@ -50,32 +55,36 @@ class HeadExchange(Exchange):
         # Statistics of thousands of clients would not fit in memory.
         self._replies: Shelf[StatisticsReply] = Shelf()
         self._lengths: dict[str, float] = {}
+        self._counts: dict[str, npt.NDArray[np.int64]] = {}
+        self._registered = Registered.of(state.history, job.federation.max_samples)
 
     def close(self, total: Total | None = None) -> GlobalState:
         """Return the state with the head of all sites; as it was if no statistics came, or they give no finite head.
 
-        Replies are added up in the order of the site names, so the head does not depend on who answered first.
+        Replies are added up in the order of the site names, so the head does not depend on who answered first. Who
+        counts, and how much, says :mod:`fedmr_med.server.head_comparison`.
         """
         with self._lock:
             self._closed = True
             if total is not None:
                 return self._of_total(total) or self.state
-            sharing, totals, size = self._comparable(), dict[str, Values](), 0
-            for name in sharing:
-                reply = self._replies[name]
-                totals |= {
-                    part: add(totals[part], new) if part in totals else new for part, new in reply.values.items()
-                }
-                size += reply.bytes_up
+            selection, totals, size = self._selected(), dict[str, Values](), 0
+            for name in selection.sites:
+                values = self._values(name, selection.limits.get(name))
+                totals |= {part: add(totals[part], new) if part in totals else new for part, new in values.items()}
+                size += self._replies[name].bytes_up
             answered = len(self._replies)
-            results = self._shared_results(sharing, None)
-        parts, sites = self._read(totals, len(sharing)), tuple(sharing)
-        return self._solved(*parts, results, sites=sites, answered=answered, bytes_up=size) or self.state
+            results = self._shared_results(selection.sites, None)
+        parts, sites = self._read(totals, len(selection.sites)), selection.sites
+        limited = tuple(selection.limits)
+        made = self._solved(*parts, results, sites=sites, answered=answered, bytes_up=size, limited=limited)
+        return made or self.state
 
     def _of_total(self, total: Total) -> GlobalState | None:
         """Return the state with the head of a secure total; None where it gives none."""
         parts, record = total.read(lambda values: self._read(values, len(total.record.sites)))
         if parts is None:
+            _log.warning("no closed-form head: the secure sum of the sites' statistics was not opened")
             return None
         results, sites = self._shared_results((), total), record.sites
         return self._solved(*parts, results, sites=sites, answered=len(sites), bytes_up=record.bytes_up)
@@ -107,16 +116,20 @@ class HeadExchange(Exchange):
                 code="wire.round",
                 key="statistics",
             )
-        longest, most = max(map(_longest, self._read(reply.values, 1))), self.job.federation.max_norm
+        kept, held_out = self._read(reply.values, 1)
+        longest, most = max(_longest(kept), _longest(held_out)), self.job.federation.max_norm
         if not longest <= most:
             raise WireError(
                 f"the statistics are of features of length {longest:.3g}, over {most:.3g}",
                 code="wire.norm",
                 key="statistics",
             )
+        counts = (kept.sums.counts + held_out.sums.counts).numpy()
+        if reply.values and self.job.federation.private is None:
+            self._registered.check(site, int(counts.sum()))
         self._replies.add(site, reply)
         if reply.values:
-            self._lengths[site] = longest
+            self._lengths[site], self._counts[site] = longest, counts
 
     def _solved(
         self,
@@ -127,9 +140,11 @@ class HeadExchange(Exchange):
         sites: tuple[str, ...],
         answered: int,
         bytes_up: int,
+        limited: tuple[str, ...] = (),
     ) -> GlobalState | None:
         """Solve for the head; None if there are no samples, or it is not finite."""
         if not bool((kept.sums.counts > 0).any()):
+            _log.warning("no closed-form head: no site shares statistics that count")
             return None
         settings = self.job.head
         shrinkage = settings.shrinkage
@@ -147,6 +162,8 @@ class HeadExchange(Exchange):
             prior=settings.prior,
             sites=sites,
             classes=tuple(self.job.task.class_names[c] for c in present),
+            refused=dict(sorted(self._refused.items())),
+            limited=limited,
             bytes_up=bytes_up,
             bytes_down=answered * self._bytes_down,
             seconds=time.monotonic() - self._started,
@@ -165,11 +182,36 @@ class HeadExchange(Exchange):
         frozen = 0 if task.backbone is None else task.backbone.size
         return frozen + sum(array.nbytes for array in self.state.model.values())
 
-    def _comparable(self) -> list[str]:
-        """Return the sites that share statistics, without those whose features are far longer than the others'."""
-        sharing = sorted(self._lengths)
-        odd = too_long([self._lengths[name] for name in sharing], self.job.federation)
-        return [name for name, out in zip(sharing, odd, strict=True) if not out]
+    def _selected(self) -> Selection:
+        """Compare the sites that share statistics, and say who does not count, and who counts less."""
+        sharing, federation = sorted(self._lengths), self.job.federation
+        if federation.max_deviation is None:
+            return Selection(tuple(sharing))
+        odd = too_long([self._lengths[name] for name in sharing], federation)
+        left_out = {
+            name: "left out as an outlier: its features are far longer than the others'"
+            for name, out in zip(sharing, odd, strict=True)
+            if out
+        }
+        selection = Selection(tuple(name for name in sharing if name not in left_out))
+        if federation.private is None:
+            counts = {name: self._counts[name] for name in selection.sites}
+            selection = select(
+                counts, lambda name, limits: self._read(self._values(name, limits), 1), federation.max_deviation
+            )
+        for name, reason in (left_out | dict(selection.left_out)).items():
+            _log.warning("closed-form head: %s %s", name, reason)
+            self._refused.setdefault(name, reason)
+        for name in selection.limits:
+            _log.warning(
+                "closed-form head: %s tells of far more images of a class than the others, and counts less", name
+            )
+        return selection
+
+    def _values(self, site: str, limits: Limits | None) -> Mapping[str, Values]:
+        """Return what a site shares, with no more images than ``limits``."""
+        values = self._replies[site].values
+        return values if limits is None else _limited(values, torch.from_numpy(limits))
 
 
 def _longest(statistics: HeadStatistics) -> float:
@@ -178,3 +220,27 @@ def _longest(statistics: HeadStatistics) -> float:
     means = torch.linalg.vector_norm(statistics.sums.sums, dim=1) / counts.clamp(min=1)
     spread = (statistics.scatter.trace() / counts.sum().clamp(min=1)).sqrt()
     return max(float(means.max()), float(spread))
+
+
+def _limited(values: Mapping[str, Values], limits: torch.Tensor) -> dict[str, Values]:
+    """Return a site's statistics as if it had ``limits`` (C,) images of each class at most, with the same means.
+
+    The scatter cannot be taken apart by class, so all of it shrinks like the number of its images.
+    """
+    total = torch.from_numpy(sum(part[COUNTS] for part in values.values()))
+    shares = limits / total.clamp(min=1)
+    result: dict[str, Values] = {}
+    for statistic in (KEPT, HELD_OUT):
+        read = statistic.read(values[statistic.name]) if statistic.name in values else None
+        if read is not None:
+            sums = _fewer(read.sums, shares)
+            scale = float(sums.counts.sum() / read.sums.counts.sum())
+            result[statistic.name] = statistic.values(HeadStatistics(sums, sums, scale * read.scatter))
+    means = MEANS.read(values[MEANS.name]) if MEANS.name in values else None
+    return result if means is None else result | {MEANS.name: MEANS.values(_fewer(means, shares))}
+
+
+def _fewer(sums: ClassSums, shares: torch.Tensor) -> ClassSums:
+    """Return class sums of a share (C,) of their images, at least one of each class."""
+    counts = torch.where(sums.counts > 0, (sums.counts * shares).round().long().clamp(min=1), 0)
+    return ClassSums(sums.sums * (counts / sums.counts.clamp(min=1))[:, None], counts)

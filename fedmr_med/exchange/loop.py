@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from fedmr_med.errors import WireError
+from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import SecureTotals, Total
 from fedmr_med.exchange.events import Asked, Event, Kept, Refused, Replied, RoundDone
@@ -145,6 +145,9 @@ class Server:
         """
         step, exchange, task = self._opened()
         answered, refused = exchange.standing()
+        if refused and not answered and not self._job.federation.rounds:  # there is nothing else in such a job
+            reasons = "; ".join(f"{site}: {reason}" for site, reason in sorted(refused.items()))
+            raise FedMRError(f"No site answered {step.kind}. Refused: {reasons}.", code="exchange.no-answer")
         total = self._total(exchange, task, answered)
         if total is not None and step.kind != TRAIN:
             total.check()

@@ -1,6 +1,7 @@
 """The audit log of a site: what left in each round. Kinds, shapes, bytes and classes, never values."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,11 @@ class AuditLog(FLComponent):
 
     def _write(self, fl_ctx: FLContext) -> None:
         try:
-            content = NO_REPLY if self._reply is None else describe(self._reply, fl_ctx)
+            content = (
+                NO_REPLY
+                if self._reply is None
+                else describe(self._reply, lambda: context.outgoing_view(fl_ctx).job.task.class_names)
+            )
             if content != self._written:
                 journal.append(context.root_folder(fl_ctx) / AUDIT_FILE, _about(fl_ctx) | content)
             self._written = content
@@ -70,8 +75,13 @@ def _about(fl_ctx: FLContext) -> dict[str, Any]:
     }
 
 
-def describe(reply: Shareable, fl_ctx: FLContext) -> dict[str, Any]:
-    """Return what a reply holds: per part its kind, the shape of each array, bytes and classes."""
+def describe(reply: Shareable, class_names: Callable[[], tuple[str, ...]]) -> dict[str, Any]:
+    """Return what a reply holds: per part its kind, the shape of each array, bytes and classes.
+
+    Args:
+        reply: what leaves.
+        class_names: returns those of the job; called for a reply that has content.
+    """
     code = reply.get_return_code()
     if code != ReturnCode.OK:
         return {"code": code, "bytes": 0, "parts": {}}
@@ -81,7 +91,7 @@ def describe(reply: Shareable, fl_ctx: FLContext) -> dict[str, Any]:
     line: dict[str, Any] = {"code": code, "bytes": sum(part["bytes"] for part in parts.values()), "parts": parts}
     for name, part in members.items():
         if COUNTS in part.data and name != wire.MODEL:
-            names = context.outgoing_view(fl_ctx).job.task.class_names
+            names = class_names()
             parts[name]["classes"] = [names[i] for i in np.asarray(part.data[COUNTS]).nonzero()[0]]
     if wire.ROUND in meta:
         line["round"] = meta[wire.ROUND] + 1

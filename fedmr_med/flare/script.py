@@ -77,7 +77,7 @@ class ScriptExecutor(ClientAPIExecutor):
         job, policy, floors = view.job, view.policy, view.floors
         folder, site = view.place.state_folder, view.place.name
         floors.check_model(task, build_network(job))
-        floors.check_repeat(task)
+        floors.check_repeat(TRAIN, task)
         StartingWeights(job, folder, demanded=policy.training is not None).check(TRAIN, task)
         model = {name: torch.from_numpy(array) for name, array in task.model.items()}
         own, accepted = _own_prototypes(job, task, folder), task.accepted.get(site)
@@ -91,7 +91,7 @@ class ScriptExecutor(ClientAPIExecutor):
         if own is not None and (sums := class_sums(said, job, task)) is not None:
             own.save(task.round, _withheld(sums, reply), accepted)
         floors.check_amount(job, reply.samples)
-        floors.note_answered(task)
+        floors.note_answered(TRAIN, task)
         form = reply_form(job)
         form.check(reply)
         return messages.encode_reply(reply, halved=form.halved)

@@ -38,7 +38,7 @@ def explain(policy: SitePolicy) -> list[str]:
     if shared is False or shared == ():
         lines.append(
             "Prototypes: none leave, nor class counts. The hospital still receives the global prototypes and trains "
-            "with both losses of FedMR."
+            "with all terms of FedMR."
         )
     else:
         which = "every class" if shared is True else f"the classes {', '.join(shared)}"

@@ -31,8 +31,8 @@ class TrainingFloors(Strict):
         min_head_spread: how far the classifier's rows must differ, relative to a fresh layer of its size: a
             classifier of zeros or equal rows gives single images away.
         max_norm: the largest norm of an array that the server sends.
-        repeat_rounds: whether a round that was answered may be asked again with another model. The same model may
-            always come again: a server that was restarted repeats its round.
+        repeat_rounds: whether a round that was answered may be asked again with another model, to train, to score or
+            for a closed-form head. The same model may always come again: a server that was restarted repeats its round.
         max_jobs_per_day: jobs that get an answer within 24 hours; None does not count them. A job that was refused is
             not one of them: otherwise anybody who may submit could use the number up with jobs that nobody trains for.
     """

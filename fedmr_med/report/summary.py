@@ -9,6 +9,7 @@ from rich.text import Text
 
 from fedmr_med.config import JobConfig
 from fedmr_med.evaluation.results import History, SiteRound
+from fedmr_med.methods.plan import head_exchange
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.console import wide_console
 from fedmr_med.report.elements import DEMO_NOTE
@@ -54,6 +55,16 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
         parts.append(
             Text(f"with a closed-form head from {len(history.head.sites)} sites' statistics ({sent}): {score:.3f}")
         )
+    if history.head:
+        parts += [
+            Text(f"{site} is not in the closed-form head: {reason}", style="bold yellow")
+            for site, reason in history.head.refused.items()
+        ]
+        if history.head.limited:
+            sites = ", ".join(history.head.limited)
+            parts.append(Text(f"held to three times the usual number of images in the closed-form head: {sites}"))
+    elif history.rounds and head_exchange(job) != "none":
+        parts.append(Text("there is no closed-form head: the server's log says why", style="bold yellow"))
     for site, rounds in sorted(offences(history).items()):
         if rounds > 1:
             text = f"{site} was refused in its last {rounds} rounds: talk to it before you use this model"

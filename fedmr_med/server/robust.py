@@ -101,7 +101,7 @@ class Comparison:
         }
         found: dict[str, str] = {}
         for what, (limit, lengths) in measures.items():
-            for site, ratio in zip(replies, _relative(lengths), strict=True):
+            for site, ratio in zip(replies, relative(lengths), strict=True):
                 if ratio > limit:
                     reason = f"left out as an outlier: {what} {ratio:.3g} times the median, over {limit:.3g}"
                     found.setdefault(site, reason)
@@ -133,7 +133,7 @@ class Comparison:
 def too_long(lengths: Sequence[float], federation: FederationConfig) -> list[bool]:
     """Return which of the sites' features are out of all proportion to the others'."""
     bound = federation.max_deviation
-    return [bound is not None and ratio > bound * SLACK for ratio in _relative(lengths)]
+    return [bound is not None and ratio > bound * SLACK for ratio in relative(lengths)]
 
 
 def restrained(replies: Collection[SiteReply], state: GlobalState, federation: FederationConfig) -> Iterable[SiteReply]:
@@ -157,7 +157,7 @@ def offences(history: History) -> dict[str, int]:
     return {site: count for site, count in counts.items() if count}
 
 
-def _relative(lengths: Sequence[float]) -> list[float]:
+def relative(lengths: Sequence[float]) -> list[float]:
     """Return each length as a multiple of the median of those that are not zero."""
     positive = [length for length in lengths if length > 0]
     if len(positive) < ENOUGH:

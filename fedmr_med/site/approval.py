@@ -140,19 +140,35 @@ class ApprovalBook:
         Raises:
             ConfigError: no request fits, or several do.
         """
-        keys = {_key(line) for line in self._lines() if line["event"] == _ASKED and _fits(line, which)}
-        fitting = [request for request in self.requests() if (request.settings, request.chain) in keys]
+        key = _key(self._asked_line(which))
+        last = next(request for request in self.requests() if (request.settings, request.chain) == key)
+        event = _APPROVED if approved else _REFUSED
+        self._write(event, {"settings": last.settings, "chain": last.chain, "by": by})
+        return last
+
+    def job(self, which: str) -> JobConfig:
+        """Return the settings that were asked for.
+
+        Args:
+            which: the beginning of the settings' id, of the chain's or of the job's.
+
+        Raises:
+            ConfigError: no request fits, or several do, or it has settings that this version does not know.
+        """
+        line = self._asked_line(which)
+        return validated(JobConfig, line["content"] | {"name": line["name"]}, f"the request {which}")
+
+    def _asked_line(self, which: str) -> dict[str, Any]:
+        """Return the line of the last request that fits."""
+        fitting = [line for line in self._lines() if line["event"] == _ASKED and _fits(line, which)]
         if not fitting:
             raise ConfigError(
                 f"{which!r} is not a job that was asked here; `fedmr-med site jobs` lists them.",
                 code="approval.unknown-job",
             )
-        if len({request.settings for request in fitting}) > 1:
+        if len({line["settings"] for line in fitting}) > 1:
             raise ConfigError(f"{which!r} fits more than one job; give more of its id.", code="approval.ambiguous")
-        last = fitting[-1]
-        event = _APPROVED if approved else _REFUSED
-        self._write(event, {"settings": last.settings, "chain": last.chain, "by": by})
-        return last
+        return fitting[-1]
 
     def requests(self) -> list[Request]:
         """Return what was asked, first to last, one entry per chain and settings."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedmr_med.arrays import Arrays
+from fedmr_med.arrays import Arrays, weights_digest
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
 from fedmr_med.files import write_text
@@ -17,9 +17,12 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import FloorError
 from fedmr_med.site.client_state import chain_folder
 from fedmr_med.site.training import local_steps
+from fedmr_med.site.weights import features_only
+from fedmr_med.wire.kinds import TRAIN, VALIDATE
 from fedmr_med.wire.messages import TrainTask
 
 ANSWERED_FILE = "answered.json"
+_CLASSIFIERS = 2  # of one network in one round: its own, and the closed-form head
 
 
 class SiteFloors:
@@ -110,30 +113,42 @@ class SiteFloors:
                 f"policy.training.min_head_spread asks for {self.floors.min_head_spread:g}.",
             )
 
-    def check_repeat(self, task: TrainTask) -> None:
-        """Look whether the round was answered for another model already."""
+    def check_repeat(self, kind: str, task: TrainTask) -> None:
+        """Look whether an exchange of the round was answered for another model already.
+
+        A round is trained from one model, and scored with one network: with its own classifier and with its closed-form
+        head.
+        """
         if self.floors is None or self.floors.repeat_rounds:
             return
-        known = self._answered(task).get(str(task.round))
-        if known is not None and known != digest(task):
-            raise FloorError(
-                "repeat",
-                f"round {task.round + 1} of chain {task.chain} was answered for another model; a new chain, or "
-                "policy.training.repeat_rounds, lets it start.",
-            )
+        answered = self._answered(task)
+        for name, (found, most) in _asked(kind, task).items():
+            known = answered.get(name, [])
+            if found not in known and len(known) >= most:
+                raise FloorError(
+                    "repeat",
+                    f"round {task.round + 1} of chain {task.chain} was answered for another model; a new chain, or "
+                    "policy.training.repeat_rounds, lets it start.",
+                )
 
-    def note_answered(self, task: TrainTask) -> None:
+    def note_answered(self, kind: str, task: TrainTask) -> None:
         """Write down that a task is about to be answered."""
-        if self.floors is not None and not self.floors.repeat_rounds:
-            write_text(self._file(task), json.dumps(self._answered(task) | {str(task.round): digest(task)}))
+        if self.floors is None or self.floors.repeat_rounds:
+            return
+        answered = self._answered(task)
+        for name, (found, _) in _asked(kind, task).items():
+            answered[name] = sorted({*answered.get(name, []), found})
+        write_text(self._file(task), json.dumps(answered))
 
-    def _answered(self, task: TrainTask) -> dict[str, str]:
-        """Return the digest of the task that was answered in each round of the chain."""
+    def _answered(self, task: TrainTask) -> dict[str, list[str]]:
+        """Return the digests of what was answered in each round of the chain."""
         path = self._file(task)
         if not path.exists():
             return {}
         try:
-            return dict(json.loads(path.read_text(encoding="utf-8")))
+            content = dict(json.loads(path.read_text(encoding="utf-8")))
+            # Before there was a rule for scores, a round had one digest.
+            return {name: [found] if isinstance(found, str) else list(found) for name, found in content.items()}
         except (OSError, ValueError, TypeError) as e:
             raise CheckpointError(
                 f"{path} cannot be read: restore it from a backup, or start a new chain.", code="file.unreadable"
@@ -148,6 +163,19 @@ def head_spread(weight: npt.NDArray[Any]) -> float:
     rows = weight.astype(np.float64)
     fresh = 1 / np.sqrt(3 * rows.shape[1])  # the standard deviation of torch's uniform initialisation
     return float(np.sqrt(np.mean((rows - rows.mean(0)) ** 2)) / fresh)
+
+
+def _asked(kind: str, task: TrainTask) -> dict[str, tuple[str, int]]:
+    """Return digests of what a task asks about, by a name in the round, and how many others each may stand beside."""
+    if kind == TRAIN:
+        return {str(task.round): (digest(task), 1)}
+    features = features_only(task.model)
+    frozen = "" if task.backbone is None else task.backbone.digest
+    asked = {f"{task.round} network": (weights_digest(features) + frozen, 1)}
+    if kind == VALIDATE:
+        classifier = {name: array for name, array in task.model.items() if name not in features}
+        asked[f"{task.round} classifier"] = (weights_digest(classifier), _CLASSIFIERS)
+    return asked
 
 
 def digest(task: TrainTask) -> str:

@@ -118,9 +118,7 @@ class Hospital:
         """
         started = time.monotonic()
         check_task(task, self.network, self.method)
-        self.floors.check_model(task, self.network)
-        self.floors.check_repeat(task)
-        self._weights.check(TRAIN, task)
+        self._check(TRAIN, task)
         accepted, layers = task.accepted.get(self.name), self._own_layers(task)
         self.batches.open(task.backbone)
         with self._timed("score"):
@@ -139,7 +137,7 @@ class Hospital:
             prototypes, stays = self.releases.prototypes(task, self.images, keep_withheld=own is not None)
             if own is not None and stays is not None:
                 own.save(task.round, stays, accepted)
-        self.floors.note_answered(task)
+        self.floors.note_answered(TRAIN, task)
         layers.save(task.round, models.state_arrays(self.network), accepted)
         reply = SiteReply(
             site=self.name,
@@ -163,21 +161,36 @@ class Hospital:
             FloorError: it does not keep to the site's training floors.
             WeightsError: the chain starts from other weights than the job's.
         """
-        self._load(VALIDATE, task)
-        return self.releases.validate(task, self.test_images)
+        check_model(task, self.network)
+        self._check(VALIDATE, task)
+        self._load(task)
+        answer = self.releases.validate(task, self.test_images)
+        self.floors.note_answered(VALIDATE, task)
+        return answer
 
     def head_statistics(self, task: TrainTask) -> StatisticsReply:
-        """Make the statistics for a closed-form head that the policy allows, in the reply or for a secure sum."""
-        return self.releases.head(task, self.network, lambda: self._load(HEAD, task))
+        """Make the statistics for a closed-form head that the policy allows, in the reply or for a secure sum.
+
+        Raises:
+            FedMRError: see :meth:`validate`.
+        """
+        check_model(task, self.network)
+        self._check(HEAD, task)
+        answer = self.releases.head(task, self.network, lambda: self._load(task))
+        self.floors.note_answered(HEAD, task)
+        return answer
+
+    def _check(self, kind: str, task: TrainTask) -> None:
+        """Look at the values of a task whose form was checked, before any image is."""
+        self.floors.check_model(task, self.network)
+        self.floors.check_repeat(kind, task)
+        self._weights.check(kind, task)
 
     def _own_layers(self, task: TrainTask) -> OwnLayers:
         return OwnLayers(chain_folder(self.state_folder, task.chain) / "own_layers", self.job, task.model)
 
-    def _load(self, kind: str, task: TrainTask) -> Images:
+    def _load(self, task: TrainTask) -> Images:
         """Take over the received model, with the site's own layers where there are such; return the training images."""
-        check_model(task, self.network)
-        self.floors.check_model(task, self.network)
-        self._weights.check(kind, task)
         models.load_arrays(self.network, self._own_layers(task).load(task.accepted.get(self.name)))
         self.batches.open(task.backbone)
         return self.images

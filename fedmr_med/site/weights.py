@@ -61,7 +61,7 @@ class StartingWeights:
         sent = task.weights if task.round == 0 else {} if backbone is None else backbone.arrays
         # Without rounds the closed-form head is scored in the place of the first classifier.
         if kind == VALIDATE and self._job.federation.rounds == 0 and head_exchange(self._job) != "none":
-            sent = _features(sent)
+            sent = features_only(sent)
         if self._job.model.weights is not None:
             self._check_named(self._job.model.weights, sent, task)
         elif self._demanded and sent:
@@ -71,10 +71,10 @@ class StartingWeights:
         """Compare with the digest that the job names; where the classifier is another, with what came before it."""
         if task.round:
             return
-        file, features = chain_folder(self._folder, task.chain) / START_FILE, weights_digest(_features(sent))
+        file, features = chain_folder(self._folder, task.chain) / START_FILE, weights_digest(features_only(sent))
         if weights_digest(sent) == named:
             write_text(file, features)
-        elif len(sent) != len(_features(sent)) or _read(file) != features:
+        elif len(sent) != len(features_only(sent)) or _read(file) != features:
             raise WeightsError(
                 f"The server sent weights with SHA-256 {weights_digest(sent)}; the job names {named} (model.weights).",
                 code="weights.other",
@@ -105,7 +105,7 @@ class StartingWeights:
         )
 
 
-def _features(arrays: Arrays) -> Arrays:
+def features_only(arrays: Arrays) -> Arrays:
     """Return all arrays but the classifier's."""
     return {name: array for name, array in arrays.items() if not name.startswith(_CLASSIFIER)}
 

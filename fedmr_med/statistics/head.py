@@ -103,17 +103,21 @@ class HeadStatistics:
             permitted = classes.cpu()[labels]
             features, labels = features[permitted], labels[permitted]
         sums = ClassSums.from_features(features, labels, num_classes)
-        centred = features - _means(sums)[labels]
+        centred = features - class_means(sums)[labels]
         return cls(sums, sums, centred.T @ centred)
 
     def __add__(self, other: "HeadStatistics") -> "HeadStatistics":
         """Return the statistics of both sets of samples together (Chan, Golub & LeVeque, 1979)."""
         a, b = self.scattered, other.scattered
-        apart = _means(a) - _means(b)
-        # What the scatter about the common mean of a class has beyond the two about their own; 0 if one set has none.
-        weight = a.counts.double() * b.counts / (a.counts + b.counts).clamp(min=1)
-        between = (apart * weight[:, None]).T @ apart
-        return HeadStatistics(self.sums + other.sums, a + b, self.scatter + other.scatter + between)
+        return HeadStatistics(self.sums + other.sums, a + b, self.scatter + other.scatter + _apart(a, b))
+
+    def __sub__(self, other: "HeadStatistics") -> "HeadStatistics":
+        """Return the statistics of the samples without those of ``other``, which must be among them."""
+        sums, rest = (
+            ClassSums(whole.sums - part.sums, whole.counts - part.counts)
+            for whole, part in ((self.sums, other.sums), (self.scattered, other.scattered))
+        )
+        return HeadStatistics(sums, rest, self.scatter - other.scatter - _apart(rest, other.scattered))
 
     @property
     def freedom(self) -> int:
@@ -240,7 +244,7 @@ class _Spectrum:
         values, vectors = torch.ones(size, dtype=torch.float64), torch.eye(size, dtype=torch.float64)
         if statistics.freedom > 0 and bool(statistics.scatter.any()):
             values, vectors = torch.linalg.eigh(statistics.scatter / statistics.freedom)
-        return cls(_means(statistics.sums), statistics.sums.counts, values.clamp(min=0), vectors)
+        return cls(class_means(statistics.sums), statistics.sums.counts, values.clamp(min=0), vectors)
 
     def shrunk(self, shrinkage: float) -> Tensor:
         """Return the (d,) eigenvalues of the shrunk covariance."""
@@ -270,11 +274,21 @@ class _Spectrum:
 
 
 def _expected_error(spectrum: _Spectrum, held_out: HeadStatistics, shrinkage: float, prior: Prior) -> float:
-    """Bound the error on held-out samples by their moments; see :func:`choose_shrinkage`."""
-    weight, bias = spectrum.head(shrinkage, prior)
+    return expected_error(spectrum.head(shrinkage, prior), held_out, spectrum.counts > 0, prior)
+
+
+def expected_error(head: LinearHead, held_out: HeadStatistics, present: Tensor, prior: Prior = "uniform") -> float:
+    """Bound the error of a head on held-out samples by their moments; see :func:`choose_shrinkage`.
+
+    Args:
+        head: the head.
+        held_out: of the samples set aside; they have a scatter.
+        present: (C,) bool, the classes among which it chooses.
+        prior: how classes count.
+    """
+    weight, bias = head
     covariance = held_out.scatter / held_out.freedom
-    present = spectrum.counts > 0
-    means = _means(held_out.sums)
+    means = class_means(held_out.sums)
     scores = means @ weight.T + bias
     margin = scores.diagonal()[:, None] - scores
     products = weight @ covariance @ weight.T
@@ -295,13 +309,20 @@ def _negative_log_likelihood(spectrum: _Spectrum, held_out: HeadStatistics, shri
         return float("inf")
     shared = (spectrum.counts > 0) & (held_out.scattered.counts > 0)
     counts = torch.where(shared, held_out.scattered.counts, 0).double()
-    apart = (_means(held_out.scattered) - spectrum.means) * shared[:, None]
+    apart = (class_means(held_out.scattered) - spectrum.means) * shared[:, None]
     # About the head's means: the scatter about the held-out means, and what the means are apart.
     scatter = held_out.scatter + (apart * counts[:, None]).T @ apart
     quadratic = ((spectrum.vectors.T @ scatter) * spectrum.vectors.T).sum(1)
     return float((counts.sum() * values.log().sum() + (quadratic / values).sum()) / (2 * counts.sum()))
 
 
-def _means(sums: ClassSums) -> Tensor:
+def _apart(a: ClassSums, b: ClassSums) -> Tensor:
+    """Return what the scatter about common class means has beyond those of two sets; 0 where one has no samples."""
+    apart = class_means(a) - class_means(b)
+    weight = a.counts.double() * b.counts / (a.counts + b.counts).clamp(min=1)
+    return (apart * weight[:, None]).T @ apart
+
+
+def class_means(sums: ClassSums) -> Tensor:
     """Return the (C, d) class means; 0 for classes without samples."""
     return sums.sums / sums.counts.clamp(min=1)[:, None]

@@ -45,6 +45,10 @@ class MomentStatistic(Statistic[HeadStatistics]):
         if bool((diagonal < -_SLACK * (1 + moments.diagonal().abs())).any()):
             raise WireError(f"{self.name!r} has moments that no features have", code="wire.range", key=self.name)
         diagonal.clamp_(min=0)
+        # No direction may have a negative variance; a Cholesky factor costs a tenth of the eigenvalues.
+        margin = _SLACK * (1 + float(moments.diagonal().abs().max()))
+        if torch.linalg.cholesky_ex(scatter + margin * torch.eye(len(scatter), dtype=scatter.dtype)).info:
+            raise WireError(f"{self.name!r} has moments that no features have", code="wire.range", key=self.name)
         return HeadStatistics(sums, sums, scatter)
 
 

@@ -30,6 +30,8 @@ def problem(words: list[str]) -> str | None:
     command: Any = typer.main.get_command(app)
     words = list(words)
     while hasattr(command, "commands"):  # a group
+        if command.invoke_without_command and (not words or words[0].startswith("-")):
+            break
         if not words or words[0] not in command.list_commands(None):
             return None if words == ["--help"] or not words else f"no command {words[0]!r}"
         command = command.get_command(None, words.pop(0))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 import pytest
+import torch
 import yaml
 from typer.testing import CliRunner, Result
 
@@ -18,13 +19,16 @@ from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.flare.guard import PolicyGuard
 from fedmr_med.jobs.catalog import isic_job
+from fedmr_med.models.job_network import build_network
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.privacy.refusals import floor_code
 from fedmr_med.schema.keys import Key, keys
-from fedmr_med.server.state import weights_sent
+from fedmr_med.server.state import weights_sent, with_weights
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
 from fedmr_med.sites import load_site
 from tests.helpers.errors import raises
 from tests.helpers.site_at_work import SHARES_ALL, SiteAtWork, full_statistics
+from tests.helpers.small import small_job
 
 
 def run(*arguments: str, code: int = 0) -> Result:
@@ -222,3 +226,34 @@ def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
         printed = run(command, "--kit", str(tmp_path)).stdout
         assert "harmless\\r\\n\\x1b[2J" in printed
         assert all(text.isprintable() for text in printed.split("\n"))
+
+
+def test_a_job_is_tried_on_generated_pictures_before_anybody_approves_it(tmp_path: Path) -> None:
+    kit, job = tmp_path / "kit", small_job(federation={"rounds": 2, "min_sites": 3}, train={"updates": 10})
+    torch.save(build_network(job.override({"seed": 7})).state_dict(), tmp_path / "weights.pt")
+    named = with_weights(job, tmp_path / "weights.pt")
+    (kit / "local").mkdir(parents=True)
+    (kit / "local" / "site.yaml").write_text(SHARES_ALL.replace("training: null", "training: {}"))
+    ApprovalBook(kit / APPROVALS_FILE).asked(named, job_id="j1", chain="c1")
+    before = sorted(kit.rglob("*"))
+
+    def tried(*options: str) -> dict[str, dict]:
+        replies = json.loads(run("jobs", "try", "c1", "--kit", str(kit), "--json", *options).stdout)["replies"]
+        return {line["task"]: line for line in replies}
+
+    left = tried("--weights", str(tmp_path / "weights.pt"))
+    assert list(left) == ["train", "validate", "head"]
+    assert {line["weights"] for line in left.values()} == {named.model.weights}
+    assert {"model", "prototypes", "scores"} <= left["train"]["parts"].keys()
+    assert "NV" in left["head"]["parts"]["kept"]["classes"]
+    said = run("jobs", "try", "c1", "--kit", str(kit)).stdout
+    assert named.model.weights in said
+    assert re.search(r"train \(1x\): .*prototypes \(counts, sums\) of .*NV", said)
+    assert sorted(kit.rglob("*")) == before, "a trial leaves nothing behind"
+    (kit / "local" / "site.yaml").write_text(SHARES_ALL.replace("training: null", "training: {min_sites: 4}"))
+    assert {line["code"] for line in tried().values()} == {floor_code("sites")}
+    torch.save(build_network(job.override({"seed": 8})).state_dict(), tmp_path / "other.pt")
+    with raises("weights.other", "--weights"):
+        tried("--weights", str(tmp_path / "other.pt"))
+    with raises("approval.unknown-job"):
+        run("jobs", "try", "c2", "--kit", str(kit))

@@ -160,9 +160,11 @@ class Federation:
         assert "Traceback" not in done.stderr, done.stderr
         return done
 
-    def submit(self, job: JobConfig, *options: str, sites: tuple[str, ...] = ()) -> str:
+    def submit(
+        self, job: JobConfig, *options: str, sites: tuple[str, ...] = (), initial_model: Path | None = None
+    ) -> str:
         """Submit a job as the lead; return the chain."""
-        folder = self.write_job(job, sites=sites)
+        folder = self.write_job(job, sites=sites, initial_model=initial_model)
         return str(json.loads(self.cli("deploy", "submit", str(folder), "--json", *options).stdout)["chain"])
 
     def watching(self, chain: str, *options: str, kit: str = LEAD) -> subprocess.Popen[str]:
@@ -197,10 +199,12 @@ class Federation:
     def checkpoint(self, chain: str) -> Path:
         return self.kit(SERVER) / "chains" / chain / "checkpoint.pt"
 
-    def write_job(self, job: JobConfig, folder: str = "job", sites: tuple[str, ...] = ()) -> Path:
+    def write_job(
+        self, job: JobConfig, folder: str = "job", sites: tuple[str, ...] = (), initial_model: Path | None = None
+    ) -> Path:
         """Write a job folder for the hospitals of this federation."""
         path = self.folder / folder / job.name
-        write_job(job, path, {name: self.sites[name] for name in sites or self.sites})
+        write_job(job, path, {name: self.sites[name] for name in sites or self.sites}, initial_model=initial_model)
         return path
 
 

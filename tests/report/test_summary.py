@@ -120,3 +120,22 @@ def test_a_job_without_rounds_says_what_its_head_is_made_of() -> None:
     assert {name for name, lines in said.items() if "its features are random" in lines} == {"head"}
     assert {name for name, lines in said.items() if "there is no closed-form head" in lines} == {"nothing"}
     assert "0, with head" in said["head"]
+
+
+def test_who_is_not_in_the_head_is_named_and_a_missing_head_too() -> None:
+    head = HeadRecord(
+        round=2,
+        shrinkage=0.1,
+        prior="uniform",
+        sites=("bcn",),
+        classes=("MEL",),
+        bytes_up=1,
+        refused={"msk": "left out as an outlier: it spreads"},
+        limited=("bcn",),
+    )
+    rounds = history().rounds
+    with_head, without = (text(History(rounds=rounds, head=record)) for record in (head, None))
+    assert "msk is not in the closed-form head: left out as an outlier" in with_head
+    assert "in the closed-form head: bcn" in with_head
+    assert "there is no closed-form head" in without
+    assert "there is no closed-form head" not in with_head

@@ -136,6 +136,31 @@ def test_an_answered_round_is_not_answered_again_for_another_model(tmp_path: Pat
     assert site.asked(state) == ReturnCode.OK
 
 
+def with_other(state: GlobalState, name: str, number: int = 1) -> GlobalState:
+    """Return a state of which one array is a little different."""
+    return replace(state, model=state.model | {name: state.model[name] + np.float32(number * 1e-3)})
+
+
+@pytest.mark.parametrize("kind", ["validate", "head"])
+def test_a_round_is_scored_with_one_network(tmp_path: Path, kind: str) -> None:
+    site = AtWork(tmp_path)
+    state = replace(initial_state(site.job), round=1)
+    other = with_other(state, "conv1.weight")
+    assert site.asked(state, kind) == ReturnCode.OK
+    assert site.asked(state, kind) == ReturnCode.OK, "a server that was restarted repeats its round"
+    for again in ("validate", "head"):
+        assert site.asked(other, again) == refusals.floor_code("repeat")
+    assert site.asked(replace(other, round=2), kind) == ReturnCode.OK
+
+
+def test_a_round_is_scored_with_its_classifier_and_its_head_and_no_third(tmp_path: Path) -> None:
+    site = AtWork(tmp_path)
+    state = replace(initial_state(site.job), round=1)
+    codes = [site.asked(with_other(state, "classifier.bias", number), "validate") for number in (1, 2, 3, 2, 1)]
+    repeat = refusals.floor_code("repeat")
+    assert codes == [ReturnCode.OK, ReturnCode.OK, repeat, ReturnCode.OK, ReturnCode.OK]
+
+
 def test_jobs_that_were_answered_in_a_day_are_counted(tmp_path: Path) -> None:
     book = ApprovalBook(tmp_path / APPROVALS_FILE)
     for number in range(2):

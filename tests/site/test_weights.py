@@ -42,8 +42,8 @@ def other_weights(job: JobConfig, folder: Path) -> Path:
     return file
 
 
-def site(job: JobConfig, folder: Path, **floors: Any) -> Site:
-    policy = SitePolicy(share_prototypes=True, share_metrics="per_class", training=TrainingFloors(**floors))
+def site(job: JobConfig, folder: Path, *, shares: bool = True, **floors: Any) -> Site:
+    policy = SitePolicy(share_prototypes=shares, share_metrics="per_class", training=TrainingFloors(**floors))
     settings = SiteConfig(data=DemoSource(source="demo", center=5), policy=policy)
     return Site.simulated("vienna-dias", job, settings, folder)
 
@@ -106,23 +106,28 @@ def test_named_weights_wait_for_a_person_or_stand_on_the_list(tmp_path: Path) ->
         site(named, tmp_path / "c", weights=(named.model.weights,)).exchange(TRAIN, task_for(initial_state(job), named))
 
 
+@pytest.mark.parametrize("shares", [False, True])
 @pytest.mark.parametrize("brings", [False, True])
-def test_a_head_of_the_starting_weights_is_scored_and_no_other_network(tmp_path: Path, *, brings: bool) -> None:
+def test_a_head_of_the_starting_weights_is_scored_and_no_other_network(
+    tmp_path: Path, *, brings: bool, shares: bool
+) -> None:
     job = small_job("fedavg", **ONESHOT)
     file = other_weights(job, tmp_path) if brings else None
     job = job if file is None else with_weights(job, file)
     weights = () if file is None else (job.model.weights,)
     state = initial_state(job, file)
     with_head = replace(state, head={"classifier.weight": state.model["classifier.weight"] * 2}).with_head()
-    place = site(job, tmp_path / "site", weights=weights)
+    place = site(job, tmp_path / "site", shares=shares, weights=weights)
     if brings:
         with raises("weights.other"):  # it has not seen the weights that were named
             place.exchange(VALIDATE, task_for(with_head, job))
     place.exchange(HEAD, task_for(state, job))
     place.exchange(VALIDATE, task_for(with_head, job))
     crafted = replace(with_head, model=with_head.model | {"conv1.weight": state.model["conv1.weight"] * 2})
-    with raises("weights.other" if brings else "weights.not-the-jobs"):
+    with raises("floor.repeat"):  # the round was answered for another network
         place.exchange(VALIDATE, task_for(crafted, job))
+    with raises("weights.other" if brings else "weights.not-the-jobs"):
+        site(job, tmp_path / "another", weights=weights).exchange(VALIDATE, task_for(crafted, job))
 
 
 def at_work(folder: Path, job: JobConfig, state: GlobalState, kind: str = "train") -> str:

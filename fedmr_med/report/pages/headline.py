@@ -38,6 +38,10 @@ def missing(run: ChainRun) -> list[str]:
         gone = f", last in round {last}" if 0 < last < total else ""
         why = f" In round {refused[-1][0]} it was refused: {refused[-1][1]}." if refused else ""
         lines.append(f"{site} took part in {taken} of {total} rounds{gone}.{why}")
+    head = past.head
+    lines += [
+        f"{site} is not in the closed-form head: {reason}." for site, reason in (head.refused if head else {}).items()
+    ]
     return lines
 
 
