@@ -205,6 +205,7 @@ class RoundRecord(Strict):
         round: number of the round, from 1.
         sites: the sites whose reply counted.
         refused: the sites whose reply did not, with the reason.
+        limited: the sites that told of far more images than the others, and counted with fewer.
         seconds: wall time from sending the model to the new one.
         secure: the secure sum of its statistics, where the job has one.
         prototype_norm: mean length of the class means that were shared in this round; None where none were.
@@ -214,6 +215,7 @@ class RoundRecord(Strict):
     round: int
     sites: dict[Name, SiteRound]
     refused: dict[Name, str] = {}
+    limited: tuple[Name, ...] = ()
     seconds: float = 0.0
     secure: Omitted[SecureRecord] = None
     prototype_norm: Omitted[float] = None

@@ -11,7 +11,7 @@ from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import Total, origin
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.server.aggregation import PrototypeAggregator
-from fedmr_med.server.robust import Comparison, needs_all_replies, offences, restrained
+from fedmr_med.server.robust import Comparison, needs_all_replies, offences, restrained, weights
 from fedmr_med.server.shelf import MEMORY, Shelf
 from fedmr_med.server.state import GlobalState
 from fedmr_med.statistics.class_sums import PROTOTYPES
@@ -123,6 +123,8 @@ class TrainExchange(Exchange):
             self._refused.setdefault(site, reason)
 
     def _add_held(self) -> None:
+        samples = {site: reply.samples for site, reply in self._held.items()}
+        self._aggregator.weights = weights(samples, self.job.federation)
         for reply in restrained(self._held.values(), self.state, self.job.federation):
             self._aggregator.add(reply)
         self._held = Shelf(0)

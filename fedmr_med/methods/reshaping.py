@@ -99,7 +99,7 @@ class ReshapingOptions(Strict):
         if self.terms != "inter" and self.mu1 > 0:
             return "the intra-class loss (mu1 above 0), of which a single image has none,"
         if self.replay > 0:
-            return "the replay loss (replay above 0), which tells the classes of the site,"
+            return "the replay loss, which tells the classes of the site (variant: anchored has none),"
         if self.lite is not None:
             return "lite, which draws among the images of a batch,"
         return "negatives: local, which tells the classes of the site," if self.negatives == "local" else None

@@ -36,6 +36,7 @@ class PrototypeAggregator:
     Attributes:
         state: the global state the round started from.
         sites: the sites whose reply was added.
+        weights: with how many images sites count that tell of too many; set it before they are added.
     """
 
     def __init__(self, job: JobConfig, state: GlobalState):
@@ -51,6 +52,7 @@ class PrototypeAggregator:
         self._secure: SecureRecord | None = None
         self._total_scores: Scores | None = None
         self.sites: dict[str, SiteRound] = {}
+        self.weights: Mapping[str, int] = {}
         self._scores: dict[str, Scores | None] = {}
 
     def check(self, reply: SiteReply) -> None:
@@ -66,13 +68,14 @@ class PrototypeAggregator:
     def add(self, *replies: SiteReply) -> None:
         """Add replies that passed :meth:`check`; many at once take less time than one after the other."""
         if not self.job.federation.sums_models:
-            self._models.add(*(Contribution(r.site, r.samples, r.model, r.payload) for r in replies))
+            weights = {reply.site: self.weights.get(reply.site, reply.samples) for reply in replies}
+            self._models.add(*(Contribution(r.site, weights[r.site], r.model, r.payload) for r in replies))
         for reply in replies:
             self._note(reply)
 
     def _note(self, reply: SiteReply) -> None:
         if reply.prototypes is not None:
-            self._class_sums = self._class_sums + reply.prototypes
+            self._class_sums = self._class_sums + self._weighed(reply.site, reply.samples, reply.prototypes)
         self._scores[reply.site] = reply.scores
         self.sites[reply.site] = SiteRound(
             samples=reply.samples,
@@ -81,6 +84,13 @@ class PrototypeAggregator:
             bytes_down=reply.bytes_down,
             **({} if reply.report is None else reply.report.model_dump(exclude_unset=True)),
         )
+
+    def _weighed(self, site: str, samples: int, shared: ClassSums) -> ClassSums:
+        """Return class sums of as many images as the site counts with, with the same means."""
+        if site not in self.weights:
+            return shared
+        counts = (shared.counts * self.weights[site] // samples).clamp(min=1) * (shared.counts > 0)
+        return ClassSums(shared.sums * (counts / shared.counts.clamp(min=1))[:, None], counts)
 
     def add_total(
         self, record: SecureRecord, sums: ClassSums | None, scores: Scores | None, models: Values | None
@@ -144,6 +154,7 @@ class PrototypeAggregator:
             round=state.round + 1,
             sites=self.sites,
             refused=dict(refused),
+            limited=tuple(sorted(self.weights)),
             seconds=seconds,
             secure=secure,
             prototype_norm=self._class_sums.norm,

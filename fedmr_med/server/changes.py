@@ -51,6 +51,16 @@ class Changes:
         pairs = zip(self._sum, self._of(model), strict=True)
         return _length(factor * change - total for total, change in pairs) / others
 
+    def cosines(self, models: Iterable[Arrays]) -> npt.NDArray[np.float64]:
+        """Return the cosines (n, n) between the changes of models; 0 with one that did not move."""
+        products: npt.NDArray[np.float64] = np.zeros(())
+        for rows in map(np.stack, zip(*(self._of(model) for model in models), strict=True)):
+            products = products + np.asarray(rows @ rows.T, np.float64)
+        lengths = np.sqrt(np.diagonal(products))
+        scale: npt.NDArray[np.float64] = np.outer(lengths, lengths)
+        cosines: npt.NDArray[np.float64] = np.divide(products, scale, where=scale > 0, out=np.zeros_like(scale))
+        return cosines
+
     def _of(self, model: Arrays) -> Iterator[Vector]:
         for start, end in zip(self._start, self._pieces(model), strict=True):
             yield np.subtract(end, start, dtype=np.float32)

@@ -25,11 +25,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedmr_med.server.robust import ENOUGH, relative
+from fedmr_med.server.robust import ENOUGH, HEAVIEST, relative
 from fedmr_med.statistics.head import HeadStatistics, LinearHead, class_means, expected_error, solve
-
-HEAVIEST = 3
-"""How many times the median of the others a site counts at most."""
 
 UNLIKE = 0.95
 """How far what tells a site's classes apart may differ from the others', in the median pair. Honest sites of the demo

@@ -13,6 +13,14 @@ They show in the prototypes: a class lies elsewhere among the classes of such a 
 whose classes agree with the others' less than half as well as is usual is left out too. Only classes that another
 site shares as well are compared; a site that has a class to itself, or shares none, is not judged by it.
 
+**Direction.** An update that is turned round points away from the others. The cosine of a site is the median of its
+cosines with the others' updates, which a minority cannot move far. Where updates point the same way as a rule, a site
+below a quarter of the usual cosine is left out. A narrower bound would leave out honest sites: one that holds all
+classes, among others that hold two, has half of the usual cosine.
+
+**Length and weight.** An update counts with at most one and a half times the median length, and a site with at most
+three times the median number of images of the others. Both leave most rounds as they are.
+
 **The rules of** ``federation.robust`` go further, for everybody and in every round, and cost something without an
 attack. ``clip`` scales each update down to the median length. ``median`` and ``trimmed_mean`` replace each reply's
 weights, statistics and payload by one coordinate-wise estimate: sites then count alike, whatever number of images they
@@ -47,6 +55,16 @@ each site trained by itself, and what a method adds, such as a number of steps."
 
 USUAL, HALF = 0.5, 0.5
 """Sites are judged by their prototypes once their agreement has this median, and left out below this share of it."""
+
+SAME_WAY, QUARTER = 0.2, 0.25
+"""Sites are judged by the direction of their updates where their cosine has this median, and left out below this share
+of it."""
+
+LONGEST = 1.5
+"""How many times the median length an update counts with at most; honest sites of the demo reach 1.3."""
+
+HEAVIEST = 3
+"""How many times the median of the others a site's images count at most."""
 
 _TINY = 1e-300
 
@@ -105,7 +123,8 @@ class Comparison:
                 if ratio > limit:
                     reason = f"left out as an outlier: {what} {ratio:.3g} times the median, over {limit:.3g}"
                     found.setdefault(site, reason)
-        for site, reason in _disagreeing(list(replies), shared).items():
+        astray = _astray(list(replies), self._changes[0].cosines(reply.model for reply in replies.values()))
+        for site, reason in (_disagreeing(list(replies), shared) | astray).items():
             found.setdefault(site, reason)
         # Half of the sites may be odd in one way or another; that is no attack by a few, and nobody is left out for it.
         return found if len(found) <= (len(replies) - 1) // 2 else {}
@@ -137,15 +156,31 @@ def too_long(lengths: Sequence[float], federation: FederationConfig) -> list[boo
 
 
 def restrained(replies: Collection[SiteReply], state: GlobalState, federation: FederationConfig) -> Iterable[SiteReply]:
-    """Return the replies as ``federation.robust`` lets them count.
+    """Return the replies as ``federation.robust`` lets them count; without a rule, with no update far too long.
 
     ``median`` and ``trimmed_mean`` hold all of them in memory, the other rules one at a time.
     """
-    if federation.robust == "none" or len(replies) < ENOUGH:
+    if len(replies) < ENOUGH or not needs_all_replies(federation):
         return replies
-    if federation.robust == "clip":
-        return _clipped(replies, state)
+    if federation.robust in ("none", "clip"):
+        return _clipped(replies, state, LONGEST if federation.robust == "none" else 1)
     return _alike(list(replies), 0.5 if federation.robust == "median" else federation.trim)
+
+
+def weights(samples: Mapping[str, int], federation: FederationConfig) -> dict[str, int]:
+    """Return with how many images the sites count that tell of far more than the others, by site.
+
+    There must be three others: of fewer, one alone would decide how much an honest site counts.
+
+    Args:
+        samples: training images of each site.
+        federation: says whether sites are compared.
+    """
+    if len(samples) <= ENOUGH or federation.max_deviation is None or federation.sums_models:
+        return {}
+    numbers = np.array(list(samples.values()))
+    most = {site: int(HEAVIEST * np.median(np.delete(numbers, i))) for i, site in enumerate(samples)}
+    return {site: max(1, most[site]) for site, number in samples.items() if number > most[site]}
 
 
 def offences(history: History) -> dict[str, int]:
@@ -193,6 +228,22 @@ def _disagreeing(sites: Sequence[str], shared: Sequence[ClassSums | None]) -> di
     }
 
 
+def _astray(sites: Sequence[str], cosines: npt.NDArray[np.float64]) -> dict[str, str]:
+    """Return the sites whose updates point elsewhere than those of the others, with the reason."""
+    moved = np.flatnonzero(np.diagonal(cosines))
+    if len(moved) < ENOUGH:
+        return {}
+    own = [float(np.median(np.delete(row, i))) for i, row in enumerate(cosines[np.ix_(moved, moved)])]
+    usual = float(np.median(own))
+    if usual < SAME_WAY:
+        return {}
+    return {
+        site: f"left out as an outlier: its update has cosine {cosine:.2f} with the others', the median is {usual:.2f}"
+        for site, cosine in zip((sites[int(i)] for i in moved), own, strict=True)
+        if cosine < QUARTER * usual
+    }
+
+
 def agreements(shared: Sequence[ClassSums | None]) -> list[float | None]:
     """Return how far the classes of each site lie where those of the others lie.
 
@@ -220,19 +271,19 @@ def agreements(shared: Sequence[ClassSums | None]) -> list[float | None]:
     return found
 
 
-def _clipped(replies: Collection[SiteReply], state: GlobalState) -> Iterator[SiteReply]:
-    """Scale each update down to the median length."""
+def _clipped(replies: Collection[SiteReply], state: GlobalState, longest: float) -> Iterator[SiteReply]:
+    """Scale each update down to ``longest`` times the median length."""
     names = {name for name in state.parameters if state.model[name].dtype.kind == "f"}
     changes = Changes(state.model, names)
     lengths = [changes.length(reply.model) for reply in replies]
-    median = np.median(lengths)
+    most = longest * np.median(lengths)
     for reply, length in zip(replies, lengths, strict=True):
         model = reply.model
-        if length > median:
+        if length > most:
             model = dict(model)
             for name in names:
                 before = state.model[name]
-                model[name] = (before + median / length * (model[name] - before)).astype(before.dtype)
+                model[name] = (before + most / length * (model[name] - before)).astype(before.dtype)
         yield replace(reply, model=model)
 
 

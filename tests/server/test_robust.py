@@ -113,10 +113,55 @@ def test_without_an_attack_the_default_is_the_plain_mean_bit_for_bit(
     job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]
 ) -> None:
     assert job.federation.max_deviation is not None
+    replies = {site: replace(reply, samples=max(reply.samples, 100)) for site, reply in replies.items()}
     default, plain = closed(job, state, replies), closed(job, state, replies, max_deviation=None)
     assert same_model(default, plain)
     assert torch.equal(default.prototypes.means, plain.prototypes.means)
     assert default.history.rounds[0].refused == {}
+
+
+def test_who_tells_of_far_more_images_than_the_others_counts_with_three_times_their_median(
+    job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]
+) -> None:
+    greedy = replies | {BAD: replace(replies[BAD], samples=1_000_000)}
+    others = sorted(reply.samples for site, reply in replies.items() if site != BAD)
+    just = replies | {BAD: replace(replies[BAD], samples=3 * others[1])}
+    one, other = closed(job, state, greedy), closed(job, state, just)
+    assert same_model(one, other)
+    assert BAD in one.history.rounds[0].limited
+    assert BAD not in other.history.rounds[0].limited
+    assert one.history.rounds[0].sites[BAD].samples == 1_000_000, "the record has what the site said"
+    three = {site: reply for site, reply in greedy.items() if site != "msk"}
+    assert closed(job, state, three).history.rounds[0].limited == ()
+
+
+@pytest.mark.parametrize("factor", [-0.3, -1.3])
+@pytest.mark.parametrize("bad", [1, 2])
+def test_updates_turned_round_are_left_out_at_any_length(bad: int, factor: float) -> None:
+    random = np.random.default_rng(bad)
+    changes = random.standard_normal(8) + 0.5 * random.standard_normal((6, 8))
+    federation = FederationConfig(rounds=1)
+    assert outliers([moved(f"site-{i}", row) for i, row in enumerate(changes)], START, federation) == {}
+    changes[:bad] *= factor
+    found = outliers([moved(f"site-{i}", row) for i, row in enumerate(changes)], START, federation)
+    assert set(found) == {f"site-{i}" for i in range(bad)}
+
+
+def test_nobody_is_judged_by_direction_where_updates_have_none_in_common() -> None:
+    drawn = np.random.default_rng(0).standard_normal((5, 8))
+    drawn[0] = -drawn[1]
+    assert outliers([moved(f"site-{i}", row) for i, row in enumerate(drawn)], START, FederationConfig(rounds=1)) == {}
+
+
+def test_a_long_update_counts_with_one_and_a_half_times_the_median_length(
+    job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]
+) -> None:
+    long = {**replies, BAD: scaled(replies[BAD], state, 2)}
+    kept = {reply.site: update(reply.model, state) for reply in restrained(long.values(), state, job.federation)}
+    sent = {site: update(reply.model, state) for site, reply in long.items()}
+    median = np.median([np.linalg.norm(change) for change in sent.values()])
+    assert np.linalg.norm(kept[BAD]) == pytest.approx(1.5 * median, rel=1e-3)
+    assert all(np.array_equal(kept[site], sent[site]) for site in sent if site != BAD)
 
 
 @pytest.mark.parametrize("rule", ["none", "clip", "median", "trimmed_mean"])

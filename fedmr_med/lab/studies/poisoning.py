@@ -1,7 +1,7 @@
 """What one bad site can do: attacks on the demo federation, against the rules of :mod:`fedmr_med.server.robust`.
 
-Six sites learn on generated pictures, and one of them sends in every round what an attack makes of its reply. The
-figure is what the attack costs: the pooled balanced accuracy of the last model, on the test images of all sites.
+Six sites learn on generated pictures, and one of them, or two, send in every round what an attack makes of their reply.
+The figure is what the attack costs: the pooled balanced accuracy of the last model, on the test images of all sites.
 """
 
 import tempfile
@@ -34,6 +34,10 @@ from fedmr_med.wire.messages import SiteReply, TrainTask
 ATTACKER = "rosendahl"
 """The third largest of the six sites: 142 of 756 training images."""
 
+SECOND, SMALLEST = "vidir-modern", "vienna-dias"
+"""The second largest, for attacks by two, and the smallest: 159 and 54 images."""
+
+MELANOMA, NEVUS = 0, 1
 CLEAN, FLIPPED = "no attack", "labels flipped"
 SETTINGS: dict[str, Any] = {
     "task": {"image_size": 24},
@@ -51,7 +55,7 @@ RULES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: the accuracy of its last model, and in how many rounds the attacker was left out."""
+    """One run: the accuracy of its last model, and how often an attacker was left out of a round."""
 
     attack: str
     rule: str
@@ -98,16 +102,49 @@ def _noise(trained: npt.NDArray[Any], received: npt.NDArray[Any]) -> npt.NDArray
     return numpy_generator(0, "noise", str(trained.shape)).standard_normal(trained.shape)
 
 
+def _unchanged(reply: SiteReply, task: TrainTask) -> SiteReply:
+    return reply
+
+
+_REVERSED = _model(lambda trained, received: received - 1.3 * (trained - received))
 ATTACKS: dict[str, Attack] = {
-    CLEAN: lambda reply, task: reply,
+    CLEAN: _unchanged,
     "update x -5": _model(lambda trained, received: received - 5 * (trained - received)),
     "model x 100": _model(lambda trained, received: 100 * trained),
     "random model": _model(_noise),
     "model of zeros": _model(lambda trained, received: np.zeros_like(trained)),
-    FLIPPED: lambda reply, task: reply,  # see PoisonedSites: here the data is bad, not the reply
+    FLIPPED: _unchanged,  # see LABELS: here the data is bad, not the reply
     "prototypes x 100": _prototypes(lambda sums: ClassSums(100 * sums.sums, sums.counts)),
     "prototypes exchanged": _prototypes(lambda sums: ClassSums(_rolled(sums), sums.counts)),
+    "update x -1.3": _REVERSED,
+    "update x -1.3, two sites": _REVERSED,
+    "melanomas as nevi, 10^6 images claimed": lambda reply, task: replace(reply, samples=10**6),
+    "labels flipped, prototypes right": _unchanged,
+    "labels flipped, prototypes right, two sites": _unchanged,
+    "labels flipped, no prototypes": lambda reply, task: replace(reply, prototypes=None),
 }
+
+ATTACKERS = {
+    "update x -1.3, two sites": (ATTACKER, SECOND),
+    "labels flipped, prototypes right, two sites": (ATTACKER, SECOND),
+    "melanomas as nevi, 10^6 images claimed": (SMALLEST,),
+}
+"""Who attacks, where it is not :data:`ATTACKER` alone."""
+
+
+def _flipped(labels: npt.NDArray[np.int64], classes: int) -> npt.NDArray[np.int64]:
+    return classes - 1 - labels
+
+
+def _hidden(labels: npt.NDArray[np.int64], classes: int) -> npt.NDArray[np.int64]:
+    return np.where(labels == MELANOMA, NEVUS, labels)
+
+
+LABELS: dict[str, Callable[[npt.NDArray[np.int64], int], npt.NDArray[np.int64]]] = {
+    "melanomas as nevi, 10^6 images claimed": _hidden,
+    **{name: _flipped for name in ATTACKS if name.startswith(FLIPPED)},
+}
+"""What an attacker trains on. Only with :data:`FLIPPED` its prototypes are of these labels too."""
 
 
 def _rolled(shared: ClassSums) -> torch.Tensor:
@@ -120,7 +157,7 @@ def _rolled(shared: ClassSums) -> torch.Tensor:
 
 
 class PoisonedSites(LocalSites):
-    """Answers for sites one of which attacks the others in every round.
+    """Answers for sites of which one or two attack the others in every round.
 
     Args:
         attack: one of :data:`ATTACKS`.
@@ -132,24 +169,28 @@ class PoisonedSites(LocalSites):
         self.attack = attack
 
     def reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
-        """Let the attacker do its worst, and the others train."""
-        if hospital.name != ATTACKER:
+        """Let the attackers do their worst, and the others train."""
+        if hospital.name not in ATTACKERS.get(self.attack, (ATTACKER,)):
             return hospital.train(task)
-        if self.attack == FLIPPED:
-            task_settings, train = hospital.job.task, hospital.data.train
-            fold = Relabelled(train, task_settings.num_classes - 1 - train.labels)
-            plain = transforms.build(task_settings.transform, train=False, image_size=task_settings.image_size)
-            batches = Batches(fold, plain, batch_size=hospital.job.train.batch_size)
-            hospital.batches.train = hospital.batches.plain = batches
+        if self.attack in LABELS:
+            hospital.batches.train = batches = self._relabelled(hospital)
+            if self.attack == FLIPPED:
+                hospital.batches.plain = batches
         return ATTACKS[self.attack](hospital.train(task), task)
+
+    def _relabelled(self, hospital: Hospital) -> Batches:
+        settings, train = hospital.job.task, hospital.data.train
+        fold = Relabelled(train, LABELS[self.attack](train.labels, settings.num_classes))
+        plain = transforms.build(settings.transform, train=False, image_size=settings.image_size)
+        return Batches(fold, plain, batch_size=hospital.job.train.batch_size)
 
 
 def run(attack: str, rule: Mapping[str, Any], *, seed: int) -> tuple[float, int]:
     """Run the federation under an attack.
 
     Returns:
-        The pooled balanced accuracy of the last model, 0 if the attack brought the federation to a halt, and the
-        rounds in which the attacker was left out.
+        The pooled balanced accuracy of the last model, 0 if the attack brought the federation to a halt, and how often
+        an attacker was left out of a round.
     """
     job = isic_job("fedmr").for_demo().override(SETTINGS).override({"federation": dict(rule), "seed": seed})
     policy = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="per_class")
@@ -166,7 +207,7 @@ def run(attack: str, rule: Mapping[str, Any], *, seed: int) -> tuple[float, int]
                 raise
             return 0.0, 0
     last = history.evaluations[-1].pooled
-    stopped = sum(ATTACKER in record.refused for record in history.rounds)
+    stopped = sum(site in r.refused for r in history.rounds for site in ATTACKERS.get(attack, (ATTACKER,)))
     return last.balanced_accuracy if last else 0.0, stopped
 
 

@@ -29,6 +29,28 @@ def test_wrong_labels_show_once_the_sites_have_features_in_common(attack: str, m
     assert run(attack, {}, seed=0)[1] == 1
 
 
+def test_updates_turned_round_are_left_out_whoever_sends_them() -> None:
+    assert run("update x -1.3", {}, seed=0)[1] == 1
+    assert run("update x -1.3, two sites", {}, seed=0)[1] == 2
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("attack", "points"),
+    [
+        ("update x -1.3", 5),
+        ("update x -1.3, two sites", 15),
+        ("labels flipped, prototypes right", 7),
+        ("labels flipped, prototypes right, two sites", 15),
+        ("melanomas as nevi, 10^6 images claimed", 17),
+        ("labels flipped, no prototypes", 18),
+    ],
+)
+def test_attacks_cost_what_the_page_says(attack: str, points: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(poisoning.SETTINGS, "federation", {"rounds": 5, "min_sites": 4})
+    assert 100 * (run(CLEAN, {}, seed=0)[0] - run(attack, {}, seed=0)[0]) <= points
+
+
 def test_the_table_has_means_and_costs() -> None:
     cells = [Cell(CLEAN, "default", seed, 0.5, 0) for seed in (0, 1)]
     cells += [Cell("a", "default", seed, 0.4 + seed / 10, 0) for seed in (0, 1)]
