@@ -98,8 +98,8 @@ class SitePolicy(Sharing):
             this, and without the images of classes too small to leave; 1 sends it as it is.
         max_share: the largest share that one image, or one patient where the table names them, has in what a feature
             says of a class, in sums without noise. A feature in which one has more does not leave for this class, and a
-            class with too few patients not at all. None takes 0.5 in jobs that bring weights, and sets no limit else, as
-            1 does: the rule costs accuracy where features are rare.
+            class with too few patients not at all. None takes 0.5 in jobs that bring weights, and no limit else, as 1
+            does: the rule costs accuracy where features are rare.
         min_cell_count: fewest test images in a cell of the confusion matrix. Rarer errors of a class are joined with
             its most frequent one. A class with fewer right answers, or fewer wrong ones, but some, is held back. 1
             joins nothing.
