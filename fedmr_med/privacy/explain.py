@@ -46,8 +46,9 @@ def explain(policy: SitePolicy) -> list[str]:
             f"Prototypes: the sum of features and the number of images of {which}, "
             f"{policy.suppression(()).sentence()}{_SCATTER if policy.share_scatter else ''}."
         )
-        if policy.dominance is not None:
-            lines.append(f"Single images: in sums without noise {policy.dominance.sentence()}.")
+        if (dominance := policy.dominance(brings_weights=True)) is not None:
+            where = " of jobs that bring weights" if policy.max_share is None else ""
+            lines.append(f"Single images: in sums without noise{where} {dominance.sentence()}.")
     if policy.privacy is not None and not (shared is False or shared == ()):
         lines.append(
             f"Privacy budget: class sums leave only with noise (federation.private in a job), at least "

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # with them comes torch, which settings do not need
     from fedmr_med.privacy.mechanisms import Dominance, Rounding, Suppression
 
 _LEAST_ROUNDING = 10
+_MAX_SHARE = 0.5
 
 
 class Sharing(Strict):
@@ -97,7 +98,8 @@ class SitePolicy(Sharing):
             this, and without the images of classes too small to leave; 1 sends it as it is.
         max_share: the largest share that one image, or one patient where the table names them, has in what a feature
             says of a class, in sums without noise. A feature in which one has more does not leave for this class, and a
-            class with too few patients not at all. None sets no limit.
+            class with too few patients not at all. None takes 0.5 in jobs that bring weights, and no limit else, as 1
+            does: the rule costs accuracy where features are rare.
         min_cell_count: fewest test images in a cell of the confusion matrix. Rarer errors of a class are joined with
             its most frequent one. A class with fewer right answers, or fewer wrong ones, but some, is held back. 1
             joins nothing.
@@ -109,7 +111,7 @@ class SitePolicy(Sharing):
     """
 
     round_samples: int = Field(10, ge=1, le=1000)
-    max_share: float | None = Field(0.5, gt=0, lt=1)
+    max_share: float | None = Field(None, gt=0, le=1)
     min_cell_count: int = Field(1, ge=1)
     privacy: PrivacyBudget | None = None
     training_privacy: PrivacyBudget | None = None
@@ -203,12 +205,16 @@ class SitePolicy(Sharing):
 
         return Rounding(self.round_samples)
 
-    @property
-    def dominance(self) -> "Dominance | None":
-        """What keeps single images from standing out in sums; None where the policy sets no limit."""
+    def dominance(self, *, brings_weights: bool) -> "Dominance | None":
+        """Return what keeps single images from standing out in sums; None sets no limit.
+
+        Args:
+            brings_weights: whether the job brings weights: who chose them may have made a feature for one image.
+        """
         from fedmr_med.privacy.mechanisms import Dominance
 
-        return None if self.max_share is None else Dominance(self.max_share)
+        share = self.max_share or (_MAX_SHARE if brings_weights else 1)
+        return None if share == 1 else Dominance(share)
 
     def suppression(self, class_names: tuple[str, ...]) -> "Suppression":
         """Return what keeps opted-out and small classes in."""

@@ -90,7 +90,8 @@ class Releases:
         self._names = job.task.class_names
         self._method = methods.build(job.method)
         self.counts = class_counts(fold, job.task.num_classes)
-        self._bound = None if policy.dominance is None else Bound.of(policy.dominance, fold)
+        dominance = policy.dominance(brings_weights=job.model.weights is not None)
+        self._bound = None if dominance is None else Bound.of(dominance, fold)
         self._enough = self.counts > 0 if self._bound is None else self._bound.enough(fold.labels, len(self._names))
         private = job.federation.private
         self.private = None if private is None else PrivateSums(name, job, private, policy, state_folder, witness)

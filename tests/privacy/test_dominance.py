@@ -12,7 +12,7 @@ from fedmr_med.privacy.mechanisms import Dominance
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.site.releases import Releases
 from fedmr_med.site.statistics import Bound
-from tests.helpers.small import initial_state, lenient, small_hospital, small_job, task_for
+from tests.helpers.small import initial_state, small_hospital, small_job, task_for
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,10 @@ def test_a_class_of_too_few_patients_does_not_leave(tmp_path: Path) -> None:
     groups = ["p1"] * 20 + [f"q{n}" for n in range(5)] * 4 + [""] * 20
     fold = Grouped(np.zeros((60, 4, 4, 3), np.uint8), labels, groups)
     job = small_job()
-    for policy, expected in ((SitePolicy(share_prototypes=True), [1, 2]), (lenient(share_prototypes=True), [0, 1, 2])):
+    for policy, expected in (
+        (SitePolicy(share_prototypes=True, max_share=0.5), [1, 2]),
+        (SitePolicy(share_prototypes=True), [0, 1, 2]),
+    ):
         releases = Releases("a", job, policy, fold, tmp_path, None)
         assert np.flatnonzero(releases.prototype_classes()).tolist() == expected
         assert np.flatnonzero(releases.statistics_classes()).tolist() == expected
@@ -83,7 +86,7 @@ def test_a_class_of_too_few_patients_does_not_leave(tmp_path: Path) -> None:
 
 def test_prototypes_and_head_statistics_hold_to_it(tmp_path: Path) -> None:
     job = small_job(head={"exchange": "last", "held_out": 0.4})
-    policy = SitePolicy(training=None, share_prototypes=True, share_metrics="none")
+    policy = SitePolicy(training=None, max_share=0.5, share_prototypes=True)
     task = replace(task_for(initial_state(job), job), round=0)
     hospital = small_hospital("bcn", job, tmp_path, policy)
     hospital.train(task)

@@ -53,8 +53,8 @@ def test_the_one_patient_jobs_read_no_picture(tmp_path: Path, caplog: pytest.Log
         assert "site jobs --approve" in said
 
 
-@pytest.mark.parametrize("max_share", [None, 0.5])
-def test_approved_weights_read_a_picture_where_one_image_may_dominate(tmp_path: Path, max_share: float | None) -> None:
+@pytest.mark.parametrize("max_share", [1, None])
+def test_approved_weights_read_a_picture_where_one_image_may_dominate(tmp_path: Path, max_share: int | None) -> None:
     """The control: without the rule the attack works, at sites that let chosen weights in."""
     sites = {name: shipped(name) for name in NAMES}
     for name, site in sites.items():
@@ -65,4 +65,4 @@ def test_approved_weights_read_a_picture_where_one_image_may_dominate(tmp_path: 
     except (IndexError, ValueError):
         picture = None  # no threshold that one picture alone passes
     read = picture is not None and distances(picture, sites, tmp_path / "truth")[0] < 0.05
-    assert read == (max_share is None)
+    assert read == (max_share == 1)

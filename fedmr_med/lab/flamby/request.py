@@ -127,7 +127,6 @@ class CompareRequest(Strict):
         """Return the settings of the centres by name, in FLamby's order. All prototypes are shared."""
         # Models are scored at the end, on the same images for all: no metrics from the sites.
         policy = SitePolicy(
-            max_share=None,
             share_prototypes=True,
             min_class_count=1,
             share_metrics="none",
