@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -187,7 +187,7 @@ def _read_confirmation(site: str, arrays: Arrays) -> Confirmation:
     return Confirmation(site, _bytes(arrays["signature"], MAX_SIGNATURE))
 
 
-def _is_step(value: Any) -> bool:
+def _is_step(value: object) -> TypeGuard[str]:
     """Whether a value of any type is a step; an array can be compared with none."""
     return isinstance(value, str) and value in STEPS
 
