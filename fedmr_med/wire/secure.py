@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -78,7 +78,7 @@ def decode_question(message: Message) -> Question:
         WireError: it does not have the agreed form.
     """
     meta, settings = message.meta, agreed_settings(message.meta)
-    if meta.get(STEP) not in STEPS:
+    if not _is_step(meta.get(STEP)):
         raise WireError("the question is none of the steps of a secure sum", code="wire.form", key="step")
     release = Release(chain_of(meta), chain_of(meta, SESSION), chain_of(meta, RELEASE))
     rows = {part: message.parts.get(part, {}) for part in ("roster", "offers", "confirmations")}
@@ -115,7 +115,7 @@ def decode_answer(message: Message, site: str) -> Answer:
         WireError: it does not have the agreed form.
     """
     step = message.meta.get(STEP)
-    if step not in STEPS or message.parts.keys() != {step}:
+    if not _is_step(step) or message.parts.keys() != {step}:
         raise WireError("the answer is none of the steps of a secure sum", code="wire.form", key="step")
     known = {STEP, "own", "pairs"} if step == ASK_SHARES else {STEP}
     if message.meta.keys() != known:
@@ -185,6 +185,11 @@ def _read_confirmation(site: str, arrays: Arrays) -> Confirmation:
     if arrays.keys() != {"signature"}:
         raise WireError("a confirmation does not have the agreed form", code="wire.form", key="confirm")
     return Confirmation(site, _bytes(arrays["signature"], MAX_SIGNATURE))
+
+
+def _is_step(value: object) -> TypeGuard[str]:
+    """Whether a value of any type is a step; an array can be compared with none."""
+    return isinstance(value, str) and value in STEPS
 
 
 def _stacked(shares: Any, size: int) -> npt.NDArray[np.uint8]:

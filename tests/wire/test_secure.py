@@ -220,3 +220,10 @@ def test_chain_session_and_release_are_no_paths(exchange: Exchange, key: str) ->
 def test_there_are_five_steps(exchange: Exchange) -> None:
     with pytest.raises(WireError):
         decode_question(encode_question(exchange.question("all-at-once")))
+
+
+def test_a_step_is_a_text(exchange: Exchange) -> None:
+    """An array, which compares with nothing as one value, ended the job of the server."""
+    refused_answer(exchange, "keys", with_meta(step=np.ones((2, 2))))
+    with pytest.raises(WireError):
+        decode_question(with_meta(step=np.ones((2, 2)))(encode_question(exchange.question("keys"))))
