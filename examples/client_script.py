@@ -17,7 +17,7 @@ from torch import nn
 
 from fedmr_med import ClassSums, FedMRRecipe
 from fedmr_med.client import FedMRLoss, Task, get_site_name, init, is_running, receive, send
-from fedmr_med.models import wrap
+from fedmr_med.models import Network, wrap
 
 CLASSES = ("a", "b", "c")
 HELD = {"site-1": [0, 1], "site-2": [1, 2]}
@@ -37,9 +37,9 @@ def points(site: str) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(60, 8, generator=generator) + 2 * nn.functional.one_hot(labels, 8), labels
 
 
-def local_round(network: nn.Module, task: Task, x: torch.Tensor, y: torch.Tensor) -> ClassSums:
+def local_round(network: Network, task: Task, x: torch.Tensor, y: torch.Tensor) -> ClassSums:
     """Train for one round; return the class sums of the features."""
-    loss = FedMRLoss.from_task(task)
+    loss = FedMRLoss.from_task(task, counts=torch.bincount(y, minlength=len(CLASSES)), classifier=network.classifier)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     for _ in range(20):
         features, logits = network(x)

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from fedmr_med import ClassSums, FedMRRecipe
 from fedmr_med.client import FedMRLoss, Task, get_site_name, init, is_running, receive, send
-from fedmr_med.models import wrap
+from fedmr_med.models import Network, wrap
 
 CLASSES = ("a", "b", "c")
 HELD = {"site-1": [0, 1], "site-2": [1, 2]}
@@ -42,10 +42,11 @@ def points(site: str) -> tuple[torch.Tensor, torch.Tensor]:
 class Round(lightning.LightningModule):
     """One local round."""
 
-    def __init__(self, network: nn.Module, task: Task):
+    def __init__(self, network: Network, task: Task, labels: torch.Tensor):
         super().__init__()
         self.network = network
-        self.loss = FedMRLoss.from_task(task)
+        counts = torch.bincount(labels, minlength=len(CLASSES))
+        self.loss = FedMRLoss.from_task(task, counts=counts, classifier=network.classifier)
 
     def training_step(self, batch: list[torch.Tensor], index: int) -> torch.Tensor:
         """Return the loss of a batch."""
@@ -58,12 +59,12 @@ class Round(lightning.LightningModule):
         return torch.optim.SGD(self.network.parameters(), lr=0.1)
 
 
-def local_round(network: nn.Module, task: Task, x: torch.Tensor, y: torch.Tensor) -> ClassSums:
+def local_round(network: Network, task: Task, x: torch.Tensor, y: torch.Tensor) -> ClassSums:
     """Train for one round; return the class sums of the features."""
     trainer = lightning.Trainer(
         max_epochs=20, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False
     )
-    trainer.fit(Round(network, task), DataLoader(TensorDataset(x, y), batch_size=60))
+    trainer.fit(Round(network, task, y), DataLoader(TensorDataset(x, y), batch_size=60))
     with torch.no_grad():
         return ClassSums.from_features(network(x)[0], y, len(CLASSES))
 

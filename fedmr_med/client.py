@@ -8,7 +8,7 @@ parameters, where every filter sees them, and the executor applies the site's po
     while is_running():
         task = receive()
         model.load_state_dict(task.model)
-        loss = FedMRLoss.from_task(task)
+        loss = FedMRLoss.from_task(task, counts=counts, classifier=model.classifier)
         ...                                        # loss(features, logits, labels)
         send(model, class_sums=sums)
 """
@@ -74,6 +74,7 @@ class _Round:
     own: Prototypes | None
     local_classes: Tensor
     generator: torch.Generator
+    classify: Callable[[Tensor], Tensor]
 
 
 class FedMRLoss(nn.Module):
@@ -95,7 +96,12 @@ class FedMRLoss(nn.Module):
 
     @classmethod
     def from_task(
-        cls, task: Task, classification: Criterion | None = None, *, counts: Tensor | None = None
+        cls,
+        task: Task,
+        classification: Criterion | None = None,
+        *,
+        counts: Tensor | None = None,
+        classifier: Callable[[Tensor], Tensor] | None = None,
     ) -> "FedMRLoss":
         """Return the loss of a task.
 
@@ -103,9 +109,11 @@ class FedMRLoss(nn.Module):
             task: what the server asks for.
             classification: a classification loss of one's own, of logits (B, C) and labels (B,); None takes the job's.
             counts: (C,) this site's training images per class, where the job's losses depend on them. They stay here.
+            classifier: the network's last layer, from features (n, d) to logits (n, C); the replay loss trains it.
 
         Raises:
-            ConfigError: the job's method has none of FedMR's losses, or more than them; or ``counts`` are missing.
+            ConfigError: the job's method has none of FedMR's losses, or more than them; or ``counts`` or
+                ``classifier`` are missing.
         """
         job, method = task.job, methods.build(task.job.method)
         options = method.reshaping
@@ -114,21 +122,31 @@ class FedMRLoss(nn.Module):
                 f"method.name: the loss of {job.method.name} is not FedMR's.", code="config.conflict", key="method.name"
             )
         needs = [
+            *(["method.options.replay"] if options.replay > 0 else []),
             *(["method.options.negatives"] if options.negatives == "local" else []),
             *(["loss.class_weights"] if job.loss.class_weights == "local" and classification is None else []),
         ]
         if counts is None and needs:
             raise ConfigError(
-                f"{needs[0]}: local needs the training images per class: FedMRLoss.from_task(task, counts=...).",
+                f"{needs[0]} needs the training images per class: FedMRLoss.from_task(task, counts=...).",
                 code="config.missing",
                 key="counts",
             )
+        if classifier is None and options.replay > 0:
+            raise ConfigError(
+                "method.options.replay trains the classifier: FedMRLoss.from_task(task, classifier=model.classifier).",
+                code="config.missing",
+                key="classifier",
+            )
+        classify = classifier or nn.Identity()
         held = torch.zeros(job.task.num_classes, dtype=torch.int64) if counts is None else counts.cpu()
         # The draws of the toolkit's own sites.
         generator = torch.Generator().manual_seed(derive_seed(job.seed, task.site, task.round, "method"))
 
         def reshaping(device: torch.device) -> ManifoldReshaping:
-            return ManifoldReshaping(options, _Round(task.prototypes, task.own, (held > 0).to(device), generator))
+            return ManifoldReshaping(
+                options, _Round(task.prototypes, task.own, (held > 0).to(device), generator, classify)
+            )
 
         def criterion(device: torch.device) -> Criterion:
             return classification or build_criterion(job.loss, held.numpy(), device)

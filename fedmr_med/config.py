@@ -296,7 +296,7 @@ class HeadConfig(Strict):
 
     Attributes:
         exchange: ``none``; ``last``: one exchange after the last round; k: after every k-th round and the last. None
-            takes the method's own: ``last`` for anchored FedMR, whose sites share class sums anyway.
+            takes the method's own: ``last`` for FedMR (anchored or replayed), whose sites share class sums anyway.
         prior: ``uniform`` for balanced accuracy, ``counts`` for accuracy on data like the training data.
         shrinkage: of the covariance; None chooses it on training images that the sites set aside.
         held_out: share of the training images of a class to set aside for that.
@@ -336,7 +336,8 @@ class FederationConfig(Strict):
             chain; None only names it.
         wire: type of the model's parameters between server and sites; ``float16`` halves the bytes. Everything else
             (buffers, prototypes, what a method adds) stays as it is.
-        server: the server's optimiser; None takes the method's own, which is the average for all but anchored FedMR.
+        server: the server's optimiser; None takes the method's own, which is the average for all but FedMR (anchored or
+            replayed).
         secure: what the server sees as a total over the sites only, see docs/security.md: ``none``; ``statistics``:
             prototypes, confusion matrices and the statistics of a closed-form head; ``all``: the trained models and the
             numbers of images too. Nobody can compare single replies then, so ``max_deviation`` has no effect.

@@ -1,5 +1,6 @@
 """Training scripts of one's own: what they get, what the policy makes of what they send, and the loss."""
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.executors.client_api_executor import ClientAPIExecutor
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+from torch import nn
 
 from fedmr_med import client
 from fedmr_med.config import JobConfig
@@ -21,6 +23,7 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import CONFIG
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.recipes.job import FedMRJob
+from fedmr_med.site.client_state import chain_folder
 from fedmr_med.site.own_prototypes import OwnPrototypes
 from fedmr_med.wire.kinds import EXCHANGES
 from fedmr_med.wire.messages import SiteReply, TrainTask
@@ -135,33 +138,36 @@ def test_the_loss_is_that_of_the_toolkits_own_sites(
     )
     second = replace(first, prototypes=known, round=1, accepted={"msk": 0})
     site.train(first)
-    seen: list[tuple[Batch, torch.Tensor]] = []
+    seen: list[tuple[Batch, torch.Tensor, nn.Module]] = []
     objective = ClientHalf.objective
 
     def recorded(half: ClientHalf, batch: Batch) -> dict[str, torch.Tensor]:
         terms = objective(half, batch)
-        seen.append((batch, torch.stack([*terms.values()]).sum()))
+        seen.append((batch, torch.stack([*terms.values()]).sum(), copy.deepcopy(half.local.network.classifier)))
         return terms
 
     with monkeypatch.context() as patch:
         patch.setattr(ClientHalf, "objective", recorded)
         site.train(second)
     store = OwnPrototypes(
-        tmp_path / "msk" / second.chain / "own_prototypes",
+        chain_folder(tmp_path / "msk", second.chain) / "own_prototypes",
         inertia=0.0,
         num_classes=SIZE,
         feature_size=known.means.shape[1],
     )
     received = client.Task({}, known, job, 1, site="msk", own=store.load(0))
     assert bool(received.own.available.any()) == (policy is CLOSED and "mu1" not in options), "anchored keeps its own"
-    loss = client.FedMRLoss.from_task(received, counts=torch.from_numpy(site.counts))
+    counts = torch.from_numpy(site.counts)
+    at_step: list[nn.Module] = []
+    loss = client.FedMRLoss.from_task(received, counts=counts, classifier=lambda features: at_step[-1](features))
     assert len(seen) == 3
-    for batch, expected in seen:
+    for batch, expected, classifier in seen:
+        at_step.append(classifier)
         assert torch.equal(loss(batch.features, batch.logits, batch.labels), expected)
 
 
 def test_the_loss_takes_another_classification_loss() -> None:
-    job = small_job()
+    job = small_job(method={"options": {"variant": "anchored"}})
     features, logits, labels = torch.randn(6, known().means.shape[1]), torch.randn(6, SIZE), torch.arange(6)
     task = client.Task({}, Prototypes.none(SIZE, features.shape[1]), job, 0)
     assert client.FedMRLoss.from_task(task, lambda logits, labels: torch.tensor(7.0))(features, logits, labels) == 7
@@ -171,13 +177,19 @@ def test_the_loss_takes_another_classification_loss() -> None:
     "changes",
     [
         {"method": {"options": {"variant": "paper", "negatives": "local"}}},
-        {"loss": {"class_weights": "local"}},
+        {"method": {"options": {"variant": "anchored"}}, "loss": {"class_weights": "local"}},
+        {},
     ],
-    ids=["negatives", "class weights"],
+    ids=["negatives", "class weights", "replay"],
 )
 def test_a_loss_that_needs_the_sites_classes_asks_for_their_counts(changes: dict[str, dict[str, object]]) -> None:
     with raises("config.missing", "counts"):
         client.FedMRLoss.from_task(client.Task({}, known(), small_job(**changes), 0))
+
+
+def test_a_loss_with_replay_asks_for_the_classifier_that_it_trains() -> None:
+    with raises("config.missing", "classifier"):
+        client.FedMRLoss.from_task(client.Task({}, known(), small_job(), 0), counts=torch.ones(SIZE, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedprox"])
@@ -192,7 +204,7 @@ PRIVATE = {"clip": 1.0, "noise": 1.0}
 NOT_FOR_SCRIPTS: dict[str, JobConfig] = {
     "federation.secure": small_job(federation={"secure": "statistics", "min_sites": 3}),
     "federation.private": small_job(federation={"private": PRIVATE}),
-    "train.private": small_job(train={"private": PRIVATE}),
+    "train.private": small_job(train={"private": PRIVATE}, method={"options": {"variant": "anchored"}}),
     "model.freeze_backbone": small_job("fedavg", model={"freeze_backbone": True}),
     "federation.buffers": small_job(federation={"buffers": "local"}),
     "method.options.logits.kind": small_job("fedavg", method={"options": {"logits": {"kind": "adjusted"}}}),

@@ -39,8 +39,8 @@ from fedmr_med.wire.totals import SumForms
 
 A = TypeVar("A", Keys, Offer, Masked, Confirmation, Shares)
 T = TypeVar("T")
-Ask = Callable[[Message, Sequence[str], int], Mapping[str, Message]]
-"""Brings a question to sites and returns the answers by site; the number is how many are enough."""
+Ask = Callable[[Message, Sequence[str], int], Mapping[str, Message | WireError]]
+"""Brings a question to sites and returns answers and refusals by site; the number is how many answers are enough."""
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +100,7 @@ class SecureTotals:
         self._session = secrets.token_hex(8)
         self._keys: dict[str, Keys] = {}
         self._missing: set[str] = set()
+        self._reasons: dict[str, str] = {}
         self._bytes_up = self._bytes_down = 0
 
     def total(self, name: str, sites: Sequence[str], known: Collection[str] = ()) -> Total:
@@ -114,13 +115,13 @@ class SecureTotals:
         """
         started = time.monotonic()
         self._bytes_up = self._bytes_down = 0
-        self._missing = set(known) - set(sites)
+        self._missing, self._reasons = set(known) - set(sites), {}
         try:
             values, survivors, dropped = self._opened(name, sites)
         except WireError as e:
-            missing = tuple(sorted(self._missing))
-            _log.warning("no secure total for %s: %s; missing: %s", name, e, ", ".join(missing))
-            return Total(name, SecureRecord(dropped=missing, error=str(e)))
+            missing, error = tuple(sorted(self._missing)), "; ".join([str(e), *self._said()])
+            _log.warning("no secure total for %s: %s; missing: %s", name, error, ", ".join(missing))
+            return Total(name, SecureRecord(dropped=missing, error=error))
         record = SecureRecord(
             sites=survivors,
             dropped=dropped,
@@ -170,19 +171,29 @@ class SecureTotals:
         """Ask, and let ``take`` have the answers that can be read; a site that sends something else has dropped out."""
         message = encode_question(question)
         answers = self._ask(message, sites, enough)
-        lost = set(sites) - answers.keys()
+        lost, reasons = set(sites) - answers.keys(), dict[str, str]()
         self._bytes_down += message.size * len(sites)
         for site, answer in sorted(answers.items()):
-            self._bytes_up += answer.size
             try:
+                if isinstance(answer, WireError):
+                    raise answer
+                self._bytes_up += answer.size
                 read = decode_answer(answer, site)
                 if not isinstance(read, kind):
                     raise WireError("the answer is to another step", code="wire.unasked", key="step")
                 take(read)
-            except WireError:
+            except WireError as e:
                 lost.add(site)
+                reasons[site] = str(e)
         # Who is lost first is why the others refuse what comes next.
-        self._missing = self._missing or lost
+        self._missing, self._reasons = self._missing or lost, self._reasons or reasons
+
+    def _said(self) -> list[str]:
+        """Return why sites refused what was asked first."""
+        return [
+            f"{', '.join(site for site, why in self._reasons.items() if why == reason)}: {reason}"
+            for reason in sorted(set(self._reasons.values()))
+        ]
 
 
 def origin(job: JobConfig, gaussian: Gaussian | None, sites: int) -> Origin:

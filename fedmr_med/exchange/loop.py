@@ -189,14 +189,16 @@ class Server:
         known = {*self._transport.sites(exchange.kind), *self.state.accepted}
         return self._totals.total(task.release(exchange.kind), answered, known)
 
-    def _ask_secure(self, question: Message, sites: Sequence[str], enough: int) -> dict[str, Message]:
+    def _ask_secure(self, question: Message, sites: Sequence[str], enough: int) -> dict[str, Answer]:
         """Bring a step of a secure sum to sites; one that gives no answer of use has dropped out."""
-        answers: dict[str, Message] = {}
-        for site, answer in self._transport.ask(SECURE, question, sites, lambda: len(answers) >= enough):
+        answers: dict[str, Answer] = {}
+        usable: set[str] = set()
+        for site, answer in self._transport.ask(SECURE, question, sites, lambda: len(usable) >= enough):
+            answers[site] = answer
             if isinstance(answer, WireError):
                 self._on_event(Refused(SECURE, site, str(answer)))
             else:
-                answers[site] = answer
+                usable.add(site)
         return answers
 
     def _task(self, sent: GlobalState, sites: Sequence[str]) -> tuple[TrainTask, Message]:

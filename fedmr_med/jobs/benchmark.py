@@ -77,6 +77,7 @@ def with_policies(
             data=source,
             policy=SitePolicy(
                 share_prototypes=name in sharing,
+                max_share=None,
                 min_class_count=1,
                 share_metrics="per_class",
                 round_samples=1,

@@ -53,7 +53,7 @@ def default_options(dataset: str, split: str | None, method: str, changes: Mappi
     and needs no coefficient of its own for a dataset.
     """
     if method == "fedmr" and changes.get("variant", changes.get("fedmr.variant")) != "paper":
-        return {"variant": "anchored"}
+        return {"variant": "replayed"}
     return coefficients(dataset, split, method)
 
 

@@ -2,7 +2,8 @@
 
 FedAvg whose client half adds the losses of :mod:`fedmr_med.methods.reshaping` to the classification loss. The global
 prototypes that they need are made by the aggregation from what the sites agree to share. ``variant: paper`` is the
-printed method on FedAvg's server; ``variant: anchored``, the default, has slowly moving prototypes and server momentum.
+printed method on FedAvg's server; ``anchored`` and ``replayed``, the default, have slowly moving prototypes and server
+momentum.
 """
 
 from typing import Literal
@@ -13,14 +14,14 @@ from fedmr_med.methods.reshaping import ReshapingOptions, Variant
 
 
 class FedMROptions(ReshapingOptions, ClassifierOptions):
-    """Options of FedMR: those of manifold reshaping, anchored by default, and of every method's classifier."""
+    """Options of FedMR: those of manifold reshaping, replayed by default, and of every method's classifier."""
 
-    variant: Variant = "anchored"
+    variant: Variant = "replayed"
 
 
 @register
 class FedMR(Method):
-    """Classification loss + mu1 * intra-class loss + mu2 * anchor or inter-class loss."""
+    """Classification loss + mu1 * intra-class loss + mu2 * anchor or inter-class loss + replay * replay loss."""
 
     name = "fedmr"
     per_sample = True
@@ -35,15 +36,15 @@ class FedMR(Method):
     @property
     def server_optimizer(self) -> ServerConfig:
         """Momentum 0.5 with anchors: slow prototypes and server momentum belong together (docs/results.md)."""
-        anchored = self.options.variant == "anchored"
+        anchored = self.options.anchored
         return ServerConfig(optimizer="sgd", momentum=0.5) if anchored else ServerConfig()
 
     @property
     def variant(self) -> str:
-        """``anchored`` or ``paper``."""
+        """``replayed``, ``anchored`` or ``paper``."""
         return self.options.variant
 
     @property
     def head_exchange(self) -> Literal["none", "last"]:
         """Once, after the last round, with anchors: the sites share class sums anyway."""
-        return "last" if self.options.variant == "anchored" else "none"
+        return "last" if self.options.anchored else "none"

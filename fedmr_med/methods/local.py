@@ -1,6 +1,6 @@
 """What the client half of a method works with during one local round: plain tensors and arrays."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -81,6 +81,11 @@ class LocalRound:
     def local_classes(self) -> Tensor:
         """The classes this site holds, (C,) bool."""
         return self.counts > 0
+
+    @property
+    def classify(self) -> Callable[[Tensor], Tensor]:
+        """The network's classifier, from features (n, d) to logits (n, C)."""
+        return self.network.classifier
 
     @cached_property
     def received_model(self) -> Frozen:

@@ -1,36 +1,42 @@
 """Manifold reshaping: the losses of FedMR as an addition to the objective of any method.
 
-Two variants. ``paper`` is the printed method: intra-class and inter-class loss. ``anchored`` pulls every feature to
-the prototype of its class on a sphere of fixed radius, with prototypes that move slowly. Under partially
-class-disjoint data the hinge of the paper is idle as soon as a site tells its own classes apart; the anchor keeps the
-features of a class where the classifiers of the other sites expect them, and the fixed radius keeps their norm from
-running away. docs/results.md has both side by side.
+Three variants. ``paper`` is the printed method: intra-class and inter-class loss. ``anchored`` has the inter-class
+loss in its margin-free form, on a sphere: it pulls every feature to the prototype of its class, with prototypes that
+move slowly. Under partially class-disjoint data the hinge of the paper is idle as soon as a site tells its own classes
+apart; the anchor keeps the features of a class where the classifiers of the other sites expect them, and the fixed
+radius keeps their norm from running away. ``replayed`` adds what makes use of the classes that only others hold: the
+site's classifier sees their global prototypes as labelled features. docs/results.md has all side by side.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedmr_med.losses import anchor_loss, inter_class_loss, intra_class_loss
+from fedmr_med.losses import anchor_loss, inter_class_loss, intra_class_loss, replay_loss
 from fedmr_med.methods.local import Batch
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.schema import Strict, invalid
 
-Variant = Literal["paper", "anchored"]
+Variant = Literal["paper", "anchored", "replayed"]
 
 _ANCHORED = {"mu1": 0.0, "mu2": 0.5, "inertia": 0.8, "own_prototypes": True}
+_PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "anchored": _ANCHORED, "replayed": _ANCHORED | {"replay": 3.0}}
 
 
 class ReshapingOptions(Strict):
     """Options of manifold reshaping.
 
-    The defaults are those of ``variant: paper``; ``anchored`` has mu1 0, mu2 0.5, inertia 0.8 and own prototypes.
+    The defaults are those of ``variant: paper``; ``anchored`` has mu1 0, mu2 0.5, inertia 0.8 and own prototypes;
+    ``replayed`` has all that, and replay 3.
 
     Attributes:
-        variant: ``paper``, or ``anchored``: the anchor loss in place of the inter-class loss.
+        variant: ``paper``; ``anchored``, with the anchor loss in place of the inter-class loss; or ``replayed``, with
+            the replay loss besides.
         mu1, mu2: weights of the intra-class loss, and of the inter-class or anchor loss.
+        replay: weight of the replay loss, see :func:`fedmr_med.losses.replay_loss`.
         inertia: share of the old global prototype that stays when a class is shared again.
         own_prototypes: whether a site uses its own prototype of a class it holds where no global one came, so that
             opting out costs nothing. It never leaves the site.
@@ -48,6 +54,7 @@ class ReshapingOptions(Strict):
     variant: Variant = "paper"
     mu1: float = Field(0.01, ge=0)
     mu2: float = Field(0.0001, ge=0)
+    replay: float = Field(0.0, ge=0)
     inertia: float = Field(0.0, ge=0, lt=1)
     own_prototypes: bool = False
     radius: float | None = Field(None, gt=0)
@@ -65,7 +72,7 @@ class ReshapingOptions(Strict):
         if not isinstance(content, dict):
             return content
         variant = content.get("variant", cls.model_fields["variant"].default)
-        if variant != "anchored":
+        if variant not in _PRESETS or variant == "paper":
             return content
         if not content.keys().isdisjoint({"margin", "negatives"}):
             raise invalid(
@@ -73,19 +80,26 @@ class ReshapingOptions(Strict):
                 code="config.conflict",
                 key="variant",
             )
-        return _ANCHORED | content
+        return _PRESETS[variant] | content
 
     @property
     def needs_prototypes(self) -> bool:
         """Whether the sites are asked for class sums: an inter-class loss that counts needs them, unless one-hot."""
         counts = self.terms != "intra" and self.mu2 > 0 and self.lite != 0
-        return counts and self.prototypes == "mean"
+        return (counts and self.prototypes == "mean") or self.replay > 0
+
+    @property
+    def anchored(self) -> bool:
+        """Whether the inter-class loss is the anchor loss."""
+        return self.variant != "paper"
 
     @property
     def mixes_images(self) -> str | None:
         """Which option keeps the losses from being of one image at a time, in words; None where none does."""
         if self.terms != "inter" and self.mu1 > 0:
             return "the intra-class loss (mu1 above 0), of which a single image has none,"
+        if self.replay > 0:
+            return "the replay loss, which tells the classes of the site (variant: anchored has none),"
         if self.lite is not None:
             return "lite, which draws among the images of a batch,"
         return "negatives: local, which tells the classes of the site," if self.negatives == "local" else None
@@ -107,10 +121,12 @@ class Surroundings(Protocol):
     def local_classes(self) -> Tensor: ...  # noqa: D102
     @property
     def generator(self) -> torch.Generator: ...  # noqa: D102
+    @property
+    def classify(self) -> Callable[[Tensor], Tensor]: ...  # noqa: D102
 
 
 class ManifoldReshaping:
-    """The two losses of FedMR for one local round."""
+    """The losses of FedMR for one local round."""
 
     def __init__(self, options: ReshapingOptions, local: Surroundings):
         self.options = options
@@ -127,20 +143,24 @@ class ManifoldReshaping:
             self.means = prototypes.means.to(device)
             self.available = prototypes.available.to(device)
         self.negatives = local.local_classes if options.negatives == "local" else None
+        self.classify = local.classify
+        missing = local.prototypes.younger_than(options.max_age).available.to(device) & ~local.local_classes
+        self.replayed = missing.nonzero()[:, 0]
+        self.points = local.prototypes.means.to(device)[self.replayed]
+        self.held = int(local.local_classes.sum())
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
-        """Return mu1 * intra, and mu2 * inter or mu2 * anchor."""
+        """Return mu1 * intra, mu2 * inter or mu2 * anchor, and replay * replay."""
         return self.of(batch.features, batch.labels)
 
     def of(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Return the terms of features (B, d) and labels (B,)."""
         options, terms = self.options, {}
-        anchored = options.variant == "anchored"
         # The intra-class loss takes a third of the time of a small network's step; anchored FedMR leaves it out.
-        if options.terms in ("both", "intra") and not (anchored and options.mu1 == 0):
+        if options.terms in ("both", "intra") and not (options.anchored and options.mu1 == 0):
             intra = intra_class_loss(features, labels, scale=options.scale)
             terms["intra"] = options.mu1 * intra
-        if options.terms in ("both", "inter") and anchored:
+        if options.terms in ("both", "inter") and options.anchored:
             anchor = anchor_loss(
                 features,
                 labels,
@@ -163,4 +183,8 @@ class ManifoldReshaping:
                 margin=options.margin,
             )
             terms["inter"] = options.mu2 * inter
+        if options.replay > 0:
+            # The classifier alone learns from it: prototypes are numbers, behind which there is no network.
+            points = self.points.to(torch.promote_types(features.dtype, torch.float32))
+            terms["replay"] = options.replay * replay_loss(self.classify(points), self.replayed, self.held)
         return terms

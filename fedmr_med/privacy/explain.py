@@ -38,7 +38,7 @@ def explain(policy: SitePolicy) -> list[str]:
     if shared is False or shared == ():
         lines.append(
             "Prototypes: none leave, nor class counts. The hospital still receives the global prototypes and trains "
-            "with both losses of FedMR."
+            "with all terms of FedMR."
         )
     else:
         which = "every class" if shared is True else f"the classes {', '.join(shared)}"
@@ -46,6 +46,8 @@ def explain(policy: SitePolicy) -> list[str]:
             f"Prototypes: the sum of features and the number of images of {which}, "
             f"{policy.suppression(()).sentence()}{_SCATTER if policy.share_scatter else ''}."
         )
+        if policy.dominance is not None:
+            lines.append(f"Single images: in sums without noise {policy.dominance.sentence()}.")
     if policy.privacy is not None and not (shared is False or shared == ()):
         lines.append(
             f"Privacy budget: class sums leave only with noise (federation.private in a job), at least "
@@ -72,6 +74,11 @@ def explain(policy: SitePolicy) -> list[str]:
             f"each shared class there are, over {enough}; {told}.",
         }[level]
     )
+    if level != "none" and policy.min_cell_count > 1:
+        lines.append(
+            f"No cell of the confusion matrix counts 1 to {policy.min_cell_count - 1} test images: rare errors are "
+            "joined, and classes with as few right or wrong answers are held back."
+        )
     lines.append(
         "Local models are handed out on request (submit_model)."
         if policy.allow_submit_model

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # with them comes torch, which settings do not need
     import numpy as np
     import numpy.typing as npt
 
-    from fedmr_med.privacy.mechanisms import Rounding, Suppression
+    from fedmr_med.privacy.mechanisms import Dominance, Rounding, Suppression
 
 _LEAST_ROUNDING = 10
 
@@ -95,6 +95,12 @@ class SitePolicy(Sharing):
     Attributes:
         round_samples: the number of training images, the site's weight in the mean, leaves rounded to a multiple of
             this, and without the images of classes too small to leave; 1 sends it as it is.
+        max_share: the largest share that one image, or one patient where the table names them, has in what a feature
+            says of a class, in sums without noise. A feature in which one has more does not leave for this class, and a
+            class with too few patients not at all. None sets no limit.
+        min_cell_count: fewest test images in a cell of the confusion matrix. Rarer errors of a class are joined with
+            its most frequent one. A class with fewer right answers, or fewer wrong ones, but some, is held back. 1
+            joins nothing.
         privacy: what its prototypes may tell about one image, over all jobs; None sets no limit. With it, class sums
             leave in jobs with ``federation.private`` only.
         training_privacy: what its model updates may tell about one image, over all jobs; None sets no limit. With it,
@@ -103,6 +109,8 @@ class SitePolicy(Sharing):
     """
 
     round_samples: int = Field(10, ge=1, le=1000)
+    max_share: float | None = Field(0.5, gt=0, lt=1)
+    min_cell_count: int = Field(1, ge=1)
     privacy: PrivacyBudget | None = None
     training_privacy: PrivacyBudget | None = None
     training: TrainingFloors | None = TrainingFloors()
@@ -194,6 +202,13 @@ class SitePolicy(Sharing):
         from fedmr_med.privacy.mechanisms import Rounding
 
         return Rounding(self.round_samples)
+
+    @property
+    def dominance(self) -> "Dominance | None":
+        """What keeps single images from standing out in sums; None where the policy sets no limit."""
+        from fedmr_med.privacy.mechanisms import Dominance
+
+        return None if self.max_share is None else Dominance(self.max_share)
 
     def suppression(self, class_names: tuple[str, ...]) -> "Suppression":
         """Return what keeps opted-out and small classes in."""

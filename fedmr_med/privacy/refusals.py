@@ -65,7 +65,7 @@ def floor_code(floor: str) -> str:
 
 
 NOT_APPROVED, POLICY, DATA = "FEDMR_NOT_APPROVED", "FEDMR_POLICY", "FEDMR_DATA"
-BUDGET, WEIGHTS = "FEDMR_BUDGET", "FEDMR_WEIGHTS"
+BUDGET, WEIGHTS, COHORT = "FEDMR_BUDGET", "FEDMR_WEIGHTS", "FEDMR_COHORT"
 CLASSES, FEATURES = "FEDMR_CLASSES", "FEDMR_FEATURES"
 CONFIG, TASK, FAILED = "FEDMR_CONFIG", "FEDMR_TASK", "EXECUTION_EXCEPTION"
 
@@ -86,6 +86,7 @@ WORDS = {
     WEIGHTS: "it has not approved the weights that the job starts from (there: fedmr-med site jobs)",
     CLASSES: "the job names the classes otherwise than the site does (there: classes in site.yaml)",
     BUDGET: "its privacy budget for training is used up",
+    COHORT: "its secure totals are over other sites, or over all of these (there: fedmr-med site cohort show)",
     POLICY: "its policy does not allow what the job asks",
     **{floor_code(floor): f"its training floors do not allow {what}" for floor, what in FLOORS.items()},
     DATA: "its images cannot be used (there: fedmr-med site check)",
@@ -106,6 +107,8 @@ def code_of(error: FedMRError) -> str:
     """Return the word for an error at a site."""
     if isinstance(error, FloorError):
         return error.word
+    if error.code in ("secure.other-cohort", "secure.not-whole"):
+        return COHORT
     return next((code for kind, code in _CODES.items() if isinstance(error, kind)), FAILED)
 
 

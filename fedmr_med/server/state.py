@@ -9,6 +9,7 @@ import numpy as np
 from fedmr_med import methods, models
 from fedmr_med.arrays import Arrays, weights_digest
 from fedmr_med.config import JobConfig
+from fedmr_med.errors import CheckpointError
 from fedmr_med.evaluation.results import History
 from fedmr_med.models.job_network import backbone_of, build_network, whole_network
 from fedmr_med.models.model_file import read_weights
@@ -90,7 +91,7 @@ def initial_state(job: JobConfig, initial_model: Path | None = None) -> GlobalSt
         initial_model: a file with other weights to start from: a model file, or a state dict that torch saved.
 
     Raises:
-        CheckpointError: that file cannot be read, or belongs to another model.
+        CheckpointError: that file cannot be read, belongs to another model, or has values that are not finite.
     """
     network, backbone = build_network(job, pretrained=True), backbone_of(job)
     if initial_model is not None:
@@ -102,13 +103,16 @@ def initial_state(job: JobConfig, initial_model: Path | None = None) -> GlobalSt
         models.load_arrays(network, weights)
     model, parameters = models.state_arrays(network), models.parameter_names(network)
     server = methods.build(job.method).server()
-    return GlobalState(
+    state = GlobalState(
         model=model,
         parameters=parameters,
         prototypes=Prototypes.none(job.task.num_classes, network.feature_size),
         method=server.initial_state({name: array for name, array in model.items() if name in parameters}),
         backbone=backbone,
     )
+    if initial_model is not None and (defect := replace(state, model=state.whole_model).defect()):
+        raise CheckpointError(f"{initial_model} has {defect}.", code="file.damaged")
+    return state
 
 
 def weights_sent(state: GlobalState, job: JobConfig) -> str:

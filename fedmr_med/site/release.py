@@ -92,16 +92,34 @@ def permitted_scores(scores: Scores | None, policy: SitePolicy, class_names: tup
     counts, chosen = scores.confusion.sum(1), policy.chosen_classes(class_names)
     opted_out = not chosen.any()
     leaves = (counts >= policy.min_class_count) & (chosen | opted_out | (policy.share_metrics == "scalar"))
-    if not leaves.any():
+    confusion = without_small_cells(np.where(leaves[:, None], scores.confusion, 0), policy.min_cell_count)
+    if not confusion.any():
         return None
-    confusion = np.where(leaves[:, None], scores.confusion, 0)
     if opted_out or policy.share_metrics == "scalar":
         return _scalars(score(confusion))
     # With a minimum of 1 a row of zeros hides nothing.
     held = ~leaves if policy.min_class_count > 1 else ~chosen
+    held |= (counts > 0) & ~confusion.any(1)
     withheld = sorted({*np.flatnonzero(held).tolist(), *scores.withheld})
     histograms = _permitted_histograms(scores.histograms, confusion, policy.min_class_count)
     return replace(score(confusion, tuple(withheld)), histograms=histograms)
+
+
+def without_small_cells(confusion: IntArray, least: int) -> IntArray:
+    """Return a confusion matrix (C, C) whose cells are zero or count ``least`` images and more.
+
+    The recall of a class that stays is exact: errors that are too rare are joined with its most frequent one. A class
+    whose right or wrong answers are too few to leave has a row of zeros.
+    """
+    right = np.diag(confusion)
+    errors = confusion - np.diag(right)
+    few = [(total > 0) & (total < least) for total in (right, errors.sum(1))]
+    errors[few[0] | few[1]] = 0
+    rare = errors * (errors < least)
+    joined = errors - rare
+    joined[np.arange(len(errors)), errors.argmax(1)] += rare.sum(1)
+    result: IntArray = joined + np.diag(np.where(few[0] | few[1], 0, right))
+    return result
 
 
 def released_scores(

@@ -8,6 +8,7 @@ sum, and the reply is without them.
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -36,7 +37,7 @@ from fedmr_med.site.private import PrivateSums
 from fedmr_med.site.private_training import PrivateTraining
 from fedmr_med.site.release import permitted, permitted_statistics, released_scores, shared_classes
 from fedmr_med.site.secure import SecureSite
-from fedmr_med.site.statistics import head_statistics, hold_out, shared_values
+from fedmr_med.site.statistics import Bound, head_statistics, hold_out, shared_values
 from fedmr_med.site.training import class_sums, outputs
 from fedmr_med.statistics.base import Statistic
 from fedmr_med.statistics.class_sums import PROTOTYPES
@@ -89,6 +90,8 @@ class Releases:
         self._names = job.task.class_names
         self._method = methods.build(job.method)
         self.counts = class_counts(fold, job.task.num_classes)
+        self._bound = None if policy.dominance is None else Bound.of(policy.dominance, fold)
+        self._enough = self.counts > 0 if self._bound is None else self._bound.enough(fold.labels, len(self._names))
         private = job.federation.private
         self.private = None if private is None else PrivateSums(name, job, private, policy, state_folder, witness)
         # It only holds vectors here; whoever answers the steps of a sum brings the site's certificate.
@@ -97,12 +100,16 @@ class Releases:
     def prototype_classes(self) -> Mask:
         """Return the mask (C,) of the classes whose prototype this site sends in this job."""
         demanded = self.policy.privacy is not None and self.private is None
-        shared = self.policy.shareable_classes(self.counts, self._names)
+        shared = self._shareable()
         return shared & (self._method.uses_prototypes and not demanded)
+
+    def _shareable(self) -> Mask:
+        """Return the mask (C,) of the classes whose sums may leave; with noise, fewer patients are no matter."""
+        return self.policy.shareable_classes(self.counts, self._names) & (self._enough | (self.private is not None))
 
     def statistics_classes(self) -> Mask:
         """Return the mask (C,) of the classes whose statistics this site sends for a closed-form head in this job."""
-        return self.policy.shareable_classes(self.counts, self._names) & (head_exchange(self._job) != "none")
+        return self._shareable() & (head_exchange(self._job) != "none")
 
     def scores(self, images: Images) -> Scores | None:
         """Score a network on test images, as far as the policy allows."""
@@ -121,12 +128,16 @@ class Releases:
         sums = None
         if shared.any() or keep_withheld:
             unit = self._method.unit_prototypes
-            sums = class_sums(images.network, images.batches, len(self._names), unit=unit)
+            sums = class_sums(images.network, images.batches, len(self._names), unit=unit, bound=self._bounded())
         withheld = (self.counts > 0) & ~self.prototype_classes()
         stays = None if sums is None or not keep_withheld else sums.only(torch.from_numpy(withheld))
         if self.private is not None:
             return self._noisy_prototypes(self.private, task, images), stays
         return (None if sums is None or not shared.any() else sums.only(shared)), stays
+
+    def _bounded(self) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None:
+        """Return what keeps single images from standing out in the sums of the classes that leave."""
+        return None if self._bound is None else partial(self._bound, classes=self.prototype_classes())
 
     def _noisy_prototypes(self, private: PrivateSums, task: TrainTask, images: Images) -> ClassSums | None:
         due = self._method.uses_prototypes and private.due(task.round)
@@ -210,7 +221,7 @@ class Releases:
             if self._secure.settled(task.chain, task.release(HEAD)):
                 return {}
             return self.private.head(*open_images(), chain=task.chain, release=task.release(HEAD))
-        shared = self.policy.shareable_classes(self.counts, self._names) & (self.policy.privacy is None)
+        shared = self._shareable() & (self.policy.privacy is None)
         if not shared.any():
             return {}
         network, batches, fold = open_images()
@@ -222,7 +233,9 @@ class Releases:
             stream=(self._job.seed, self._name),
         )
         directions = projection(self._job.seed, network.feature_size, self._job.head.projection)
-        kept, held_out = head_statistics(network, batches, len(self._names), shared, held, directions=directions)
+        kept, held_out = head_statistics(
+            network, batches, len(self._names), shared, held, directions=directions, bound=self._bound
+        )
         values = _values(KEPT, kept) | _values(HELD_OUT, held_out if held.any() else None)
         return permitted_statistics(values, self.policy, self._names)
 

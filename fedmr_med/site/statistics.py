@@ -1,21 +1,26 @@
 """A site's statistics for the closed-form head: one pass over its training images with the received model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
+from fedmr_med.data.base import Fold
 from fedmr_med.data.loading import Batches
 from fedmr_med.network import Network
+from fedmr_med.privacy.mechanisms import Dominance
 from fedmr_med.seeding import numpy_generator
-from fedmr_med.site.training import to_device
+from fedmr_med.site.training import features, to_device
 from fedmr_med.statistics.base import Sizes
 from fedmr_med.statistics.fields import Values, add
 from fedmr_med.statistics.head import HeadStatistics
 from fedmr_med.statistics.shared import Samples, SharedStatistic, only_classes
 
 Mask = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
 
 
 def hold_out(
@@ -51,6 +56,7 @@ def head_statistics(
     held: Mask,
     *,
     directions: torch.Tensor | None = None,
+    bound: "Bound | None" = None,
 ) -> tuple[HeadStatistics, HeadStatistics]:
     """Return the statistics of the kept and of the held-out samples, in one pass in evaluation mode.
 
@@ -62,22 +68,87 @@ def head_statistics(
         held: (n,) the samples set aside.
         directions: (p, d) that features are projected to, see
             :func:`fedmr_med.statistics.head.projection`; None keeps them.
+        bound: keeps single images from standing out, in each of the two parts; None takes features as they are.
     """
-    network.eval()
-    device = next(network.parameters()).device
     size = network.feature_size if directions is None else len(directions)
     mask, kept = torch.from_numpy(classes), HeadStatistics.zeros(num_classes, size)
     aside, start = kept, 0
-    for images, labels in batches.epoch("head", shuffle=False):
-        features = network(to_device(images, device))[0].cpu()
-        if directions is not None:
-            features = features.double() @ directions.T
+    made: Iterable[tuple[Tensor, Tensor]] = (
+        (f if directions is None else f.double() @ directions.T, y) for f, y in features(network, batches, "head")
+    )
+    if bound is not None:
+        everything, labels = (torch.cat(part) for part in zip(*made, strict=True))
+        for part in (~held, held):
+            everything = bound(everything, labels, classes, part)
+        made = [(everything, labels)]
+    for batch, labels in made:
         rows = torch.from_numpy(held[start : start + len(labels)])
-        kept = kept + HeadStatistics.from_features(features[~rows], labels[~rows], num_classes, classes=mask)
+        kept = kept + HeadStatistics.from_features(batch[~rows], labels[~rows], num_classes, classes=mask)
         if bool(rows.any()):
-            aside = aside + HeadStatistics.from_features(features[rows], labels[rows], num_classes, classes=mask)
+            aside = aside + HeadStatistics.from_features(batch[rows], labels[rows], num_classes, classes=mask)
         start += len(labels)
     return kept, aside
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Keeps single images, or patients, from standing out in the sums of each class of a fold.
+
+    Attributes:
+        dominance: the rule.
+        units: (n,) the patient of each image of the fold, or the image itself, as whole numbers.
+    """
+
+    dominance: Dominance
+    units: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, dominance: Dominance, fold: Fold) -> "Bound":
+        """Return the rule for a fold."""
+        names = getattr(fold, "groups", None)
+        if names is None:
+            return cls(dominance, np.arange(len(fold)))
+        alone = [name or f" {row}" for row, name in enumerate(names)]  # an image without a name of its own
+        return cls(dominance, np.unique(alone, return_inverse=True)[1].astype(np.int64))
+
+    def __call__(self, features: Tensor, labels: Tensor, classes: Mask, part: Mask | None = None) -> Tensor:
+        """Return features (n, d) with labels (n,) of which no image stands out in a class, in float64.
+
+        A feature that an image dominates in a class is constant in it: the value that half of the class have, such as
+        the zero of a rectifier; else the mean of the classes in which it leaves, which tells nothing of this one.
+
+        Args:
+            features: of all images of the fold.
+            labels: of all images.
+            classes: (C,) those whose sums leave. Others stay as they are.
+            part: (n,) the images that are summed up; None takes all.
+        """
+        result, chosen = features.double().clone(), np.ones(len(labels), np.bool_) if part is None else part
+        total, number = torch.zeros(result.shape[1], dtype=torch.float64), torch.zeros(result.shape[1])
+        passing: list[tuple[IntArray, Tensor]] = []
+        for label in np.flatnonzero(classes):
+            rows = np.flatnonzero((labels.numpy() == label) & chosen)
+            units = np.unique(self.units[rows], return_inverse=True)[1]
+            if len(units) == 0 or units.max() + 1 < self.dominance.fewest:
+                continue  # min_class_count lets such a class leave, or does not
+            mine = result[rows]
+            mask = self.dominance.passes(mine, torch.from_numpy(units))
+            middle = mine.median(0).values
+            usual = (mine == middle).sum(0) >= len(rows) / 2
+            result[rows] = torch.where(usual & ~mask, middle, mine)
+            mask |= usual
+            total, number = total + result[rows].sum(0) * mask, number + len(rows) * mask
+            passing.append((rows, mask))
+        for rows, mask in passing:
+            result[rows] = torch.where(mask, result[rows], total / number.clamp(min=1))
+        return result
+
+    def enough(self, labels: npt.NDArray[np.int64], num_classes: int) -> Mask:
+        """Return the mask (C,) of the classes without patients, or with enough of them for the rule."""
+        pairs = np.unique(np.stack([labels, self.units]), axis=1)[0]
+        units, images = (np.bincount(each, minlength=num_classes) for each in (pairs, labels))
+        enough: Mask = (units >= self.dominance.fewest) | (units == images)
+        return enough
 
 
 @torch.no_grad()
@@ -103,8 +174,8 @@ def shared_values(
         rows = torch.from_numpy(classes)[labels]
         if not bool(rows.any()):
             continue
-        features, logits = (part.float().cpu()[rows].numpy() for part in network(to_device(images, device)))
-        samples = Samples(features, logits, labels[rows].numpy())
+        seen, logits = (part.float().cpu()[rows].numpy() for part in network(to_device(images, device)))
+        samples = Samples(seen, logits, labels[rows].numpy())
         for statistic in statistics:
             layout, part = statistic.layout(sizes), statistic.part
             new = only_classes(layout.sent(statistic.values(samples, sizes)), layout, classes)

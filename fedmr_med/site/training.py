@@ -138,7 +138,14 @@ def outputs(network: Network, batches: Batches) -> tuple[npt.NDArray[np.float32]
 
 
 @torch.no_grad()
-def class_sums(network: Network, batches: Batches, num_classes: int, *, unit: bool = False) -> ClassSums:
+def class_sums(
+    network: Network,
+    batches: Batches,
+    num_classes: int,
+    *,
+    unit: bool = False,
+    bound: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> ClassSums:
     """Return the per-class sums of features over a set, in one pass in evaluation mode.
 
     Args:
@@ -146,15 +153,25 @@ def class_sums(network: Network, batches: Batches, num_classes: int, *, unit: bo
         batches: the set.
         num_classes: C.
         unit: scale each feature to unit length first.
+        bound: returns what of all features (n, d) with labels (n,) counts; None takes them as they are.
     """
+    sums = ClassSums.zeros(num_classes, network.feature_size)
+    made = ((F.normalize(f, dim=1) if unit else f, labels) for f, labels in features(network, batches, "prototypes"))
+    if bound is not None:
+        everything, labels = (torch.cat(part) for part in zip(*made, strict=True))
+        return sums + ClassSums.from_features(bound(everything, labels), labels, num_classes)
+    for batch, labels in made:
+        sums = sums + ClassSums.from_features(batch, labels, num_classes)
+    return sums
+
+
+@torch.no_grad()
+def features(network: Network, batches: Batches, stream: str) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield features (B, d) and labels (B,) of a set, batch by batch in its order, in evaluation mode."""
     network.eval()
     device = next(network.parameters()).device
-    sums = ClassSums.zeros(num_classes, network.feature_size)
-    for images, labels in batches.epoch("prototypes", shuffle=False):
-        features = network(to_device(images, device))[0]
-        features = F.normalize(features, dim=1) if unit else features
-        sums = sums + ClassSums.from_features(features, labels, num_classes)
-    return sums
+    for images, labels in batches.epoch(stream, shuffle=False):
+        yield network(to_device(images, device))[0].cpu(), labels
 
 
 def to_device(images: Tensor, device: torch.device) -> Tensor:

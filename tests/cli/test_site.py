@@ -81,6 +81,8 @@ def value_for(key: Key) -> list[str]:
     if key.sections:
         number = next(part.name for part in keys(key.sections[0]) if float in part.kinds)
         return [option, f"{number}=0.05"]
+    if float in key.kinds:
+        return [option, "0.05"]
     choices = next((get_args(kind) for kind in key.kinds if get_origin(kind) is Literal), ("20",))
     return [option, "on" if bool in key.kinds else str(choices[-1])]
 

@@ -37,7 +37,7 @@ JOB = small_job(federation={"rounds": 2, "min_sites": 3})
 
 
 def site_yaml(site: str, share: str) -> str:
-    policy = f"{{share_prototypes: {share}, share_metrics: per_class, training: null}}"
+    policy = f"{{share_prototypes: {share}, share_metrics: per_class, max_share: null, training: null}}"
     return f"data: {{source: flamby_isic, center: {CENTERS[site]}}}\npolicy: {policy}\n"
 
 

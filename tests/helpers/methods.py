@@ -26,7 +26,9 @@ NAMES = ("fedavg", "fedprox", "fedproc", "fednova", "moon", "feddyn", "feddc", "
 CLASSES, EDGE, FEATURES = 5, 3, 4
 # Classes and sizes: with batches of 5 they train 1, 2 and 4 steps an epoch; nobody holds class 4.
 HOLDINGS = {"a": ((0, 1), 6), "b": ((1, 2), 11), "c": ((2, 3, 0), 18)}
-POLICY = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="per_class", round_samples=1, training=None)
+POLICY = SitePolicy(
+    share_prototypes=True, min_class_count=1, share_metrics="per_class", round_samples=1, training=None, max_share=None
+)
 
 
 class Tiny(Network):

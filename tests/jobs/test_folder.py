@@ -81,7 +81,7 @@ def test_the_papers_settings() -> None:
         200,
         10,
     )
-    assert job.method.options == {"variant": "anchored"}
+    assert job.method.options == {"variant": "replayed"}
     printed, _ = any_job("cifar100", "fedmr", changes={"fedmr.variant": "paper"})
     assert printed.method.options == {"variant": "paper", "mu1": 0.1, "mu2": 0.0001}
     train = job.train

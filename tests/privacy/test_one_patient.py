@@ -51,3 +51,18 @@ def test_the_one_patient_jobs_read_no_picture(tmp_path: Path, caplog: pytest.Log
         (said,) = (text for text in caplog.messages if text.startswith(f"{name}: "))
         assert named in said
         assert "site jobs --approve" in said
+
+
+@pytest.mark.parametrize("max_share", [None, 0.5])
+def test_approved_weights_read_a_picture_where_one_image_may_dominate(tmp_path: Path, max_share: float | None) -> None:
+    """The control: without the rule the attack works, at sites that let chosen weights in."""
+    sites = {name: shipped(name) for name in NAMES}
+    for name, site in sites.items():
+        policy = site.policy.model_copy(update={"training": None, "max_share": max_share})
+        sites[name] = site.model_copy(update={"policy": policy})
+    try:
+        picture = OnePatient(sites, tmp_path).picture()
+    except (IndexError, ValueError):
+        picture = None  # no threshold that one picture alone passes
+    read = picture is not None and distances(picture, sites, tmp_path / "truth")[0] < 0.05
+    assert read == (max_share is None)

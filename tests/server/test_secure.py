@@ -14,9 +14,11 @@ from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.privacy.refusals import COHORT, WORDS
 from fedmr_med.runner import Federation
 from fedmr_med.runner.local_sites import LocalSites, SiteAnswer
 from fedmr_med.schema import validated
+from fedmr_med.secure.cohort import Cohort
 from fedmr_med.server.state import GlobalState, initial_state
 from fedmr_med.site import releases
 from fedmr_med.site.hospital import Hospital
@@ -208,6 +210,16 @@ def test_a_chain_called_like_a_file_of_the_site_does_not_close_secure_sums(tmp_p
     kept = tmp_path / "state" / SITES[0]
     assert {path.name for path in (kept / "chains").iterdir()} == set(names)
     assert (kept / COHORT_FILE).is_file()
+
+
+def test_sites_with_another_cohort_say_so(tmp_path: Path) -> None:
+    """A server that was restarted knows the sites alone that are connected, and asks fewer than before."""
+    one_round = {"federation": ALL["federation"] | {"rounds": 1}}
+    for site in SITES:
+        Cohort(tmp_path / "client_state" / site / COHORT_FILE).accept([*SITES, "another"], by="steward")
+    with raises("round.no-secure-total", "federation.secure") as caught:
+        federation(tmp_path, one_round).run()
+    assert WORDS[COHORT] in str(caught.value)
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,8 @@ PRIVATE = {"clip": 1.0, "noise": 1.0}
 
 
 def private_job(base: str = "fedmr", /, **changes: Any) -> JobConfig:
-    return small_job(base, train={"private": PRIVATE}, loss={"class_weights": "none"}).override(changes)
+    method = {"options": {"variant": "anchored"}} if base == "fedmr" else {}
+    return small_job(base, method=method, train={"private": PRIVATE}, loss={"class_weights": "none"}).override(changes)
 
 
 class Grouped(ArrayFold):
@@ -257,6 +258,7 @@ def test_the_filter_lets_no_model_out_that_was_trained_without_the_demanded_nois
         ({"model": {"name": "resnet18"}}, "model.options.norm: group"),
         ({"method": {"name": "fedmr", "options": {"variant": "paper"}}}, "intra-class loss"),
         ({"method": {"name": "fedmr", "options": {"lite": 4}}}, "lite"),
+        ({"method": {"name": "fedmr", "options": {"replay": 1}}}, "variant: anchored"),
         ({"method": {"name": "fedavg", "options": {"reshaping": {"mu1": 0.1}}}}, "intra-class loss"),
         ({"method": {"name": "fedavg", "options": {"logits": {"kind": "adjusted"}}}}, "method.options.logits.kind"),
         ({"loss": {"class_weights": "local"}}, "loss.class_weights"),

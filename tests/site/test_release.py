@@ -1,6 +1,9 @@
 """The rule of what may leave, for any policy and any reply."""
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,9 +12,10 @@ from fedmr_med.evaluation.metrics import scores
 from fedmr_med.evaluation.results import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.site.release import permitted
+from fedmr_med.site.release import permitted, permitted_scores, without_small_cells
 from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.messages import SiteReply
+from tests.helpers.small import initial_state, lenient, small_hospital, small_job, task_for
 
 NAMES = ("MEL", "NV", "BCC", "AK")
 REPORT = SiteReport(seconds=1.5, terms={"classification": 0.1}, images_total=9, images_skipped=1)
@@ -84,3 +88,32 @@ def test_what_may_leave_may_leave_again(policy: SitePolicy, numbers: list[int]) 
         assert torch.equal(once.prototypes.sums, again.prototypes.sums)
     assert str(encode_reply(once)) == str(encode_reply(again))
     assert once.report == again.report
+
+
+def test_no_cell_of_the_matrix_is_small_and_recalls_are_exact() -> None:
+    confusion = np.array([[30, 4, 9, 0], [3, 15, 0, 12], [20, 0, 5, 15], [0, 7, 2, 12]])
+    joined = without_small_cells(confusion, 11)
+    assert joined.tolist() == [[30, 0, 13, 0], [0, 15, 0, 15], [0, 0, 0, 0], [0, 0, 0, 0]]
+    assert np.array_equal(without_small_cells(joined, 11), joined)
+    assert np.array_equal(without_small_cells(confusion, 1), confusion)
+    policy = SitePolicy(share_prototypes=True, share_metrics="per_class", min_cell_count=11)
+    left = permitted_scores(scores(confusion), policy, ("a", "b", "c", "d"))
+    assert left is not None
+    assert left.confusion is not None
+    assert np.array_equal(left.confusion, joined)
+    assert left.withheld == (2, 3), "the classes that do not count are named"
+    assert left.samples == 73, "and so is the number of images that do"
+    assert left.balanced_accuracy == pytest.approx((30 / 43 + 15 / 30) / 2)
+    assert permitted_scores(scores(np.diag([20, 20, 20, 20]) + 1), policy, ("a", "b", "c", "d")) is None
+
+
+@pytest.mark.parametrize("least", [1, 11])
+def test_what_leaves_a_hospital_has_cells_of_1_to_10_unless_its_policy_says_otherwise(
+    tmp_path: Path, least: int
+) -> None:
+    job = small_job()
+    policy = lenient(share_prototypes=True, share_metrics="per_class", min_cell_count=least)
+    for name in ("bcn", "rosendahl"):
+        left = small_hospital(name, job, tmp_path, policy).validate(task_for(initial_state(job), job)).scores
+        small = 0 if left is None else ((left.confusion > 0) & (left.confusion < 11)).sum()
+        assert (small > 0) == (least == 1)

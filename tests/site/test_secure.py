@@ -103,7 +103,7 @@ def federation(tmp_path: Path) -> Federation:
 
 
 def test_the_server_does_not_take_part_as_one_more_site(federation: Federation, tmp_path: Path) -> None:
-    """With its own certificate as a sixth site, it read one of five hospitals' class counts alone."""
+    """With its own certificate as a sixth site, it read one of five hospitals' class counts: all eight, exactly."""
     federation.hold(TRAIN)
     server = Participant(SERVER, tmp_path / "server", Certified(federation.authority.kit(tmp_path / "own", SERVER)))
     question = Question(ASK_KEYS, Release("chain", "session", TRAIN), JOB.digest())

@@ -22,7 +22,9 @@ from fedmr_med.statistics.fields import BITS, Field, Layout
 
 NONE, POLICY, SMALL_CELLS, NOISE, SECURE, TOTAL = "none", "policy", "k = 11", "noise", "secure", "secure total"
 DEFENCES = (NONE, POLICY, SMALL_CELLS, NOISE, SECURE, TOTAL)
-OPEN = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="per_class", round_samples=1, training=None)
+OPEN = SitePolicy(
+    share_prototypes=True, min_class_count=1, share_metrics="per_class", round_samples=1, training=None, max_share=None
+)
 SMALL = SitePolicy(share_prototypes=True, min_class_count=11, share_metrics="per_class")
 
 PutIn = tuple[ClassSums | None, Ints | None]

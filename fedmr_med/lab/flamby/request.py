@@ -127,7 +127,12 @@ class CompareRequest(Strict):
         """Return the settings of the centres by name, in FLamby's order. All prototypes are shared."""
         # Models are scored at the end, on the same images for all: no metrics from the sites.
         policy = SitePolicy(
-            share_prototypes=True, min_class_count=1, share_metrics="none", round_samples=1, training=None
+            max_share=None,
+            share_prototypes=True,
+            min_class_count=1,
+            share_metrics="none",
+            round_samples=1,
+            training=None,
         )
         return {site_name(center): SiteConfig(data=self._source(center), policy=policy) for center in self.centers}
 

@@ -41,7 +41,7 @@ class FedMR:
         nrounds: rounds.
         mu1, mu2: weights of the intra-class and the inter-class loss.
         share: whether each client shares its prototypes; None lets all share. A client that opts out still gets the
-            global prototypes and trains with both losses.
+            global prototypes and trains with all terms.
         num_classes: None takes the outputs of the linear layer, and 2 where that has a single one.
         reshaping: other options of :class:`fedmr_med.methods.reshaping.ReshapingOptions`, such as ``lite``.
         prototype_dataloaders: what the prototypes are made of; None goes through the datasets of the training

@@ -5,7 +5,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.helpers.fuzz import files, replies
+from tests.helpers.fuzz import exchanges, files, replies
 
 
 def main() -> None:
@@ -16,10 +16,16 @@ def main() -> None:
     """
     parser = argparse.ArgumentParser(prog="python -m tests.helpers.fuzz")
     parser.add_argument("--replies", type=int, default=20_000)
+    parser.add_argument("--exchanges", type=int, default=20_000)
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    for name, fuzz, count in (("replies", replies.fuzz, asked.replies), ("files", files.fuzz, asked.files)):
+    kinds = (
+        ("replies", replies.fuzz, asked.replies),
+        ("exchanges", exchanges.fuzz, asked.exchanges),
+        ("files", files.fuzz, asked.files),
+    )
+    for name, fuzz, count in kinds:
         started = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             outcome = fuzz(count, Path(folder), asked.seed)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import yaml
 
+from fedmr_med.arrays import difference, forms_of
 from fedmr_med.config import load_job
 from fedmr_med.data.manifest import read_manifest
 from fedmr_med.errors import FedMRError
@@ -53,6 +54,9 @@ class Files:
             "site.yaml": load_site,
             "results.json": lambda path: read_result(path, RunResults),
             "manifest.csv": lambda path: read_manifest(path, LABELS),
+            "checkpoint bytes": self.read_checkpoint,
+            "checkpoint": self.read_checkpoint,
+            "weights": self.read_weights,
         }
 
     def read_checkpoint(self, path: Path) -> None:
@@ -64,6 +68,12 @@ class Files:
         assert state.parameters == self.expected.parameters
         save_checkpoint(path.with_suffix(".again"), state, self.job)
 
+    def read_weights(self, path: Path) -> None:
+        """Read weights that a job brings; what is taken has the network's own form."""
+        state = initial_state(self.job, path)
+        assert state.defect() is None
+        assert difference(state.model, forms_of(self.expected.model)) is None
+
 
 def fuzz(count: int, folder: Path, seed: int) -> Counter[str]:
     """Read ``count`` mutated files; return what became of them.
@@ -73,14 +83,14 @@ def fuzz(count: int, folder: Path, seed: int) -> Counter[str]:
     """
     random = np.random.default_rng(seed)
     files = Files(folder)
-    kinds = ("checkpoint bytes", "checkpoint", *files.texts)
+    kinds = ("checkpoint bytes", "checkpoint", "weights", *files.texts)
     outcome: Counter[str] = Counter()
     for number in range(count):
         kind = kinds[number % len(kinds)]
         path = folder / "mutant"
         _write(path, kind, files, random)
         try:
-            (files.readers.get(kind) or files.read_checkpoint)(path)
+            files.readers[kind](path)
             outcome[f"{kind} taken"] += 1
         except FedMRError as e:
             assert 0 < len(str(e)) < LONGEST, f"{kind}: {str(e)[:LONGEST]}"
@@ -95,6 +105,9 @@ def _write(path: Path, kind: str, files: Files, random: Random) -> None:
         path.write_bytes(mutated_bytes(files.checkpoint, random))
     elif kind == "checkpoint":
         _write_checkpoint(path, files.content, random)
+    elif kind == "weights":
+        # A state dict as torch saves it: no digest in it tells that it was changed.
+        _save(path, _with_mutant(files.content["model"], random))
     elif kind == "manifest.csv" or random.random() < 0.5:
         path.write_bytes(mutated_bytes(files.texts[kind].encode(), random))
     else:
@@ -112,12 +125,21 @@ def _write_checkpoint(path: Path, content: dict[str, Any], random: Random) -> No
             del mutant[key]
     else:
         part = str(random.choice(["model", "method"]))
-        name = str(random.choice(list(content[part])))
-        array = mutated_array(content[part][name].numpy(), random)
-        value: Any = torch.from_numpy(np.ascontiguousarray(array)) if array.dtype.kind in "fiubc" else array.tolist()
-        mutant = {**content, part: {**content[part], name: value}}
+        mutant = {**content, part: _with_mutant(content[part], random)}
+    _save(path, mutant)
+
+
+def _with_mutant(arrays: dict[str, Any], random: Random) -> dict[str, Any]:
+    """Return arrays of which one is mutated."""
+    name = str(random.choice(list(arrays)))
+    array = mutated_array(arrays[name].numpy(), random)
+    value: Any = torch.from_numpy(np.ascontiguousarray(array)) if array.dtype.kind in "fiubc" else array.tolist()
+    return {**arrays, name: value}
+
+
+def _save(path: Path, content: Any) -> None:
     try:
-        torch.save(mutant, path)
+        torch.save(content, path)
     except Exception:
         torch.save({"format": 2}, path)  # what cannot be written cannot be a file
 

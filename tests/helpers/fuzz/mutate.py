@@ -70,7 +70,7 @@ def _near(value: Any, random: Random) -> Any:
     """Return something of the same type, but larger, smaller, negative, or not finite."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return odd(random)
-    factors = (-1, 2, 0, 10, 1e6) if isinstance(value, int) else (-1, 1e20, 0, math.nan, math.inf)
+    factors = (-1, 2, 0, 10, 10**6) if isinstance(value, int) else (-1, 1e20, 0, math.nan, math.inf)
     changed = value * factors[random.integers(len(factors))]
     return int(changed) if isinstance(value, int) else changed
 

@@ -70,7 +70,7 @@ def _round(setup: Setup, at: int, count: int, folder: Path, random: Random, outc
     """Run one round of the honest sites and of ``count`` others that send mutants."""
     job, state, replies = setup.job, setup.states[at], setup.replies[at]
     collector = TrainExchange(job, state, num_sites=len(HONEST) + count)
-    sent = {f"{BAD}-{number:02}": _mutant(replies[BAD], random) for number in range(count)}
+    sent = {f"{BAD}-{number:02}": mutant(replies[BAD], random) for number in range(count)}
     for site in HONEST:
         collector.offer(site, replies[site])
     for site, message in sent.items():
@@ -97,7 +97,7 @@ def _round(setup: Setup, at: int, count: int, folder: Path, random: Random, outc
     _check_state(new, job, folder)
 
 
-def _mutant(message: Message, random: Random) -> Message:
+def mutant(message: Message, random: Random) -> Message:
     """Return a message with something changed: mostly one thing, sometimes several."""
     parts: Any = {name: dict(arrays) for name, arrays in message.parts.items()}
     meta: Any = message.meta

@@ -52,7 +52,7 @@ def test_a_comparison_writes_results_curves_and_report(fmnist: Path, tmp_path: P
         assert run.best_accuracy == max(accuracies)
         assert run.last_accuracy == accuracies[-1]
         assert run.last5_accuracy == pytest.approx(sum(accuracies) / 3)
-    assert {frozenset(record.terms) for record in results[-1].rounds} == {frozenset({"classification", "anchor"})}
+    assert {tuple(record.terms) for record in results[-1].rounds} == {("classification", "anchor", "replay")}
     page = (tmp_path / "report.html").read_text()
     assert "<svg" in page
     assert all(cell in page for row in rows(results) for cell in cells(row))
@@ -94,7 +94,7 @@ def test_a_run_that_fails_does_not_stop_the_others(fmnist: Path, tmp_path: Path)
 
 def test_options_reach_the_methods_that_have_them(fmnist: Path) -> None:
     runs = request_for(fmnist, ("fedavg", "fedprox", "fedmr"), settings={"mu1": 0.5, "fedprox.mu": 3}).runs()
-    assert [run.job.method.options for run in runs] == [{}, {"mu": 3}, {"variant": "anchored", "mu1": 0.5}]
+    assert [run.job.method.options for run in runs] == [{}, {"mu": 3}, {"variant": "replayed", "mu1": 0.5}]
 
 
 def test_clients_are_drawn_and_share_as_asked(fmnist: Path, tmp_path: Path) -> None:
