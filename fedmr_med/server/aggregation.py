@@ -36,7 +36,7 @@ class PrototypeAggregator:
     Attributes:
         state: the global state the round started from.
         sites: the sites whose reply was added.
-        weights: with how many images sites count that tell of too many; set it before they are added.
+        weights: with how many images sites count in the model that tell of too many; set it before they are added.
     """
 
     def __init__(self, job: JobConfig, state: GlobalState):
@@ -75,7 +75,7 @@ class PrototypeAggregator:
 
     def _note(self, reply: SiteReply) -> None:
         if reply.prototypes is not None:
-            self._class_sums = self._class_sums + self._weighed(reply.site, reply.samples, reply.prototypes)
+            self._class_sums = self._class_sums + reply.prototypes
         self._scores[reply.site] = reply.scores
         self.sites[reply.site] = SiteRound(
             samples=reply.samples,
@@ -84,13 +84,6 @@ class PrototypeAggregator:
             bytes_down=reply.bytes_down,
             **({} if reply.report is None else reply.report.model_dump(exclude_unset=True)),
         )
-
-    def _weighed(self, site: str, samples: int, shared: ClassSums) -> ClassSums:
-        """Return class sums of as many images as the site counts with, with the same means."""
-        if site not in self.weights:
-            return shared
-        counts = (shared.counts * self.weights[site] // samples).clamp(min=1) * (shared.counts > 0)
-        return ClassSums(shared.sums * (counts / shared.counts.clamp(min=1))[:, None], counts)
 
     def add_total(
         self, record: SecureRecord, sums: ClassSums | None, scores: Scores | None, models: Values | None

@@ -117,17 +117,17 @@ ATTACKS: dict[str, Attack] = {
     "prototypes x 100": _prototypes(lambda sums: ClassSums(100 * sums.sums, sums.counts)),
     "prototypes exchanged": _prototypes(lambda sums: ClassSums(_rolled(sums), sums.counts)),
     "update x -1.3": _REVERSED,
-    "update x -1.3, two sites": _REVERSED,
-    "melanomas as nevi, 10^6 images claimed": lambda reply, task: replace(reply, samples=10**6),
-    "labels flipped, prototypes right": _unchanged,
-    "labels flipped, prototypes right, two sites": _unchanged,
-    "labels flipped, no prototypes": lambda reply, task: replace(reply, prototypes=None),
+    "update x -1.3 by two sites": _REVERSED,
+    "melanomas as nevi with 10^6 images claimed": lambda reply, task: replace(reply, samples=10**6),
+    "labels flipped behind right prototypes": _unchanged,
+    "labels flipped behind right prototypes by two sites": _unchanged,
+    "labels flipped without prototypes": lambda reply, task: replace(reply, prototypes=None),
 }
 
 ATTACKERS = {
-    "update x -1.3, two sites": (ATTACKER, SECOND),
-    "labels flipped, prototypes right, two sites": (ATTACKER, SECOND),
-    "melanomas as nevi, 10^6 images claimed": (SMALLEST,),
+    "update x -1.3 by two sites": (ATTACKER, SECOND),
+    "labels flipped behind right prototypes by two sites": (ATTACKER, SECOND),
+    "melanomas as nevi with 10^6 images claimed": (SMALLEST,),
 }
 """Who attacks, where it is not :data:`ATTACKER` alone."""
 
@@ -141,7 +141,7 @@ def _hidden(labels: npt.NDArray[np.int64], classes: int) -> npt.NDArray[np.int64
 
 
 LABELS: dict[str, Callable[[npt.NDArray[np.int64], int], npt.NDArray[np.int64]]] = {
-    "melanomas as nevi, 10^6 images claimed": _hidden,
+    "melanomas as nevi with 10^6 images claimed": _hidden,
     **{name: _flipped for name in ATTACKS if name.startswith(FLIPPED)},
 }
 """What an attacker trains on. Only with :data:`FLIPPED` its prototypes are of these labels too."""

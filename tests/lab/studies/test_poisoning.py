@@ -31,7 +31,7 @@ def test_wrong_labels_show_once_the_sites_have_features_in_common(attack: str, m
 
 def test_updates_turned_round_are_left_out_whoever_sends_them() -> None:
     assert run("update x -1.3", {}, seed=0)[1] == 1
-    assert run("update x -1.3, two sites", {}, seed=0)[1] == 2
+    assert run("update x -1.3 by two sites", {}, seed=0)[1] == 2
 
 
 @pytest.mark.nightly
@@ -39,11 +39,11 @@ def test_updates_turned_round_are_left_out_whoever_sends_them() -> None:
     ("attack", "points"),
     [
         ("update x -1.3", 5),
-        ("update x -1.3, two sites", 15),
-        ("labels flipped, prototypes right", 7),
-        ("labels flipped, prototypes right, two sites", 15),
-        ("melanomas as nevi, 10^6 images claimed", 17),
-        ("labels flipped, no prototypes", 18),
+        ("update x -1.3 by two sites", 15),
+        ("labels flipped behind right prototypes", 7),
+        ("labels flipped behind right prototypes by two sites", 15),
+        ("melanomas as nevi with 10^6 images claimed", 17),
+        ("labels flipped without prototypes", 18),
     ],
 )
 def test_attacks_cost_what_the_page_says(attack: str, points: float, monkeypatch: pytest.MonkeyPatch) -> None:
