@@ -84,7 +84,7 @@ class SecureSums:
 
 
 def _sometimes(message: Message, random: Random, outcome: Counter[str]) -> Message:
-    """Return one message in twelve mutated: of a sum with four sites and five steps about half go through."""
+    """Return one message in twelve mutated: a sum of four sites has forty, so that few totals are opened."""
     if random.random() > 1 / 12:
         return message
     return received(message, random, outcome)
