@@ -36,8 +36,8 @@ WRONG_SIDE = 0.75
 """How far a class may lie on the wrong side of another, as a share of what they are apart at the others."""
 
 COST = 0.1
-"""How much a site may add to the error that is expected on held-out images of the others. At 0.05, an honest hospital of
-Fed-ISIC2019 was left out once another one was."""
+"""How much a site may add to the error that is expected on held-out images of the others. At 0.05, an honest
+hospital of Fed-ISIC2019 was left out once another one was."""
 
 SHRINKAGE = 0.1
 """Of the heads that sites are compared by."""
