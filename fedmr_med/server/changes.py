@@ -1,18 +1,24 @@
 """How far the models of a round moved, and how far apart, in time that grows with their number.
 
 The mean of the others of a site is the sum of all without its own part. So lengths, sum and distances take one pass
-over the models each, where a comparison of all pairs would take as many passes as there are models.
+over the models each, where a comparison of all pairs would take as many passes as there are models. Directions are
+compared by sketches of a few thousand numbers.
 """
 
 from collections.abc import Collection, Iterable, Iterator
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from fedmr_med.arrays import Arrays
+from fedmr_med.seeding import numpy_generator
 from fedmr_med.statistics.sums import vectors
 
 _PIECE = 1 << 16  # values that are compared at a time; they stay in the processor's cache
+SKETCH = 1 << 14
+"""Numbers in a sketch; the error of a cosine is about one over their square root."""
+
 Vector = npt.NDArray[np.float32]
 
 
@@ -51,15 +57,23 @@ class Changes:
         pairs = zip(self._sum, self._of(model), strict=True)
         return _length(factor * change - total for total, change in pairs) / others
 
-    def cosines(self, models: Iterable[Arrays]) -> npt.NDArray[np.float64]:
-        """Return the cosines (n, n) between the changes of models; 0 with one that did not move."""
-        products: npt.NDArray[np.float64] = np.zeros(())
-        for rows in map(np.stack, zip(*(self._of(model) for model in models), strict=True)):
-            products = products + np.asarray(rows @ rows.T, np.float64)
-        lengths = np.sqrt(np.diagonal(products))
-        scale: npt.NDArray[np.float64] = np.outer(lengths, lengths)
-        cosines: npt.NDArray[np.float64] = np.divide(products, scale, where=scale > 0, out=np.zeros_like(scale))
-        return cosines
+    def sketch(self, model: Arrays) -> Vector:
+        """Return a random projection (SKETCH,) of a model's change: cosines of two stay the same within a hundredth.
+
+        Every value is added to one of the numbers with a random sign (count sketch, Charikar et al. 2002).
+        """
+        sketch = np.zeros(SKETCH, np.float32)
+        for signs, change in zip(self._signs, self._of(model), strict=True):
+            signed = signs * change
+            whole = len(signed) // SKETCH * SKETCH
+            sketch += signed[:whole].reshape(-1, SKETCH).sum(0)
+            sketch[: len(signed) - whole] += signed[whole:]
+        return sketch
+
+    @cached_property
+    def _signs(self) -> list[npt.NDArray[np.int8]]:
+        generator = numpy_generator("sketch")
+        return [generator.choice(np.array([-1, 1], np.int8), len(piece)) for piece in self._start]
 
     def _of(self, model: Arrays) -> Iterator[Vector]:
         for start, end in zip(self._start, self._pieces(model), strict=True):

@@ -60,6 +60,9 @@ SAME_WAY, QUARTER = 0.2, 0.25
 """Sites are judged by the direction of their updates where their cosine has this median, and left out below this share
 of it."""
 
+MOST_COMPARED = 256
+"""Sites whose updates all others are held against, so that time grows with the number of sites."""
+
 LONGEST = 1.5
 """How many times the median length an update counts with at most; honest sites of the demo reach 1.3."""
 
@@ -90,6 +93,7 @@ class Comparison:
         weights, statistics = floats & state.parameters, floats - state.parameters
         self._changes = Changes(state.model, weights), Changes(state.model, statistics)
         self._lengths: dict[str, list[float]] = {}
+        self._sketches: dict[str, npt.NDArray[np.float32]] = {}
         self._payloads: dict[str, float] = {}
         self._shared: dict[str, ClassSums | None] = {}
 
@@ -97,6 +101,7 @@ class Comparison:
         """Measure a valid reply by itself."""
         if self._bound is not None:
             self._lengths[reply.site] = [changes.length(reply.model) for changes in self._changes]
+            self._sketches[reply.site] = self._changes[0].sketch(reply.model)
             self._payloads[reply.site] = _norm(reply.payload)
             self._shared[reply.site] = reply.prototypes
 
@@ -123,7 +128,7 @@ class Comparison:
                 if ratio > limit:
                     reason = f"left out as an outlier: {what} {ratio:.3g} times the median, over {limit:.3g}"
                     found.setdefault(site, reason)
-        astray = _astray(list(replies), self._changes[0].cosines(reply.model for reply in replies.values()))
+        astray = _astray({site: self._sketches[site] for site in replies})
         for site, reason in (_disagreeing(list(replies), shared) | astray).items():
             found.setdefault(site, reason)
         # Half of the sites may be odd in one way or another; that is no attack by a few, and nobody is left out for it.
@@ -228,18 +233,26 @@ def _disagreeing(sites: Sequence[str], shared: Sequence[ClassSums | None]) -> di
     }
 
 
-def _astray(sites: Sequence[str], cosines: npt.NDArray[np.float64]) -> dict[str, str]:
-    """Return the sites whose updates point elsewhere than those of the others, with the reason."""
-    moved = np.flatnonzero(np.diagonal(cosines))
+def _astray(sketches: Mapping[str, npt.NDArray[np.float32]]) -> dict[str, str]:
+    """Return the sites whose updates point elsewhere than those of the others, with the reason.
+
+    Args:
+        sketches: of the updates, see :meth:`fedmr_med.server.changes.Changes.sketch`.
+    """
+    moved = {site: sketch / length for site, sketch in sketches.items() if (length := float(np.linalg.norm(sketch)))}
     if len(moved) < ENOUGH:
         return {}
-    own = [float(np.median(np.delete(row, i))) for i, row in enumerate(cosines[np.ix_(moved, moved)])]
+    directions = np.stack(list(moved.values()))
+    step = -(-len(directions) // MOST_COMPARED)  # among thousands, some stand for all
+    cosines = directions @ directions[::step].T
+    cosines[np.arange(0, len(directions), step), np.arange(cosines.shape[1])] = np.nan  # with itself
+    own = np.nanmedian(cosines, axis=1)
     usual = float(np.median(own))
     if usual < SAME_WAY:
         return {}
     return {
         site: f"left out as an outlier: its update has cosine {cosine:.2f} with the others', the median is {usual:.2f}"
-        for site, cosine in zip((sites[int(i)] for i in moved), own, strict=True)
+        for site, cosine in zip(moved, own, strict=True)
         if cosine < QUARTER * usual
     }
 

@@ -203,3 +203,15 @@ def test_statistics_have_a_wider_bound(factor: float, verdict: set[str]) -> None
     assert bound < ratio
     assert (ratio > bound * SLACK) == bool(verdict)
     assert left_out(replies, state) == verdict
+
+
+def test_sketches_keep_the_angles_between_updates() -> None:
+    random = np.random.default_rng(0)
+    start = {"a": np.zeros((300, 500), np.float32), "b": np.zeros(70_001, np.float32)}
+    common = {name: random.standard_normal(array.shape).astype(np.float32) for name, array in start.items()}
+    changes = Changes(start, start)
+    for share in (-0.7, 0.0, 0.3, 0.9):
+        other = {name: random.standard_normal(array.shape).astype(np.float32) for name, array in start.items()}
+        mixed = {name: share * common[name] + (1 - share**2) ** 0.5 * other[name] for name in start}
+        one, two = changes.sketch(common), changes.sketch(mixed)
+        assert one @ two / np.linalg.norm(one) / np.linalg.norm(two) == pytest.approx(share, abs=0.03)
