@@ -16,6 +16,7 @@ CENTERS = {"bcn": 0, "msk": 4, "vienna-dias": 5}
 def test_a_site_whose_training_budget_is_used_up_stops_and_the_others_go_on(tmp_path: Path) -> None:
     job = small_job(
         "fedmr",
+        method={"options": {"variant": "anchored"}},
         train={"private": {"clip": 1.0, "noise": 1.0}},
         loss={"class_weights": "none"},
         head={"exchange": "none"},
