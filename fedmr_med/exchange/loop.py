@@ -11,7 +11,7 @@ from fedmr_med.exchange.events import Asked, Event, Kept, Refused, Replied, Roun
 from fedmr_med.exchange.head import HeadExchange
 from fedmr_med.exchange.plan import Step, due
 from fedmr_med.exchange.train import TrainExchange
-from fedmr_med.exchange.transport import Answer, Transport
+from fedmr_med.exchange.transport import SERVER, Answer, Transport
 from fedmr_med.exchange.validate import ValidateExchange
 from fedmr_med.server.chain import Chain
 from fedmr_med.server.sampling import draw_sites
@@ -184,9 +184,12 @@ class Server:
 
     def _total(self, exchange: Exchange, task: TrainTask, answered: Sequence[str]) -> Total | None:
         """Add up securely what the sites hold, where the job asks for it and enough of them answered."""
+        sites = self._transport.sites(exchange.kind)
         if not self._job.federation.sums_statistics or (exchange.kind == TRAIN and not exchange.has_quorum):
             return None
-        known = {*self._transport.sites(exchange.kind), *self.state.accepted}
+        if sites == [SERVER]:  # its own test set: nobody's values to hide among others'
+            return None
+        known = {*sites, *self.state.accepted}
         return self._totals.total(task.release(exchange.kind), answered, known)
 
     def _ask_secure(self, question: Message, sites: Sequence[str], enough: int) -> dict[str, Answer]:

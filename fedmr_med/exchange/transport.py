@@ -12,6 +12,9 @@ from fedmr_med.wire.kinds import SECURE
 STEP_SECONDS = 10
 """How long a step of a secure sum may take, for each site and a dozen more: simulations start processes for it."""
 
+SERVER = "server"
+"""Who answers ``validate`` where the server has a test set of its own."""
+
 Answer = Message | WireError
 """What came back from a site: a message, or why there is none of use."""
 

@@ -21,7 +21,7 @@ from fedmr_med.evaluation.metrics import pooled
 from fedmr_med.exchange.events import Event, Refused, RoundDone
 from fedmr_med.exchange.loop import run
 from fedmr_med.exchange.plan import plan
-from fedmr_med.exchange.transport import Answer
+from fedmr_med.exchange.transport import SERVER, Answer
 from fedmr_med.process import kept_memory
 from fedmr_med.report.lines import refused_line, runaway_line
 from fedmr_med.runner.local_sites import CLIENT_STATE, LocalSites, Work, parts_of_test
@@ -36,7 +36,7 @@ from fedmr_med.wire.kinds import HEAD, SECURE, TRAIN, VALIDATE
 
 __all__ = ["CLIENT_STATE", "SERVER", "Costs", "Federation", "open_sites"]
 
-SERVER, CHAIN = "server", "runner"
+CHAIN = "runner"
 
 _log = logging.getLogger(__name__)
 

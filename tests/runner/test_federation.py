@@ -53,6 +53,17 @@ def test_scores_at_the_server_equal_the_pooled_scores_of_the_sites(fmnist: Path,
     assert pooled.keys() == {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize("method", ["fedavg", "fedmr"])
+def test_a_job_of_secure_sums_is_scored_at_the_server_too(method: str, fmnist: Path, tmp_path: Path) -> None:
+    """The server's own test set is nobody's secret: its scores are those of the model, without a secure sum."""
+    job = tiny_job(method, changes={"federation.secure": "all", "federation.min_sites": 3, "head.exchange": "last"})
+    state = tiny_federation(job, fmnist, tmp_path).run()
+    assert [e.pooled.samples for e in state.history.evaluations if e.pooled] == [40, 40, 40]
+    assert state.history.head is not None
+    assert state.history.head.evaluation is not None
+    assert state.history.head.evaluation.pooled is not None
+
+
 @pytest.mark.parametrize("method", ["fedavg", "fedmr", "moon", "feddyn", "feddc"])
 def test_a_run_that_was_stopped_goes_on_to_the_same_result(method: str, fmnist: Path, tmp_path: Path) -> None:
     job = tiny_job(method, split="P6C2", changes={"federation.sites_per_round": 4, "federation.min_sites": 4})
