@@ -153,7 +153,9 @@ def test_in_a_browser_the_console_is_clean_and_nobody_is_asked(page: Page) -> No
 
 
 def test_in_a_browser_the_elements_are_there(page: Page) -> None:
-    assert page.evaluate("document.querySelectorAll('main section').length") == 12
+    sections = page.evaluate("[...document.querySelectorAll('main section')].map(e => '#' + e.id)")
+    assert len(sections) >= 12
+    assert sections == page.evaluate("[...document.querySelectorAll('nav a')].map(e => e.getAttribute('href'))")
     assert page.evaluate("document.querySelectorAll('svg.chart').length") >= 6
     assert page.evaluate("document.querySelectorAll('svg.chart circle title').length") > 20
     names = page.evaluate("[...document.querySelectorAll('svg .name')].map(e => e.textContent)")
