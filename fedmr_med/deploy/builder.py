@@ -1,4 +1,7 @@
-"""The provisioning builder: writes the locked ``local/`` folder of every kit and signs it."""
+"""The provisioning builder: writes the locked ``local/`` folder of every kit and signs it.
+
+A relay runs no job, so there is nothing to lock in its kit; :mod:`fedmr_med.deploy.provision` says how it speaks.
+"""
 
 import json
 from pathlib import Path
@@ -28,8 +31,10 @@ class LockedKitBuilder(Builder):
         self.sites = Path(sites)
 
     def finalize(self, project: Project, ctx: ProvisionContext) -> None:
-        """Lock and sign the kit of the server and of every hospital."""
+        """Lock and sign the kit of the server and of every hospital, and sign those of relays."""
         key = ctx[CtxKey.ROOT_PRI_KEY]
+        for relay in project.get_relays():
+            write_manifest(Path(ctx.get_ws_dir(relay)), key)
         for participant in (project.get_server(), *project.get_clients()):
             folder = Path(ctx.get_ws_dir(participant))
             server = participant.type == "server"

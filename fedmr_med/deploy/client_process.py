@@ -1,4 +1,4 @@
-"""The FLARE client of a kit, as a process on this machine: is it running, with these files, and alone?"""
+"""FLARE's process of a kit, client, relay or server, on this machine: does it run, with these files, and alone?"""
 
 import re
 import time
@@ -18,6 +18,7 @@ _CONNECTED = re.compile(r"^(\S+ \S+?),\d+ .*Connection \[\S+ \S+ => \S+ SSL serv
 _CLOCK_SLACK = 2.0
 _RECENT = 120
 _TAKEN_OVER = 3
+_PROGRAMS = ("client_train", "server_train", "app.relay.relay")
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def _flare_processes() -> list[tuple[psutil.Process, list[str]]]:
     processes = []
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
-        if any("client_train" in part or "server_train" in part for part in command):
+        if any(program in part for part in command for program in _PROGRAMS):
             processes.append((process, command))
     return processes
 

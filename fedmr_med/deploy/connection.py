@@ -1,4 +1,4 @@
-"""Trying the way to the server: name, port, mutual TLS, and who answers."""
+"""Trying the way to the server, or to the relay before it: name, port, mutual TLS, and who answers."""
 
 import email.utils
 import socket
@@ -10,7 +10,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from fedmr_med.deploy.kit import read_json
+from fedmr_med.deploy.kit import RELAY_RESOURCES, STARTUP, kind_of, read_json
 from fedmr_med.deploy.manifest import certificate
 from fedmr_med.errors import ConfigError, DeployError
 
@@ -24,7 +24,7 @@ class ServerAnswer:
 
 
 def server_address(kit: Path) -> tuple[str, int]:
-    """Return host and port of the server as a hospital's kit has them.
+    """Return host and port of the server, or of the relay before it, as a hospital's or relay's kit has them.
 
     Raises:
         ConfigError: the kit does not say.
@@ -34,7 +34,7 @@ def server_address(kit: Path) -> tuple[str, int]:
 
 
 def try_server(kit: Path, timeout: float = 10.0) -> ServerAnswer:
-    """Connect as the hospital would and look at who answers.
+    """Connect as the hospital or relay would and look at who answers.
 
     Raises:
         DeployError: nobody answers, or not the server the kit was made for.
@@ -88,13 +88,17 @@ def try_server(kit: Path, timeout: float = 10.0) -> ServerAnswer:
 
 
 def _server(kit: Path) -> tuple[str, int, str]:
-    path = kit / "startup" / "fed_client.json"
+    """Return host, port and name of whom FLARE connects to with this kit."""
+    path = kit / "local" / RELAY_RESOURCES
+    if not path.is_file():
+        path = kit / "startup" / STARTUP["relay" if kind_of(kit) == "relay" else "hospital"]
     content = read_json(path)
     try:
-        entry = content["servers"][0]
-        host, _, port = str(entry["service"]["target"]).rpartition(":")
+        entry = content.get("relay_config") or content.get("connect_to") or content["servers"][0]
+        address = entry["service"]["target"] if "service" in entry else entry["address"]
+        host, _, port = str(address).rpartition(":")
         return host, int(port), str(entry["identity"])
-    except (KeyError, IndexError, TypeError, ValueError) as e:
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as e:
         raise ConfigError(f"{path} does not name the server.", code="kit.form") from e
 
 

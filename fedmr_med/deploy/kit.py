@@ -7,12 +7,24 @@ changed since.
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fedmr_med.errors import ConfigError
 from fedmr_med.sites import SITE_FILE
 
 PRIVACY, AUTHORIZATION, RESOURCES = "privacy.json", "authorization.json", "resources.json"
+LISTENER, RELAY_RESOURCES = "comm_config.json", "relay__resources.json"
+"""In ``local/``: how a relay listens, and in the kit of a hospital behind one, where that is."""
+
+Kind = Literal["server", "hospital", "relay", "person"]
+STARTUP: dict[Kind, str] = {
+    "server": "fed_server.json",
+    "relay": "fed_relay.json",
+    "person": "fed_admin.json",
+    "hospital": "fed_client.json",
+}
+"""The file in ``startup/`` that tells whose kit it is."""
+
 SITE_EXAMPLE = f"{SITE_FILE}.example"
 SCOPE = "fedmr"
 
@@ -85,6 +97,11 @@ def server_resources(default: dict[str, Any]) -> dict[str, Any]:
     storage["path"] = "fedmr_med.flare.stores.WorkspaceStorage"
     storage["args"]["root_dir"] = "snapshot-storage"
     return resources
+
+
+def kind_of(kit: Path) -> Kind:
+    """Return whose kit a folder is; of one that is no kit, what is left of a hospital's."""
+    return next((kind for kind, name in STARTUP.items() if (kit / "startup" / name).is_file()), "hospital")
 
 
 def read_json(path: Path) -> Any:

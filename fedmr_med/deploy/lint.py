@@ -90,13 +90,35 @@ def lint_startup(content: Any, *, server: bool = False) -> list[str]:
     return problems
 
 
+def lint_relay(content: Any) -> list[str]:
+    """Return what ``fed_relay.json``, or ``relay__resources.json`` of a hospital behind a relay, leaves unprotected."""
+    if not isinstance(content, dict):
+        return ["it does not hold a JSON object"]
+    behind = "relay_config" in content
+    problems = _unknown_keys(content, {"format_version", "relay_config"}, "the file") if behind else []
+    end = content.get("relay_config" if behind else "connect_to")
+    if not isinstance(end, dict) or end.get("connection_security") != "mtls":
+        problems.append("connection_security is not mtls")
+    return problems
+
+
+def lint_listener(content: Any) -> list[str]:
+    """Return what ``comm_config.json`` of a relay leaves unprotected, to which hospitals connect."""
+    listener = content.get("internal") if isinstance(content, dict) else None
+    resources = listener.get("resources") if isinstance(listener, dict) else None
+    if not isinstance(resources, dict) or resources.get("connection_security") != "mtls":
+        return ["connection_security is not mtls, so the relay would pass on in the clear"]
+    return []
+
+
 def lint_files(kit: Path) -> list[str]:
     """Return the files in a kit that FLARE would read beyond the known ones."""
     custom = kit / "local" / "custom"
     problems = [f"{custom} exists: FLARE would import code from it"] if custom.exists() else []
     for folder in (kit / "startup", kit / "local"):
-        extra = sorted({*folder.glob("*__*resources.json"), *folder.glob("job_resources.json")})
-        problems += [f"{path} would add components" for path in extra]
+        extra = {*folder.glob("*__*resources.json"), *folder.glob("job_resources.json")}
+        extra.discard(kit / "local" / kits.RELAY_RESOURCES)
+        problems += [f"{path} would add components" for path in sorted(extra)]
     for key in (kit / "startup").glob("*.key"):
         if key.stat().st_mode & 0o077:
             problems.append(f"{key} can be read by others: chmod 600 {key}")

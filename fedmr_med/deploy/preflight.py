@@ -35,7 +35,7 @@ class Check:
 
 
 def preflight(kit: Path, job: JobConfig, *, data: bool = True, connection: bool = True) -> Iterator[Check]:
-    """Check a hospital's or the server's kit and the machine it lies on.
+    """Check the kit of a hospital, a relay or the server, and the machine it lies on.
 
     Args:
         kit: the startup kit.
@@ -43,24 +43,25 @@ def preflight(kit: Path, job: JobConfig, *, data: bool = True, connection: bool 
         data: whether to read every image.
         connection: whether to connect to the server.
     """
-    server = (kit / "startup" / "fed_server.json").is_file()
-    if (kit / "startup" / "fed_admin.json").is_file():
-        yield Check("kit", "fix", f"{kit} is a person's; name the kit of a hospital or of the server with --kit")
+    kind = kits.kind_of(kit)
+    if kind == "person":
+        yield Check("kit", "fix", f"{kit} is a person's; name the kit of a hospital, a relay or the server with --kit")
         return
     yield from _guarded("kit", lambda: _kit(kit))
-    yield from _lint(kit, server=server)
+    yield from _lint(kit, kind)
     yield from _guarded("certificate", lambda: _certificates(kit))
     yield from _guarded("clock", lambda: _clock(kit, None))
     yield _machine_disk(kit)
     yield _machine_memory()
-    if server:
+    if kind == "server":
         yield from _guarded("weights", lambda: _weights(job))
         return
-    yield _machine_gpu()
-    yield Check("weights", "pass", "not needed here: the server sends every weight")
-    yield from _guarded("policy", lambda: _policy(kit, job))
+    if kind == "hospital":
+        yield _machine_gpu()
+        yield Check("weights", "pass", "not needed here: the server sends every weight")
+        yield from _guarded("policy", lambda: _policy(kit, job))
     yield _active(kit)
-    if data:
+    if data and kind == "hospital":
         yield from _guarded("data", lambda: _data(load_site(kit / "local" / SITE_FILE), job))
     if connection:
         yield from _guarded("connection", lambda: _connection(kit))
@@ -89,8 +90,11 @@ def _kit(kit: Path) -> list[Check]:
     return [Check("kit", "pass", "as provisioned, signature valid")]
 
 
-def _lint(kit: Path, *, server: bool) -> Iterator[Check]:
-    local, startup = kit / "local", kit / "startup" / ("fed_server.json" if server else "fed_client.json")
+def _linters(kit: Path, kind: kits.Kind) -> dict[Path, Callable[[Any], list[str]]]:
+    """Return what looks at each file of a kit."""
+    local, startup, server = kit / "local", kit / "startup" / kits.STARTUP[kind], kind == "server"
+    if kind == "relay":
+        return {startup: lint.lint_relay, local / kits.LISTENER: lint.lint_listener}
     linters: dict[Path, Callable[[Any], list[str]]] = {
         local / kits.AUTHORIZATION: lint.lint_authorization,
         local / kits.RESOURCES: lambda content: lint.lint_resources(content, server=server),
@@ -98,7 +102,13 @@ def _lint(kit: Path, *, server: bool) -> Iterator[Check]:
     }
     if not server:
         linters[local / kits.PRIVACY] = lint.lint_privacy
-    for path, find_problems in linters.items():
+    if (local / kits.RELAY_RESOURCES).exists():
+        linters[local / kits.RELAY_RESOURCES] = lint.lint_relay
+    return linters
+
+
+def _lint(kit: Path, kind: kits.Kind) -> Iterator[Check]:
+    for path, find_problems in _linters(kit, kind).items():
         # FLARE falls back to the default file, which is as locked; its `deploy prepare` leaves only that one.
         fallback = path.with_name(f"{path.name}.default")
         try:

@@ -1,4 +1,8 @@
-"""Making the startup kits of a federation, by FLARE's own provisioning with the toolkit's builder."""
+"""Making the startup kits of a federation, by FLARE's own provisioning with the toolkit's builder.
+
+Where a relay stands between hospitals and server, FLARE lets it listen without TLS unless the project says otherwise,
+and takes a misspelt key for nothing said. Here every end of it speaks mutual TLS.
+"""
 
 import contextlib
 import json
@@ -15,6 +19,8 @@ from fedmr_med.sites import SITE_FILE, load_site
 
 _ADDRESS = "address.json"
 _BUILDER = "fedmr_med.deploy.builder.LockedKitBuilder"
+_LISTENS = {"scheme": "http", "connection_security": "mtls"}
+_CONNECTS = {"connection_security": "mtls"}
 
 
 def provision(
@@ -47,9 +53,13 @@ def provision(
         if entry.get("type") == "client":
             check_name(str(entry.get("name")), f"{project_file}: participants")
             load_site(sites / str(entry.get("name")) / SITE_FILE)
+        elif entry.get("type") == "relay":
+            _set_relay(entry, project_file)
         elif entry.get("type") == "server":
             address = _address(workspace / str(project.get("name")) / "state", host, port)
             _set_address(entry, **address)
+        if isinstance(entry.get("connect_to"), dict):
+            _demand(entry["connect_to"], _CONNECTS, f"{project_file}: {entry.get('name')}: connect_to")
     builders = [builder for builder in project.get("builders", []) if builder.get("path") == _BUILDER]
     if not builders:
         raise ConfigError(f"{project_file}: builders must list {_BUILDER}.", code="project.form", key="builders")
@@ -74,6 +84,33 @@ def _set_address(server: dict[str, Any], host: str | None, port: int | None) -> 
         server["host_names"] = sorted({host, "localhost", "127.0.0.1"})
     if port:
         server["fed_learn_port"] = server["admin_port"] = port
+
+
+def _set_relay(relay: dict[str, Any], project_file: Path) -> None:
+    """Let a relay speak mutual TLS, to its parent and to who connects to it."""
+    name, listens = str(relay.get("name")), relay.get("listening_host")
+    where = f"{project_file}: {name}: listening_host"
+    check_name(name, f"{project_file}: participants")
+    known = {"default_host", "host_names", "port", *_LISTENS}
+    if (
+        not isinstance(listens, dict)
+        or not (listens.get("default_host") and listens.get("port"))
+        or listens.keys() - known
+    ):
+        raise ConfigError(
+            f"{where} must have default_host and port, and of other keys {', '.join(sorted(known))} alone.",
+            code="project.form",
+            key="listening_host",
+        )
+    _demand(listens, _LISTENS, where)
+    relay["connect_to"] = relay.get("connect_to") or {}
+
+
+def _demand(section: dict[str, Any], wanted: dict[str, str], where: str) -> None:
+    """Put values into a section that says nothing else."""
+    for key, value in wanted.items():
+        if section.setdefault(key, value) != value:
+            raise ConfigError(f"{where}.{key} must be {value}.", code="project.form", key=key)
 
 
 def _run(project: dict[str, Any], project_file: Path, workspace: Path) -> Path:

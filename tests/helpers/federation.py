@@ -27,7 +27,7 @@ from fedmr_med.jobs.folder import write_job
 from tests.helpers import REPOSITORY
 from tests.helpers.kits import settle
 
-SERVER, LEAD, ADMIN = "server", "lead@coordinator.org", "admin@coordinator.org"
+SERVER, RELAY, LEAD, ADMIN = "server", "gateway", "lead@coordinator.org", "admin@coordinator.org"
 OTHER = "lead@other.org"
 OPTED_OUT = "share_prototypes: false, share_metrics: none"
 PATIENCE = 400
@@ -40,11 +40,13 @@ class Federation:
     Args:
         folder: an empty folder.
         sites: the ``site.yaml`` of each hospital, by name.
+        behind: the hospitals that reach the server through a relay.
     """
 
-    def __init__(self, folder: Path, sites: dict[str, str]):
+    def __init__(self, folder: Path, sites: dict[str, str], behind: tuple[str, ...] = ()):
         self.folder = folder
         self.sites = sites
+        self.relays = (RELAY,) if behind else ()
         self.port = free_port()
         for name, text in sites.items():
             write_text(folder / "sites" / name / "site.yaml", text)
@@ -53,6 +55,13 @@ class Federation:
             entry for entry in project["participants"] if entry["type"] != "client" or entry["name"] in sites
         ]
         project["participants"].append({"name": OTHER, "type": "admin", "org": "other", "role": "lead"})
+        if behind:
+            listens = {"default_host": "localhost", "host_names": ["localhost"], "port": free_port()}
+            project["participants"].append(
+                {"name": RELAY, "type": "relay", "org": "coordinator", "listening_host": listens}
+            )
+            for entry in (entry for entry in project["participants"] if entry["name"] in behind):
+                entry["connect_to"] = {"name": RELAY}
         write_text(folder / "project.yml", yaml.safe_dump(project))
         self.kits = provision(folder / "project.yml", folder / "workspace", folder / "sites", port=self.port)
         self._renewed: dict[str, Path] = {}
@@ -85,7 +94,7 @@ class Federation:
 
     def start(self, *names: str) -> None:
         """Start the server or hospitals, each in a session of its own, as a container would."""
-        for name in names or (SERVER, *self.sites):
+        for name in names or (SERVER, *self.relays, *self.sites):
             (self.kit(name) / "faults").mkdir(exist_ok=True)
             environment = os.environ | {
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -209,9 +218,9 @@ class Federation:
 
 
 @contextmanager
-def running(folder: Path, sites: dict[str, str]) -> Iterator[Federation]:
+def running(folder: Path, sites: dict[str, str], behind: tuple[str, ...] = ()) -> Iterator[Federation]:
     """Start a federation whose hospitals have all registered; end every process of it."""
-    federation = Federation(folder, sites)
+    federation = Federation(folder, sites, behind)
     try:
         federation.start()
         for name in sites:

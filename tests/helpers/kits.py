@@ -8,10 +8,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
+from fedmr_med.config import merge
 from fedmr_med.deploy.manifest import write_seal
 from fedmr_med.deploy.provision import provision
 from fedmr_med.files import write_text
@@ -31,6 +33,16 @@ builders:
     args: {config_folder: config}
   - path: nvflare.lighter.impl.cert.CertBuilder
 """
+RELAY = """
+  - name: gateway
+    type: relay
+    org: msk
+    listening_host: {default_host: localhost, host_names: [localhost, 127.0.0.1], port: 8102}
+  - {name: msk, type: client, org: msk, connect_to: {name: gateway}}
+"""
+RELAYED = PROJECT.replace("\n  - {name: msk, type: client, org: msk}\n", RELAY)
+"""The same, with a relay between the hospital and the server."""
+
 SITE = """# The hospital's own file.
 data:
   source: demo
@@ -44,9 +56,9 @@ policy:
 DATE = "Mon, 06 Jul 2026 10:00:00 GMT"
 
 
-def provision_small(folder: Path) -> Path:
+def provision_small(folder: Path, project: str = PROJECT) -> Path:
     """Return a folder with the kits of a server, one hospital (it has a policy) and a lead."""
-    write_text(folder / "project.yml", PROJECT)
+    write_text(folder / "project.yml", project)
     write_text(folder / "sites" / "msk" / "site.yaml", SITE)
     kits = provision(folder / "project.yml", folder / "workspace", folder / "sites")
     settle(kits / "msk", SITE)
@@ -88,11 +100,21 @@ def serving(kit: Path, *, tls: bool = True) -> Iterator[int]:
 
 
 def point_to(kit: Path, target: str) -> None:
-    """Let a hospital's kit connect to another address."""
-    path = kit / "startup" / "fed_client.json"
-    content = json.loads(path.read_text())
-    content["servers"][0]["service"]["target"] = target
-    path.write_text(json.dumps(content))
+    """Let a hospital's kit, or a relay's, connect to another address."""
+    relayed, relay = kit / "local" / "relay__resources.json", kit / "startup" / "fed_relay.json"
+    if relayed.exists():
+        change_json(relayed, {"relay_config": {"address": target}})
+    elif relay.exists():
+        change_json(relay, {"connect_to": {"address": target}})
+    else:
+        path = kit / "startup" / "fed_client.json"
+        (server,) = json.loads(path.read_text())["servers"]
+        change_json(path, {"servers": [merge(server, {"service": {"target": target}})]})
+
+
+def change_json(path: Path, changes: dict[str, Any]) -> None:
+    """Write a file anew with other values; of a section only the keys that are named change."""
+    path.write_text(json.dumps(merge(json.loads(path.read_text()), changes)))
 
 
 def expire(kit: Path) -> None:
