@@ -4,6 +4,7 @@ Run it after a change of a key: ``python docs/settings.py``. A test compares.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,8 @@ def default(key: Key) -> str:
 
 
 def linked(text: str) -> str:
-    """Turn the name of the document about privacy into a link."""
-    return text.replace("docs/security.md", "[docs/security.md](security.md)")
+    """Turn the names of other pages into links."""
+    return re.sub(r"docs/(\w+\.md)", r"[docs/\1](\1)", text)
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ class LossConfig(Strict):
 
 
 class PrivateTrainConfig(Strict):
-    """Differentially private local training (DP-SGD, Abadi et al. 2016), see docs/security.md.
+    """Differentially private local training (DP-SGD, Abadi et al. 2016), see docs/privacy.md.
 
     Every step draws each image with probability batch size over number of images, clips the gradient of each, and adds
     noise to their sum. What is drawn and the noise come from the operating system, not from the job's seed: such a run
@@ -261,7 +261,7 @@ class StopConfig(Strict):
 
 
 class PrivateConfig(Strict):
-    """Differentially private prototypes, see docs/security.md. Model update and scores are not part of the guarantee.
+    """Differentially private prototypes, see docs/privacy.md. Model update and scores are not part of the guarantee.
 
     Attributes:
         clip: largest length of a feature vector in the class sums.
