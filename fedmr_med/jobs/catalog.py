@@ -228,7 +228,7 @@ def any_job(
             )
         return job, _site_files(record, sites)
     configs = benchmark_sites(clients_of(dataset, job.task.split, clients), share=share, seed=job.seed)
-    return job, {site: dump_yaml(config) for site, config in configs.items()}
+    return job, {site: dump_yaml(config, defaults=False) for site, config in configs.items()}
 
 
 def _site_files(dataset: Dataset, sites: Path) -> dict[str, str]:

@@ -55,7 +55,7 @@ def write_job(
     config = folder / "app" / "config"
     _write_json(config / "config_fed_server.json", server or SERVER_PARTS)
     _write_json(config / "config_fed_client.json", client or CLIENT_PARTS)
-    write_text(config / JOB_FILE, dump_yaml(job, defaults=False))
+    write_text(config / JOB_FILE, _heading(job) + dump_yaml(job, defaults=False))
     for site, content in sites.items():
         if content is not None:
             write_text(config / "sites" / site / SITE_FILE, content)
@@ -91,6 +91,17 @@ def find_job(job: Path, where: str) -> JobConfig:
             f"{where} {job} is neither a job folder nor one in {_JOBS}/.", code="config.unknown-name", key=where
         )
     return load_job(folder / "app" / "config" / JOB_FILE)
+
+
+def _heading(job: JobConfig) -> str:
+    """Return the comment that a job file begins with: what the job decides, in one line."""
+    task, rounds = job.task, job.federation.rounds
+    data = task.dataset if task.split is None else f"{task.dataset}, partitioned {task.split}"
+    amount = f"{rounds} rounds" if rounds else "one exchange, no training"
+    return (
+        f"# {job.method.name} on {data}, with {job.model.name}: {amount}.\n"
+        "# The job says what it decides; `fedmr-med jobs show` prints every setting.\n"
+    )
 
 
 SERVER_PARTS: Mapping[str, Any] = {

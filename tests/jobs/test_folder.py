@@ -23,7 +23,10 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-CHECKED_IN = ("isic_fedmr", "isic_fedavg", "isic_oneshot", "fmnist_fedmr")
+CHECKED_IN = (
+    *("isic_fedmr", "isic_fedavg", "isic_oneshot"),
+    *("fmnist_fedmr", "cifar10_fedmr", "cifar100_fedmr", "svhn_fedmr"),
+)
 JOBS = {job.name: (job, sites) for job, sites in paper_jobs(SITES)}
 
 
@@ -43,6 +46,14 @@ def test_a_checked_in_job_is_what_the_writer_writes(name: str, written: Path) ->
     assert files(folder) == files(written / name), advice
     _, different, errors = filecmp.cmpfiles(folder, written / name, files(folder), shallow=False)
     assert not different + errors, advice
+
+
+@pytest.mark.parametrize("name", CHECKED_IN)
+def test_a_job_file_begins_with_what_it_decides(name: str) -> None:
+    lines = (REPOSITORY / "jobs" / name / "app" / "config" / JOB_FILE).read_text().splitlines()
+    job = JOBS[name][0]
+    assert lines[0].startswith(f"# {job.method.name} on {job.task.dataset}")
+    assert all(not line.startswith("#") for line in lines[2:])
 
 
 def test_no_other_job_is_checked_in() -> None:
