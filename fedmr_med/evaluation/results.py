@@ -261,12 +261,18 @@ class Best(Strict):
 
 
 class History(Strict):
-    """All rounds and evaluations of a chain, the best model, and the last closed-form head."""
+    """All rounds and evaluations of a chain, the best model, and the last closed-form head.
+
+    Attributes:
+        rounds, evaluations, best, head: as above.
+        no_head: why the last head could not be solved for.
+    """
 
     rounds: tuple[RoundRecord, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     best: Best | None = None
     head: HeadRecord | None = None
+    no_head: Omitted[str] = None
 
     @property
     def best_evaluation(self) -> Evaluation | None:
@@ -301,7 +307,11 @@ class History(Strict):
         best, pooled = self.best, record.evaluation.pooled if record.evaluation else None
         if pooled and (best is None or pooled.balanced_accuracy > best.balanced_accuracy):
             best = Best(round=record.round, balanced_accuracy=pooled.balanced_accuracy, head=True)
-        return self.model_copy(update={"head": record, "best": best})
+        return self.model_copy(update={"head": record, "no_head": None, "best": best})
+
+    def without_head(self, reason: str) -> "History":
+        """Put down why a head could not be solved for."""
+        return self.model_copy(update={"no_head": reason})
 
     @property
     def runaway_round(self) -> int | None:
@@ -425,6 +435,7 @@ class RunResult(RunSetup):
         best: the model that is kept as the best.
         head_accuracy, head_balanced_accuracy, head_metrics: of the final model with its closed-form head.
         head_bytes_up, head_bytes_down, head_seconds: what the exchange for that head cost.
+        no_head: why that head could not be solved for.
         engine_ms_per_task: what the runner itself cost per task, in milliseconds.
         kept_bytes: what the site with the most keeps from round to round.
         runaway_round: the first round in which features ran away from their prototypes.
@@ -445,6 +456,7 @@ class RunResult(RunSetup):
     head_bytes_up: int | None = None
     head_bytes_down: int | None = None
     head_seconds: float | None = None
+    no_head: Omitted[str] = None
     engine_ms_per_task: float | None = None
     kept_bytes: int | None = None
     runaway_round: Omitted[int] = None
@@ -484,6 +496,7 @@ class RunResult(RunSetup):
             "head_bytes_up": history.head.bytes_up if history.head else None,
             "head_bytes_down": history.head.bytes_down if history.head else None,
             "head_seconds": history.head.seconds if history.head else None,
+            "no_head": history.no_head,
             "engine_ms_per_task": engine_ms_per_task,
             "kept_bytes": kept_bytes,
             "runaway_round": history.runaway_round,

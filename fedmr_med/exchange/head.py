@@ -64,6 +64,14 @@ class HeadExchange(Exchange):
         Replies are added up in the order of the site names, so the head does not depend on who answered first. Who
         counts, and how much, says :mod:`fedmr_med.server.head_comparison`.
         """
+        try:
+            return self._closed_state(total)
+        except torch.linalg.LinAlgError as e:
+            reason = f"the features of the sites give no head: {e}"
+            _log.warning("no closed-form head: %s", reason)
+            return replace(self.state, history=self.state.history.without_head(reason))
+
+    def _closed_state(self, total: Total | None) -> GlobalState:
         with self._lock:
             self._closed = True
             if total is not None:
@@ -149,7 +157,8 @@ class HeadExchange(Exchange):
         settings = self.job.head
         shrinkage = settings.shrinkage
         if shrinkage is None:
-            choosable = kept.freedom > 0 and held_out.freedom > 0
+            unknown = (held_out.sums.counts > 0) & (kept.sums.counts == 0)
+            choosable = kept.freedom > 0 and held_out.freedom > 0 and not bool(unknown.any())
             shrinkage = choose_shrinkage(kept, held_out, prior=settings.prior) if choosable else FALLBACK_SHRINKAGE
         everything = kept + held_out
         head = solve(everything, shrinkage, settings.prior)

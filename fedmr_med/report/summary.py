@@ -64,7 +64,8 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
             sites = ", ".join(history.head.limited)
             parts.append(Text(f"held to three times the usual number of images in the closed-form head: {sites}"))
     elif history.rounds and head_exchange(job) != "none":
-        parts.append(Text("there is no closed-form head: the server's log says why", style="bold yellow"))
+        why = history.no_head or "the server's log says why"
+        parts.append(Text(f"there is no closed-form head: {why}", style="bold yellow"))
     for site, rounds in sorted(offences(history).items()):
         if rounds > 1:
             text = f"{site} was refused in its last {rounds} rounds: talk to it before you use this model"

@@ -243,7 +243,7 @@ class _Spectrum:
         size = len(statistics.scatter)
         values, vectors = torch.ones(size, dtype=torch.float64), torch.eye(size, dtype=torch.float64)
         if statistics.freedom > 0 and bool(statistics.scatter.any()):
-            values, vectors = torch.linalg.eigh(statistics.scatter / statistics.freedom)
+            values, vectors = _diagonalized(statistics.scatter / statistics.freedom)
         return cls(class_means(statistics.sums), statistics.sums.counts, values.clamp(min=0), vectors)
 
     def shrunk(self, shrinkage: float) -> Tensor:
@@ -271,6 +271,23 @@ class _Spectrum:
         present = self.counts > 0
         weights = self.counts.double() if prior == "counts" else present.double()
         return torch.where(present, weights / weights.sum(), 1).log()
+
+
+def _diagonalized(covariance: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the eigenvalues (d,) of a covariance (d, d), in any order, and its eigenvectors (d, d) as columns.
+
+    LAPACK's solver can fail where most features are dead, that is exactly or nearly constant within the classes. They
+    are eigenvectors of value 0 to within its own error, so it gets the live ones alone.
+
+    Raises:
+        torch.linalg.LinAlgError: the live part has no decomposition either.
+    """
+    size = torch.arange(len(covariance))
+    reach = covariance.abs().amax(0)
+    live = size[reach > reach.max() * torch.finfo(covariance.dtype).eps]
+    values, vectors = torch.zeros_like(reach), torch.eye(len(size), dtype=covariance.dtype)
+    values[live], vectors[live[:, None], live] = torch.linalg.eigh(covariance[live[:, None], live])
+    return values, vectors
 
 
 def _expected_error(spectrum: _Spectrum, held_out: HeadStatistics, shrinkage: float, prior: Prior) -> float:

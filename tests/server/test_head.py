@@ -95,6 +95,21 @@ def test_an_opted_out_site_makes_and_sends_nothing(
     assert closed(state, {"msk": reply}) is state
 
 
+def test_a_head_that_cannot_be_solved_for_leaves_the_run_as_it_was_and_says_so(
+    state: GlobalState, replies: dict[str, StatisticsReply], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise torch.linalg.LinAlgError("linalg.eigh: the algorithm failed to converge")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(torch.linalg, "eigh", fail)
+        headless = closed(state, replies)
+    assert headless.model is state.model
+    assert headless.history.head is None
+    assert "failed to converge" in headless.history.no_head
+    assert closed(headless, replies).history.no_head is None, "a later exchange can have more luck"
+
+
 def test_a_class_below_the_minimum_takes_no_part(state: GlobalState, tmp_path: Path) -> None:
     policy = lenient(share_prototypes=True, min_class_count=20, share_metrics="per_class")
     site = small_hospital("rosendahl", JOB, tmp_path, policy)

@@ -243,6 +243,35 @@ def test_the_choice_does_not_depend_on_who_holds_what() -> None:
     assert choose_shrinkage(*pooled) == choose_shrinkage(*dealt)
 
 
+def test_dead_features_do_not_stop_the_solver() -> None:
+    # Found by search: LAPACK's solver for all 256 directions fails on this covariance, of which 236 are exactly 0.
+    torch.manual_seed(177)
+    features = torch.zeros(30, 256, dtype=torch.float64)
+    live = torch.randperm(256)[:20]
+    features[:, live] = torch.randn(30, 20, dtype=torch.float64).relu() * torch.exp(torch.randn(20).double() * 18)
+    covariance = features.T @ features / 30
+    sums = ClassSums(torch.eye(2, 256, dtype=torch.float64), torch.tensor([33, 33]))
+    statistics = HeadStatistics(sums, sums, covariance * 64)
+    assert statistics.freedom == 64, "a power of two, so that the solver gets this covariance to the bit"
+    weight, bias = solve(statistics, 0.1)
+    assert torch.isfinite(weight).all()
+    assert torch.isfinite(bias).all()
+
+
+def test_dead_features_take_no_part() -> None:
+    features, labels = samples(10)
+    wide = torch.zeros(len(labels), 40)
+    live = torch.arange(3, 3 + 5 * D, 5)
+    wide[:, live] = features
+    weight, bias = solve(of(wide, labels), 0.0)
+    plain = solve(of(features, labels), 0.0)
+    torch.testing.assert_close(weight[:, live], plain.weight)
+    torch.testing.assert_close(bias, plain.bias)
+    dead = torch.ones(40, dtype=torch.bool)
+    dead[live] = False
+    assert not weight[:, dead].any()
+
+
 def test_refusals() -> None:
     features, labels = samples(9)
     statistics = of(features, labels)

@@ -13,7 +13,7 @@ from fedmr_med.report.console import text_table
 from fedmr_med.report.document import Part, page_of
 from fedmr_med.report.elements import DEMO_NOTE, Section, table
 from fedmr_med.report.metrics import BY_METHOD, by_method
-from fedmr_med.report.pages.comparison import COLUMNS, caption, cells, methods, runaways
+from fedmr_med.report.pages.comparison import COLUMNS, caption, cells, methods, remarks
 from fedmr_med.report.sources import Comparison
 
 RESULTS, REPORT = "results.json", "report.html"
@@ -40,7 +40,7 @@ def write_outputs(folder: Path, results: Sequence[RunResult], title: str) -> Non
 
 def screen_table(results: Sequence[RunResult], title: str) -> Table:
     """Return the table over the seeds for the terminal."""
-    below = [*([DEMO_NOTE] if results[0].demo else []), caption(results[0]), *runaways(results)]
+    below = [*([DEMO_NOTE] if results[0].demo else []), caption(results[0]), *remarks(results)]
     return text_table(title, COLUMNS, map(cells, rows(results)), caption="\n".join(below))
 
 

@@ -2,6 +2,7 @@
 
 import os
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -10,11 +11,11 @@ from pydantic import BaseModel
 
 from fedmr_med.errors import FedMRError
 from fedmr_med.evaluation.results import read_result, write_result
-from fedmr_med.files import locked
+from fedmr_med.files import locked, write_text
 from fedmr_med.lab.comparison.files import Progress, write_progress
 from fedmr_med.process import THREADS_VARIABLE, set_threads
 
-RESULT, LOCK = "result.json", ".lock"
+RESULT, ERROR, LOCK = "result.json", "error.txt", ".lock"
 _PROGRESS_SECONDS = 0.2  # between two writings of the progress, which some runs report a hundred times a second
 
 R = TypeVar("R", bound=BaseModel)
@@ -92,6 +93,9 @@ def perform(run: Run[R], folder: Path, on_progress: OnProgress = lambda progress
             # A full disk or lost file system: whatever is in the folder is whole, since files are replaced atomically.
             reason = f"{e.strerror or e}{f': {e.filename}' if e.filename else ''}"
             return run.failed(f"{reason}. The same command resumes from what was reached.")
+        except Exception as e:  # whatever it is, the other runs of the comparison have results to keep
+            write_text(own / ERROR, traceback.format_exc())
+            return run.failed(f"{type(e).__name__}: {e}. {own / ERROR} has the traceback.")
         run.clean_up(own)
     return result
 

@@ -44,7 +44,7 @@ def methods(source: Comparison) -> Section:
     metric_columns, metric_rows = by_method(source.runs)
     parts = [
         paragraph(_setup(first)),
-        *(paragraph(line, "note") for line in runaways(source.runs)),
+        *(paragraph(line, "note") for line in remarks(source.runs)),
         table(caption(first), COLUMNS, [cells(row) for row in summary]),
         table(BY_METHOD, metric_columns, metric_rows) if metric_rows else None,
         paragraph("Some runs failed.", "loud") if failed else None,
@@ -71,13 +71,16 @@ def caption(run: RunSetup) -> str:
     return CAPTION.format(scored_on=held_out if run.held_out else "the common test set")
 
 
-def runaways(runs: Sequence[RunResult]) -> list[str]:
-    """Return a sentence for each run whose features ran away from their prototypes."""
-    return [
-        f"{run.label}, seed {run.seed}: features ran away from their prototypes, noticed in round {run.runaway_round}."
-        for run in runs
-        if run.runaway_round is not None
-    ]
+def remarks(runs: Sequence[RunResult]) -> list[str]:
+    """Return a sentence for each run whose features ran away from their prototypes, or that has no head."""
+    sentences = []
+    for run in runs:
+        if run.runaway_round is not None:
+            what = f"features ran away from their prototypes, noticed in round {run.runaway_round}"
+            sentences.append(f"{run.label}, seed {run.seed}: {what}.")
+        if run.no_head is not None:
+            sentences.append(f"{run.label}, seed {run.seed}: no closed-form head, since {run.no_head}.")
+    return sentences
 
 
 def accuracies(runs: Sequence[RunResult]) -> dict[str, list[list[float]]]:

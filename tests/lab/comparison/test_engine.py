@@ -20,7 +20,7 @@ from fedmr_med.lab.comparison.engine import LOCK, RUNS, Launcher, complete, excl
 from fedmr_med.lab.comparison.files import PROGRESS, Progress, ProgressFiles, read_progress
 from fedmr_med.lab.comparison.hours import OutOfHours, limited_to
 from fedmr_med.lab.comparison.local import Local
-from fedmr_med.lab.comparison.one_run import RESULT, OnProgress, perform, result_of
+from fedmr_med.lab.comparison.one_run import ERROR, RESULT, OnProgress, perform, result_of
 from fedmr_med.lab.comparison.progress import show_progress
 from fedmr_med.schema import Strict
 from tests.helpers.errors import raises
@@ -123,6 +123,18 @@ def test_a_full_disk_fails_the_run_and_not_the_others(tmp_path: Path) -> None:
     assert results[0].error == "No space left on device: checkpoint.pt. The same command resumes from what was reached."
     assert results[1].count == 3
     assert perform(Counting("a"), tmp_path / RUNS).count == 1
+
+
+def test_a_failure_that_nobody_foresaw_fails_the_run_and_not_the_others(tmp_path: Path) -> None:
+    def surprise() -> None:
+        raise RuntimeError("the matrix is ill-conditioned")
+
+    runs = [Counting("a", trouble=surprise), Counting("b")]
+    for _ in range(2):  # a resumption meets it again
+        results = complete(runs, tmp_path, Local(0), unit="step")
+        assert "RuntimeError: the matrix is ill-conditioned" in (results[0].error or "")
+        assert results[1].count == 3
+    assert "in surprise" in (tmp_path / RUNS / "a" / ERROR).read_text()
 
 
 def test_progress_is_in_a_file_for_whoever_looks(tmp_path: Path) -> None:
