@@ -205,7 +205,8 @@ class ServerConfig(Strict):
         optimizer: the step, as above.
         lr: server learning rate.
         momentum: of ``sgd``.
-        betas: decay of the first and second moment of ``adam`` and ``yogi``; ``adagrad`` uses the first.
+        betas: decay of the first and second moment of ``adam`` and ``yogi``; ``adagrad`` uses the first, which is 0
+            in the preset ``fedadagrad``, as in the paper.
         eps: degree of adaptivity, tau in the paper.
     """
 

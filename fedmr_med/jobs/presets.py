@@ -1,10 +1,10 @@
 """Names for FedAvg with other settings, which comparisons and jobs take like the name of a method.
 
 ``fedavgm``, ``fedadam``, ``fedyogi`` and ``fedadagrad`` are what the literature calls FedAvg with an optimiser at the
-server, a setting of any job. ``fedrs``, ``fedlc``, ``fedlmd``, ``fedvls``, ``fedetf`` and ``fedgela`` are classifiers
-that know which classes a site lacks, options of any method (:mod:`fedmr_med.methods.logits`). ``oneshot`` trains
-nothing: one exchange gives a frozen backbone the classifier that pooled data would give it, see
-:mod:`fedmr_med.statistics.head`.
+server, a setting of any job. ``fedrs``, ``fedlc``, ``logit_adjustment``, ``fedlmd``, ``fedvls``, ``fedetf`` and
+``fedgela`` are classifiers that know which classes a site lacks, options of any method
+(:mod:`fedmr_med.methods.logits`). ``oneshot`` trains nothing: one exchange gives a frozen backbone the classifier that
+pooled data would give it, see :mod:`fedmr_med.statistics.head`.
 """
 
 from collections.abc import Mapping
@@ -50,12 +50,14 @@ PRESETS: dict[str, Preset] = {
     "fedavgm": _server(optimizer="sgd", momentum=0.5),
     "fedadam": _server(optimizer="adam", lr=0.01),
     "fedyogi": _server(optimizer="yogi", lr=0.01),
-    "fedadagrad": _server(optimizer="adagrad", lr=0.01),
+    # Reddi et al. run it without momentum, as Adagrad is.
+    "fedadagrad": _server(optimizer="adagrad", lr=0.01, betas=[0.0, 0.99]),
     "fedrs": _options(logits={"kind": "restricted"}),
-    "fedlc": _options(logits={"kind": "adjusted"}),
+    "fedlc": _options(logits={"kind": "calibrated"}),
+    "logit_adjustment": _options(logits={"kind": "adjusted"}),
     "fedlmd": _options(logits={"kind": "lmd"}),
     "fedvls": _options(logits={"kind": "vls"}),
-    "fedetf": _options(classifier="etf", logits={"kind": "adjusted"}),
+    "fedetf": _options(classifier="etf", logits={"kind": "adjusted", "vacant": "one"}),
     "fedgela": _options(classifier="etf", logits={"kind": "scaled"}),
     "oneshot": Preset(
         {

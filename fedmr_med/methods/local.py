@@ -55,7 +55,7 @@ class LocalRound:
         counts: (C,) int64, this site's training images per class. They must not leave it.
         server_state: what the server half sent along.
         client_state: what this site kept from the last round the server accepted; empty at first.
-        samples: number of local training images.
+        samples: number of local training images as the server hears it: rounded, where the policy says so.
         steps: number of local steps of this round.
         lr, momentum: of the local optimiser; momentum is 0 for an optimiser that has none in SGD's sense.
         round, rounds: number of this round, from 0, and rounds of the whole chain.

@@ -1,10 +1,14 @@
 """Classifiers that know which classes are missing at a site, as an addition to any method.
 
-With logits z, the site's share p_c of class c, the classes K that it holds and V that it does not, and the logits z^g
-of the received model:
+With logits z, the site's n_c images and share p_c of class c, the classes K that it holds and V that it does not, and
+the logits z^g of the received model:
 
-- ``restricted`` (FedRS, Li and Zhan, KDD 2021): z_c is multiplied by ``alpha`` for c in V;
-- ``adjusted`` (FedLC, Zhang et al., ICML 2022; logit adjustment): tau log p_c is added to z_c, so that V drops out;
+- ``restricted`` (FedRS, Li and Zhan, KDD 2021): z_c is multiplied by ``alpha`` for c in V. With
+  ``restriction: released`` every z_c is multiplied by alpha + (1 - alpha) p_c / max p, as in the first step of the
+  authors' code. Its later steps bring the factors nearer to 1, and it leaves the biases out: neither is followed here;
+- ``adjusted`` (logit adjustment, Menon et al., ICLR 2021): tau log p_c is added to z_c, so that V drops out. With
+  ``vacant: one`` a class of V counts as one image, as in the balanced softmax of FedETF's code, and stays;
+- ``calibrated`` (FedLC, Zhang et al., ICML 2022): tau n_c^(-1/4) is subtracted from z_c, so that V drops out;
 - ``scaled`` (FedGELA, Fan et al., NeurIPS 2023): z_c is multiplied by C p_c for C classes, so that V gives zeros;
 - ``lmd`` (FedLMD, Lu et al., 2023): plus ``beta`` T^2 KL(softmax of z^g / T over V || softmax of z / T over all classes
   but the label); with ``teacher: uniform`` the uniform distribution over V in the place of the first, without a second
@@ -33,14 +37,18 @@ class LogitsOptions(Strict):
     Attributes:
         kind: see the module; ``plain`` does nothing.
         alpha: of ``restricted``; 1 restricts nothing.
-        tau: of ``adjusted`` and ``vls``; 0 adjusts nothing.
+        restriction: of ``restricted``; ``paper`` for missing classes alone, ``released`` by the counts of all.
+        tau: of ``adjusted``, ``calibrated`` and ``vls``; 0 changes nothing.
+        vacant: of ``adjusted``; ``drop`` takes missing classes out of the softmax, ``one`` keeps them.
         beta, temperature, teacher: of ``lmd``.
         distil, suppress: of ``vls``.
     """
 
-    kind: Literal["plain", "adjusted", "restricted", "scaled", "lmd", "vls"] = "plain"
+    kind: Literal["plain", "adjusted", "calibrated", "restricted", "scaled", "lmd", "vls"] = "plain"
     alpha: float = Field(0.5, ge=0, le=1)
+    restriction: Literal["paper", "released"] = "paper"
     tau: float = Field(1.0, ge=0)
+    vacant: Literal["drop", "one"] = "drop"
     beta: float = Field(1.0, ge=0)
     temperature: float = Field(1.0, gt=0)
     teacher: Literal["received", "uniform"] = "received"
@@ -59,7 +67,7 @@ class MissingClasses:
     def __init__(self, options: LogitsOptions, local: LocalRound):
         self.options = options
         counts = local.counts
-        self.held = counts > 0
+        self.counts, self.held = counts, counts > 0
         self.share = counts / counts.sum().clamp(min=1)
         self.received = local.received_model if options.needs_received else None
         self.factor, self.offset = self._factor(), self._offset()
@@ -96,19 +104,27 @@ class MissingClasses:
         return (self.share.to(logits) * level.masked_fill(own.all(0), 0)).sum()
 
     def _factor(self) -> Tensor | None:
-        if self.options.kind == "restricted":
-            return torch.where(self.held, 1.0, self.options.alpha)
-        return len(self.share) * self.share if self.options.kind == "scaled" else None
+        options = self.options
+        if options.kind == "restricted":
+            if options.restriction == "paper":
+                return torch.where(self.held, 1.0, options.alpha)
+            return options.alpha + (1 - options.alpha) * self.share / self.share.max()
+        return len(self.share) * self.share if options.kind == "scaled" else None
 
     def _offset(self) -> Tensor | None:
-        """Return tau log p_c; p^0 is 1 for a class without samples too."""
-        if self.options.kind not in ("adjusted", "vls"):
+        """Return what is added to the logits; with tau 0 nothing, for a class without samples too."""
+        kind, tau = self.options.kind, self.options.tau
+        if kind not in ("adjusted", "calibrated", "vls"):
             return None
-        if self.options.tau == 0:
+        if tau == 0:
             return torch.zeros_like(self.share)
+        if kind == "calibrated":
+            offset = -(self.counts.to(self.share) ** -0.25)
+        else:
+            keeps = kind == "adjusted" and self.options.vacant == "one"
+            offset = (self.counts.clamp(min=1) / self.counts.sum().clamp(min=1) if keeps else self.share).log()
         # A finite number stands for minus infinity: a focal loss multiplies it by 0.
-        lowest = torch.finfo(self.share.dtype).min / 2
-        return (self.options.tau * self.share.log()).clamp(min=lowest)
+        return (tau * offset).clamp(min=torch.finfo(self.share.dtype).min / 2)
 
 
 def divergence(teacher: Tensor, teacher_classes: Tensor, student: Tensor, student_classes: Tensor) -> Tensor:

@@ -92,7 +92,9 @@ class Hospital:
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.spent: dict[str, float] = {}
         self.method = methods.build(job.method)
-        self._rounds = LocalRounds(name, job, self.network, self.counts, state_folder, self.private_training)
+        self._samples = self.policy.released_samples(self.counts, job.task.class_names)
+        training = self.network, self.counts, self._samples
+        self._rounds = LocalRounds(name, job, *training, state_folder, self.private_training)
         if job.model.freeze_backbone and features is None:
             features = SiteFeatures(job, self.data, site.cache)
         self.batches = SiteBatches(job, self.data, features)
@@ -142,7 +144,7 @@ class Hospital:
         reply = SiteReply(
             site=self.name,
             round=task.round,
-            samples=self.policy.released_samples(self.counts, self.job.task.class_names),
+            samples=self._samples,
             settings=self.job.digest(),
             model=layers.shared(models.state_arrays(self.network)),
             prototypes=prototypes,

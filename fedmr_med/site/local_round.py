@@ -34,6 +34,7 @@ class LocalRounds:
         job: the job's settings.
         network: holds the received model when a round begins.
         counts: (C,) training images per class.
+        samples: their number as it leaves: methods that weigh a site by it must not mix it with the exact one.
         state_folder: where the site keeps what it needs from round to round.
         private: trains with noise; None where the job has none.
     """
@@ -44,12 +45,13 @@ class LocalRounds:
         job: JobConfig,
         network: Network,
         counts: npt.NDArray[np.int64],
+        samples: int,
         state_folder: Path,
         private: PrivateTraining | None,
     ):
         self._name, self._job, self._method = name, job, methods.build(job.method)
         self._network, self._device = network, next(network.parameters()).device
-        self._counts, self._samples = counts, int(counts.sum())
+        self._counts, self._samples = counts, samples
         self._folder, self._private = state_folder, private
 
     @cached_property
@@ -127,7 +129,7 @@ class LocalRounds:
             server_state=task.method,
             client_state=kept,
             samples=self._samples,
-            steps=local_steps(self._samples, settings),
+            steps=local_steps(int(self._counts.sum()), settings),
             lr=settings.lr,
             momentum=settings.momentum if settings.optimizer == "sgd" else 0.0,
             round=task.round,

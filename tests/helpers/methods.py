@@ -97,6 +97,7 @@ class Federation:
         folder: where sites keep their state.
         network: the class of the network; every site has its own.
         holdings: classes and number of samples of each site.
+        policy: of all sites.
     """
 
     def __init__(
@@ -105,7 +106,9 @@ class Federation:
         folder: Path,
         network: type[Network] = Tiny,
         holdings: dict[str, tuple[Sequence[int], int]] | None = None,
+        policy: SitePolicy = POLICY,
     ):
+        self.policy = policy
         self.job, self.folder, self.network = config, folder, network
         self.holdings = holdings or HOLDINGS
         self.method = methods.build(config.method)
@@ -123,7 +126,7 @@ class Federation:
         """Open a site as a new process would."""
         classes, size = self.holdings[name]
         data = site_data(classes, size, seed=list(self.holdings).index(name))
-        source = SiteConfig(data=BenchmarkSource(source="benchmark", client=0, clients=1), policy=POLICY)
+        source = SiteConfig(data=BenchmarkSource(source="benchmark", client=0, clients=1), policy=self.policy)
         return Hospital(name, self.job, source, self.folder / name, network=self._network(), site_data=data)
 
     def task(self) -> TrainTask:
@@ -169,14 +172,15 @@ def compare(
     rule: type[reference.FedAvg],
     folder: Path,
     participation: Sequence[str] = ("abc", "ac", "abc"),
+    policy: SitePolicy = POLICY,
 ) -> tuple[Federation, reference.FedAvg]:
     """Run a federation and its reference side by side; after every round the global models must agree."""
-    federation = Federation(config, folder)
+    federation = Federation(config, folder, policy=policy)
     names = list(federation.sites)
     settings = reference.Settings(
         CLASSES, config.train.lr, config.train.momentum, config.train.weight_decay, config.federation.rounds
     )
-    sizes = [size for _, size in HOLDINGS.values()]
+    sizes = [policy.rounding.up(size) for _, size in HOLDINGS.values()]
     options = dict(config.method.options)
     options |= options.pop("reshaping", {})
     options.pop("variant", None)

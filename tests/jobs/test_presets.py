@@ -12,7 +12,7 @@ SERVERS = {
     "fedavgm": ServerConfig(optimizer="sgd", momentum=0.5),
     "fedadam": ServerConfig(optimizer="adam", lr=0.01),
     "fedyogi": ServerConfig(optimizer="yogi", lr=0.01),
-    "fedadagrad": ServerConfig(optimizer="adagrad", lr=0.01),
+    "fedadagrad": ServerConfig(optimizer="adagrad", lr=0.01, betas=(0.0, 0.99)),
 }
 
 
@@ -27,10 +27,11 @@ def test_fedavg_with_an_optimiser_at_the_server(name: str) -> None:
 
 CLASSIFIERS = {
     "fedrs": {"logits": {"kind": "restricted"}},
-    "fedlc": {"logits": {"kind": "adjusted"}},
+    "fedlc": {"logits": {"kind": "calibrated"}},
+    "logit_adjustment": {"logits": {"kind": "adjusted"}},
     "fedlmd": {"logits": {"kind": "lmd"}},
     "fedvls": {"logits": {"kind": "vls"}},
-    "fedetf": {"classifier": "etf", "logits": {"kind": "adjusted"}},
+    "fedetf": {"classifier": "etf", "logits": {"kind": "adjusted", "vacant": "one"}},
     "fedgela": {"classifier": "etf", "logits": {"kind": "scaled"}},
 }
 
@@ -44,6 +45,11 @@ def test_a_setting_may_be_for_one_preset_or_for_an_option_of_an_option() -> None
     settings = {"fedrs.logits.alpha": 0.9, "fedavgm.federation.server.momentum": 0.3, "logits.temperature": 2}
     request = BenchRequest(dataset="fmnist", methods=("fedrs", "fedlmd", "fedavgm"), settings=settings)
     fedrs, fedlmd, fedavgm = (run.job for run in request.runs())
+    assert [run.label for run in request.runs()] == [
+        "fedrs (logits.alpha 0.9, logits.temperature 2)",
+        "fedlmd (logits.temperature 2)",
+        "fedavgm (server.momentum 0.3, logits.temperature 2)",
+    ]
     assert fedrs.method.options == {"logits": {"kind": "restricted", "alpha": 0.9, "temperature": 2}}
     assert fedlmd.method.options == {"logits": {"kind": "lmd", "temperature": 2}}
     assert fedavgm.federation.server == SERVERS["fedavgm"].model_copy(update={"momentum": 0.3})

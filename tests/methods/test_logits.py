@@ -44,6 +44,52 @@ def test_restricted_shrinks_the_logits_of_missing_classes() -> None:
     assert seen.tolist() == [[4, 4, 2, 4, 2]] * 2
 
 
+def test_restricted_as_released_follows_the_counts_of_all_classes() -> None:
+    seen = missing(kind="restricted", alpha=0.5, restriction="released").seen(torch.full((1, CLASSES), 4.0))
+    # The first step of the authors' code, with counts 6 3 0 1 0: 0.5 + 0.5 n / 6.
+    assert torch.allclose(seen, torch.tensor([[4, 3, 2, 7 / 3, 2]]))
+
+
+def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
+    """Return the mean cross-entropy of logits (B, C), some of which may be minus infinity."""
+    terms = np.exp(logits - logits.max(1, keepdims=True))
+    return float(-np.log(terms[range(len(labels)), labels] / terms.sum(1)).mean())
+
+
+LABELS = torch.tensor([0, 1, 3, 0])
+REFERENCES = {
+    "Menon et al., with the logarithm of the share": (
+        {"kind": "adjusted", "tau": 0.7},
+        [0.7 * np.log(0.6), 0.7 * np.log(0.3), -np.inf, 0.7 * np.log(0.1), -np.inf],
+    ),
+    "FedETF's balanced softmax, with at least one image of each class": (
+        {"kind": "adjusted", "vacant": "one"},
+        [np.log(6), np.log(3), 0.0, 0.0, 0.0],
+    ),
+    "FedLC, with the fourth root of the counts": (
+        {"kind": "calibrated", "tau": 0.7},
+        [-0.7 / 6**0.25, -0.7 / 3**0.25, -np.inf, -0.7, -np.inf],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_offsets_are_those_of_the_papers(name: str) -> None:
+    options, offsets = REFERENCES[name]
+    logits = torch.randn(4, CLASSES, generator=torch.Generator().manual_seed(0))
+    expected = cross_entropy(logits.double().numpy() + np.array(offsets), LABELS.numpy())
+    assert F.cross_entropy(missing(**options).seen(logits), LABELS).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_logit_adjustment_and_fedlc_are_two_methods() -> None:
+    gradients = []
+    for kind in ("adjusted", "calibrated"):
+        logits = torch.zeros(4, CLASSES, requires_grad=True)
+        F.cross_entropy(missing(kind=kind).seen(logits), LABELS).backward()
+        gradients.append(logits.grad)
+    assert (gradients[0] - gradients[1]).norm() > 0.2 * gradients[0].norm()
+
+
 def test_scaled_follows_the_shares() -> None:
     seen = missing(kind="scaled").seen(torch.ones(1, CLASSES))
     assert torch.allclose(seen, torch.tensor([[3, 1.5, 0, 0.5, 0]]))
@@ -133,7 +179,10 @@ def two_rounds(options: dict, folder: Path, holdings: dict | None = None, name: 
 
 NEUTRAL = [
     {"kind": "restricted", "alpha": 1},
+    {"kind": "restricted", "alpha": 1, "restriction": "released"},
     {"kind": "adjusted", "tau": 0},
+    {"kind": "adjusted", "tau": 0, "vacant": "one"},
+    {"kind": "calibrated", "tau": 0},
     {"kind": "lmd", "beta": 0},
     {"kind": "lmd", "beta": 0, "teacher": "uniform"},
     {"kind": "vls", "tau": 0, "distil": 0, "suppress": 0},

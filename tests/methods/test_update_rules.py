@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import reference
-from tests.helpers.methods import compare, job
+from tests.helpers.methods import POLICY, compare, job
 
 RULES = [
     ("fedprox", reference.FedProx, {"mu": 0.5}),
@@ -54,6 +54,12 @@ def test_the_global_model_follows_the_rule(
 @pytest.mark.parametrize(("method", "rule"), [("feddyn", reference.FedDyn), ("feddc", reference.FedDC)])
 def test_sites_that_join_late(tmp_path: Path, method: str, rule: type) -> None:
     compare(job(method, rounds=4, alpha=0.3, clip=None), rule, tmp_path, ("ac", "a", "abc", "b"))
+
+
+@pytest.mark.parametrize(("method", "rule"), [("feddyn", reference.FedDyn), ("feddc", reference.FedDC)])
+def test_sites_and_server_weigh_by_the_same_rounded_numbers(tmp_path: Path, method: str, rule: type) -> None:
+    rounded = POLICY.model_copy(update={"round_samples": 15})  # 6, 11 and 18 images count as 15, 15 and 30
+    compare(job(method, alpha=0.3, clip=None), rule, tmp_path, policy=rounded)
 
 
 def test_feddyn_keeps_the_drift_of_every_site(tmp_path: Path) -> None:

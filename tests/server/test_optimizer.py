@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedmr_med.config import ServerConfig
+from fedmr_med.jobs.catalog import job_for
 from fedmr_med.server.optimizer import server_step
 from tests.helpers.methods import Federation, job, same_model
 
@@ -58,6 +59,17 @@ def test_steps_follow_the_papers_formulas(kind: str) -> None:
         for step, expected in zip(steps(config), reference(kind, name), strict=True):
             np.testing.assert_allclose(step[name], expected, rtol=1e-5, atol=1e-5)
             assert step[name].dtype == np.float32
+
+
+def test_fedadagrad_is_adagrad_on_the_updates() -> None:
+    config = job_for("fmnist", "fedadagrad", model="small_cnn").federation.server
+    for name, start in BEFORE.items():
+        w, v = start.astype(np.float64), np.full(start.shape, config.eps**2)
+        for step, after in zip(steps(config), AFTER, strict=True):
+            delta = after[name].astype(np.float64) - start
+            v = v + delta**2
+            w = w + config.lr * delta / (np.sqrt(v) + config.eps)
+            np.testing.assert_allclose(step[name], w, rtol=1e-5, atol=1e-5)
 
 
 def test_a_job_names_the_optimiser_and_anchored_fedmr_has_momentum_of_its_own(tmp_path: Path) -> None:

@@ -1,20 +1,24 @@
 """What ``fedmr-med bench`` is asked for, and the runs that come of it."""
 
-from collections.abc import ItemsView
 from pathlib import Path
 
 from pydantic import Field, JsonValue
 
 from fedmr_med import methods
+from fedmr_med.config import JobConfig
 from fedmr_med.data.datasets import DATASETS
 from fedmr_med.data.demo import DEMO
 from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.benchmark import clients_of
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.jobs.changes import method_options
-from fedmr_med.jobs.presets import PRESETS, resolve
+from fedmr_med.jobs.presets import PRESETS, own_changes, resolve
 from fedmr_med.lab.bench.runs import Run
 from fedmr_med.schema import Strict
+
+SERVER = "federation.server."
+TOLD = {"variant", "evaluate"}
+"""Options that a method's own variant tells."""
 
 
 class BenchRequest(Strict):
@@ -136,9 +140,7 @@ class BenchRequest(Strict):
             changes=changes | self.settings | self.chosen.get(method, {}),
             demo=self.data == DEMO,
         )
-        variant = methods.build(job.method).variant
-        remarks = [variant, *(f"{key.removeprefix(f'{method}.')} {value}" for key, value in self._chosen(method))]
-        remark = ", ".join(filter(None, remarks))
+        remark = ", ".join(self._remarks(method, job))
         return Run(
             f"{method} ({remark})" if remark else method,
             job,
@@ -152,8 +154,15 @@ class BenchRequest(Strict):
             held_out=self.held_out,
         )
 
-    def _chosen(self, method: str) -> ItemsView[str, JsonValue]:
-        return self.chosen.get(method, {}).items()
+    def _remarks(self, method: str, job: JobConfig) -> list[str]:
+        """Return what tells a row from the method of that name: its variant, and every option that is set here."""
+        name, variant = job.method.name, methods.build(job.method).variant
+        options = set(method_options(name)) - TOLD
+        own = {key.removeprefix(f"{name}."): value for key, value in own_changes(method, self.settings).items()}
+        own = {key: value for key, value in own.items() if key.startswith(SERVER) or key.partition(".")[0] in options}
+        own |= {key.removeprefix(f"{name}."): value for key, value in self.chosen.get(method, {}).items()}
+        settings = [f"{key.removeprefix('federation.')} {value}" for key, value in own.items()]
+        return [*([variant] if variant else []), *settings]
 
     def _check_settings(self) -> None:
         """Refuse an option that none of the methods has, and the seed, which has an option of its own."""

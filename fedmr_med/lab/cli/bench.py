@@ -25,7 +25,7 @@ def bench(
         typer.Option(
             help="Names of methods, comma-separated; 'all': the paper's eight. FedAvg with an optimiser at the server: "
             "fedavgm, fedadam, fedyogi, fedadagrad. FedAvg with a classifier for missing classes: fedrs, fedlc, "
-            "fedlmd, fedvls, fedetf, fedgela. A frozen backbone and one exchange: oneshot."
+            "logit_adjustment, fedlmd, fedvls, fedetf, fedgela. A frozen backbone and one exchange: oneshot."
         ),
     ] = "all",
     model: Annotated[str | None, typer.Option(help="Name of the network; default: the paper's.")] = None,
