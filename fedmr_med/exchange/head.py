@@ -66,7 +66,7 @@ class HeadExchange(Exchange):
         """
         try:
             return self._closed_state(total)
-        except torch.linalg.LinAlgError as e:
+        except torch.linalg.LinAlgError as e:  # type: ignore[attr-defined]  # torch's own documented name
             reason = f"the features of the sites give no head: {e}"
             _log.warning("no closed-form head: %s", reason)
             return replace(self.state, history=self.state.history.without_head(reason))
