@@ -2,6 +2,7 @@
 
 # In the paper's order, which is the order of available() as well.
 from fedmr_med.methods import fedavg, fedprox, fedproc, fednova, moon, feddyn, feddc, fedmr  # isort: skip
+from fedmr_med.methods import scaffold  # isort: skip
 from fedmr_med.methods.base import Method, available, build
 
 PAPER_METHODS = ("fedavg", "fedprox", "fedproc", "fednova", "moon", "feddyn", "feddc", "fedmr")
@@ -20,4 +21,5 @@ __all__ = [
     "fedproc",
     "fedprox",
     "moon",
+    "scaffold",
 ]

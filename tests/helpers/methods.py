@@ -22,7 +22,7 @@ from fedmr_med.sites import BenchmarkSource, SiteConfig
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from tests.helpers import reference
 
-NAMES = ("fedavg", "fedprox", "fedproc", "fednova", "moon", "feddyn", "feddc", "fedmr")
+NAMES = ("fedavg", "fedprox", "fedproc", "fednova", "moon", "feddyn", "feddc", "fedmr", "scaffold")
 CLASSES, EDGE, FEATURES = 5, 3, 4
 # Classes and sizes: with batches of 5 they train 1, 2 and 4 steps an epoch; nobody holds class 4.
 HOLDINGS = {"a": ((0, 1), 6), "b": ((1, 2), 11), "c": ((2, 3, 0), 18)}

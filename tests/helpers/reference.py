@@ -273,3 +273,27 @@ class FedDC(FedDyn):
             moved = add(w, -1, self.w)
             self.c_local[k] = {n: self.c_local[k][n] - c[n] / omega - moved[n] / (m * self.settings.lr) for n in moved}
         return super().merge(local, steps)
+
+
+class Scaffold(FedAvg):
+    """Controls start at zero; the server's is the weighted mean change, scaled by the share of sites present."""
+
+    def __init__(self, *args: object, **options: float | None):
+        super().__init__(*args, **options)
+        self.c = zeros(self.w)
+        self.c_local = [zeros(self.w) for _ in self.sizes]
+
+    def on_weights(self, k: int, w: Weights) -> Weights:
+        return add(self.c, -1, self.c_local[k])
+
+    def merge(self, local: dict[int, Weights], steps: dict[int, int]) -> Weights:
+        before, total = self.c, sum(self.sizes[k] for k in local)
+        for k, w in local.items():
+            # The mean gradient of the round: what the sum of all steps, each with its reach, moved the weights by.
+            reach = self.settings.lr * momentum_steps(steps[k], self.settings.momentum)
+            gradient = {n: (self.w[n] - w[n]) / reach for n in w}
+            new = add(gradient, 1, add(self.c_local[k], -1, before))
+            share = self.sizes[k] / total * len(local) / len(self.sizes)
+            self.c = add(self.c, share, add(new, -1, self.c_local[k]))
+            self.c_local[k] = new
+        return super().merge(local, steps)

@@ -37,8 +37,8 @@ from tests.helpers.methods import (
 from tests.helpers.reference import momentum_steps
 
 
-def test_the_eight_methods_in_the_order_of_the_paper() -> None:
-    assert methods.available() == NAMES
+def test_the_eight_methods_in_the_order_of_the_paper_come_first() -> None:
+    assert methods.available() == NAMES == (*methods.PAPER_METHODS, "scaffold")
 
 
 @pytest.mark.parametrize(
@@ -200,14 +200,14 @@ def test_one_hot_prototypes_need_a_dimension_for_every_class() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_float16_on_the_wire_is_refused_where_rounding_would_add_up(name: str) -> None:
     config = tiny_job(name, changes={"federation.wire": "float16"})
-    if name in ("feddyn", "feddc"):
+    if name in ("feddyn", "feddc", "scaffold"):
         with raises("config.conflict", "federation.wire"):
             build_network(config)
     else:
         build_network(config)
 
 
-@pytest.mark.parametrize("name", ["fednova", "feddc"])
+@pytest.mark.parametrize("name", ["fednova", "feddc", "scaffold"])
 def test_a_reply_without_its_payload_is_refused_whole(tmp_path: Path, name: str) -> None:
     federation = Federation(job(name), tmp_path)
     reply = federation.sites["a"].train(federation.task())

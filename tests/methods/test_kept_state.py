@@ -1,4 +1,4 @@
-"""What sites keep, when rounds are repeated or refused and processes come and go. For MOON, FedDyn and FedDC."""
+"""What sites keep, when rounds are repeated or refused and processes come and go. For MOON, FedDyn, FedDC, SCAFFOLD."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from fedmr_med.errors import CheckpointError
 from tests.helpers.errors import raises
 from tests.helpers.methods import Federation, WithBatchNorm, job, same_model
 
-STATEFUL = [("moon", {"mu": 1.0}), ("feddyn", {"alpha": 0.1}), ("feddc", {"alpha": 0.1})]
+STATEFUL = [("moon", {"mu": 1.0}), ("feddyn", {"alpha": 0.1}), ("feddc", {"alpha": 0.1}), ("scaffold", {})]
 each_method = pytest.mark.parametrize(("name", "options"), STATEFUL)
 
 
@@ -95,7 +95,8 @@ def test_the_sites_learn_the_mean_size_and_no_single_one(tmp_path: Path) -> None
     assert float(known.task().method["mean_samples"]) == 40
 
 
-def test_feddc_needs_a_learning_rate(tmp_path: Path) -> None:
-    federation = Federation(job("feddc", train={"epochs": 1, "lr": 0}), tmp_path)
+@pytest.mark.parametrize("name", ["feddc", "scaffold"])
+def test_a_control_needs_a_learning_rate(tmp_path: Path, name: str) -> None:
+    federation = Federation(job(name, train={"epochs": 1, "lr": 0}), tmp_path)
     with raises("config.value", "train.lr"):
         federation.round()

@@ -25,6 +25,7 @@ RULES = [
     ("feddc", reference.FedDC, {"alpha": 0.3, "clip": None}),
     ("feddc", reference.FedDC, {"alpha": 0.3, "clip": 0.4}),
     ("feddc", reference.FedDC, {"alpha": 0.3, "clip": None, "mean_samples": 12.5}),
+    ("scaffold", reference.Scaffold, {}),
     ("fedmr", reference.FedMR, {"variant": "paper", "mu1": 0.5, "mu2": 0.5}),
 ]
 
@@ -81,6 +82,16 @@ def test_feddc_keeps_drift_and_control_of_every_site(tmp_path: Path) -> None:
     sent = federation.method.server().client_view(federation.state.method)
     for parameter, c in expected.c.items():
         np.testing.assert_allclose(sent[f"c.{parameter}"], c, atol=2e-6)
+
+
+def test_scaffold_keeps_the_control_of_every_site(tmp_path: Path) -> None:
+    federation, expected = compare(job("scaffold", rounds=4), reference.Scaffold, tmp_path, ("ac", "a", "abc", "b"))
+    for parameter, c in expected.c.items():
+        np.testing.assert_allclose(federation.state.method[f"c.{parameter}"], c, atol=2e-6)
+        for k, name in enumerate("abc"):
+            np.testing.assert_allclose(
+                federation.kept(name)[f"c.{parameter}"], expected.c_local[k][parameter], atol=2e-6
+            )
 
 
 def test_the_control_of_feddc_estimates_the_gradient(tmp_path: Path) -> None:

@@ -247,7 +247,7 @@ def test_replies_of_a_job_that_sums_all_hold_nothing(all_summed: tuple[Watched, 
     assert {site.samples for record in state.history.rounds for site in record.sites.values()} == {0}
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedproc", "fednova", "moon"])
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedproc", "fednova", "moon", "scaffold"])
 def test_every_method_that_needs_sums_alone_can_sum_all(tmp_path: Path, method: str) -> None:
     changes = {"method": {"name": method, "options": {}}, "head": {"exchange": "none"}}
     runs = {

@@ -36,7 +36,7 @@ from tests.helpers.errors import raises
 from tests.helpers.small import OPEN, small_hospital, small_job, task_for
 
 torch.set_num_threads(1)
-METHODS = ("fedavg", "fedprox", "fedproc", "fednova", "moon", "feddyn", "feddc", "fedmr")
+METHODS = ("fedavg", "fedprox", "fedproc", "fednova", "moon", "feddyn", "feddc", "fedmr", "scaffold")
 
 
 def frozen_job(method: str = "fedavg", /, **changes: object) -> JobConfig:

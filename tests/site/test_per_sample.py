@@ -28,7 +28,7 @@ NETWORKS = {
     "efficientnet_b0": {"norm": "group", **WITHOUT_CHANCE},
     "efficientnet_lite0": {"norm": "group", **WITHOUT_CHANCE},
 }
-METHODS = ("fedavg", "fedprox", "feddyn", "feddc", "fednova", "fedproc", "moon", "fedmr")
+METHODS = ("fedavg", "fedprox", "feddyn", "feddc", "fednova", "fedproc", "moon", "fedmr", "scaffold")
 
 
 def network(name: str = "small_cnn") -> Network:

@@ -112,7 +112,9 @@ def test_two_runs_of_one_job_differ(tmp_path: Path) -> None:
     assert any(not np.array_equal(array, second.model[name]) for name, array in first.model.items())
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedprox", "feddyn", "feddc", "fednova", "fedproc", "moon", "fedmr"])
+@pytest.mark.parametrize(
+    "method", ["fedavg", "fedprox", "feddyn", "feddc", "fednova", "fedproc", "moon", "fedmr", "scaffold"]
+)
 def test_methods_train_privately_in_a_federation(tmp_path: Path, method: str) -> None:
     job = private_job(method, federation={"min_sites": 2}, head={"exchange": "none"})
     sites = {

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from fedmr_med import methods
 from fedmr_med.evaluation.results import RunResult
 from fedmr_med.jobs.presets import PRESETS
 from fedmr_med.lab.bench import search
 from fedmr_med.lab.bench.compare import tuned
 from fedmr_med.lab.bench.request import BenchRequest
 from fedmr_med.lab.comparison.launchers import Resources
-from fedmr_med.methods import PAPER_METHODS
 from tests.helpers.archives import write_mini
 
 REQUEST = BenchRequest(dataset="fmnist", split="P5C2", methods=("fedprox", "fedavg"), model="small_cnn", epochs=1)
@@ -20,7 +20,7 @@ def result(accuracy: float | None, error: str | None = None) -> RunResult:
     return RunResult(dataset="fmnist", split="P5C2", method="fedprox", seed=0, last5_accuracy=accuracy, error=error)
 
 
-@pytest.mark.parametrize("method", [*PAPER_METHODS, *(name for name, preset in PRESETS.items() if preset.trains)])
+@pytest.mark.parametrize("method", [*methods.available(), *(name for name, preset in PRESETS.items() if preset.trains)])
 def test_everyone_gets_four_values_that_a_job_accepts(method: str) -> None:
     tried = search.candidates(REQUEST.model_copy(update={"methods": (method,)}), seed=3)
     assert len(tried) == 4
