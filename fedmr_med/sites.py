@@ -44,6 +44,9 @@ class FlambyIsicSource(Strict):
         flamby: a FLamby checkout.
         without_leaked: leave out test images of a lesion that is in a train fold too; it needs HAM10000's metadata in
             ``root``.
+        test_part: score this part of ``parts``, counted from 0, and train on the others, in place of FLamby's folds. A
+            lesion is in one part only; it needs HAM10000's metadata in ``root``.
+        parts: how many parts there are for that.
     """
 
     source: Literal["flamby_isic"]
@@ -52,6 +55,8 @@ class FlambyIsicSource(Strict):
     split_file: Path | None = None
     flamby: Path | None = None
     without_leaked: bool = False
+    test_part: int | None = Field(None, ge=0, lt=20)
+    parts: int = Field(5, ge=2, le=20)
 
 
 class ManifestSource(Strict):

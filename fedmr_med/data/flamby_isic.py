@@ -1,7 +1,9 @@
 """Fed-ISIC2019 as FLamby prepares it: one folder of images and a table that says which centre holds which."""
 
+import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -59,10 +61,15 @@ def load_flamby_isic(source: FlambyIsicSource, task: TaskConfig, site: SiteConfi
     root = find_root(source.root)
     split = find_split(root, split_file=source.split_file, flamby=source.flamby)
     stat = split.stat()
-    lesions = _lesions_in(root) if source.without_leaked else None
+    by_lesion = source.without_leaked or source.test_part is not None
+    lesions = _lesions_in(root, "without_leaked" if source.without_leaked else "test_part") if by_lesion else None
     centers = _split_rows(split, stat.st_mtime_ns, stat.st_size, lesions)
-    left_out = leaked_images(centers) if source.without_leaked else set()
-    rows = [row for row in centers[source.center] if row.image not in left_out]
+    rows = centers[source.center]
+    if source.test_part is not None:
+        rows = dealt_by_lesion(rows, source.test_part, source.parts)
+    elif source.without_leaked:
+        left_out = leaked_images(centers)
+        rows = [row for row in rows if row.image not in left_out]
     return site_data(root / PREPARED_FOLDER, rows, task, site)
 
 
@@ -72,14 +79,32 @@ def _split_rows(path: Path, modified: int, size: int, lesions: Path | None) -> l
     return read_split(path, read_lesions(lesions) if lesions else None)
 
 
-def _lesions_in(root: Path) -> Path:
+def _lesions_in(root: Path, key: str) -> Path:
     if not (root / LESIONS_FILE).is_file():
         raise DataError(
-            f"{root / LESIONS_FILE} does not exist: data.without_leaked needs the lesion of each image.",
+            f"{root / LESIONS_FILE} does not exist: data.{key} needs the lesion of each image.",
             code="file.missing",
-            key="data.without_leaked",
+            key=f"data.{key}",
         )
     return root / LESIONS_FILE
+
+
+def dealt_by_lesion(rows: Iterable[Row], test_part: int, parts: int) -> list[Row]:
+    """Return rows with folds for cross-validation: of the parts of all lesions, one is the test fold.
+
+    A lesion's part depends on its name alone, so that all centres agree on it; an image without one stands for itself.
+
+    Args:
+        rows: of one centre.
+        test_part: the part that is scored.
+        parts: how many parts there are.
+    """
+
+    def part(row: Row) -> int:
+        digest = hashlib.blake2b((row.group or row.image).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") % parts
+
+    return [replace(row, fold="test" if part(row) == test_part else "train") for row in rows]
 
 
 def leaked_images(centers: Iterable[Iterable[Row]]) -> set[str]:

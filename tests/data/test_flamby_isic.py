@@ -71,6 +71,30 @@ def test_leaked_lesions_can_be_left_out_of_the_test_fold(tmp_path: Path) -> None
     assert left.train.labels.tolist() == whole.train.labels.tolist()
 
 
+def test_a_lesion_is_scored_in_one_part_of_a_cross_validation(tmp_path: Path) -> None:
+    root, parts = tmp_path / "isic", 3
+    rows = write_flamby_folder(root)
+    site = flamby_site(root, 2)
+
+    def part(number: int) -> SiteConfig:
+        return site.model_copy(update={"data": site.data.model_copy(update={"test_part": number, "parts": parts})})
+
+    with raises("file.missing", "data.test_part", kind=DataError):
+        load(part(0))
+    names = [image for image, _, center, _ in rows if center == 2]
+    lesions = {image: f"L{position // 2}" for position, image in enumerate(names)}
+    (root / LESIONS_FILE).write_text("lesion_id,image_id\n" + "".join(f"{lesions[i]},{i}\n" for i in names))
+    folds = [load(part(number)) for number in range(parts)]
+    groups = [(set(fold.train.groups), set(fold.test.groups)) for fold in folds]
+    for trained, scored in groups:
+        assert not trained & scored
+        assert trained | scored == set(lesions.values())
+    assert sum(len(scored) for _, scored in groups) == len(set(lesions.values())), "every lesion is scored once"
+    assert sum(len(scored) > 0 for _, scored in groups) > 1
+    counts = sum(class_counts(fold.test, len(CLASS_NAMES)) for fold in folds)
+    assert counts.tolist() == [sum(t == c and center == 2 for _, t, center, _ in rows) for c in range(len(CLASS_NAMES))]
+
+
 def test_the_split_is_found_in_the_folder_by_path_or_in_a_checkout(tmp_path: Path) -> None:
     root = tmp_path / "isic"
     write_flamby_folder(root)

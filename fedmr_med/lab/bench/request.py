@@ -39,6 +39,8 @@ class BenchRequest(Strict):
         absent: hospitals that do not take part, of a dataset whose hospitals hold their own data.
         opted_out: hospitals of such a dataset that share no prototypes.
         without_leaked: leave out test images of ISIC2019 whose lesion is in a train fold too.
+        cross_validate: cross-validate ISIC2019 by lesion over so many parts of all images: a run scores the part that
+            its seed names, counted around.
         held_out: share of each client's training data that is scored on in place of the test set; 0 trains on all.
     """
 
@@ -59,6 +61,7 @@ class BenchRequest(Strict):
     absent: tuple[str, ...] = ()
     opted_out: tuple[str, ...] = ()
     without_leaked: bool = False
+    cross_validate: int | None = Field(None, ge=2, le=20)
     held_out: float = Field(0.0, ge=0, le=0.5)
 
     def runs(self) -> list[Run]:
@@ -81,12 +84,11 @@ class BenchRequest(Strict):
 
     def _clients(self) -> int:
         dataset = DATASETS.get(self.dataset, "--dataset")
-        if self.without_leaked and (dataset.name != "isic2019" or self.data == DEMO):
-            raise ConfigError(
-                "--without-leaked: only the images of isic2019 have known lesions.",
-                code="config.conflict",
-                key="--without-leaked",
-            )
+        for option, given in (("--without-leaked", self.without_leaked), ("--cross-validate", self.cross_validate)):
+            if given and (dataset.name != "isic2019" or self.data == DEMO):
+                raise ConfigError(
+                    f"{option}: only the images of isic2019 have known lesions.", code="config.conflict", key=option
+                )
         if self.data == DEMO and not dataset.has_demo:
             raise ConfigError(
                 f"--data demo: {dataset.name} has no demo; isic2019 has.", code="config.conflict", key="--data"
@@ -151,6 +153,7 @@ class BenchRequest(Strict):
             absent=self.absent,
             opted_out=self.opted_out,
             without_leaked=self.without_leaked,
+            cross_validate=self.cross_validate,
             held_out=self.held_out,
         )
 

@@ -39,6 +39,8 @@ class Run:
         absent: hospitals of ISIC2019 that do not take part.
         opted_out: hospitals of ISIC2019 that share no prototypes.
         without_leaked: whether test images of ISIC2019 whose lesion is in a train fold are left out.
+        cross_validate: parts of all lesions of ISIC2019, of which the job's seed, counted around, names the one that is
+            scored; None takes the dataset's own folds.
         held_out: share of each client's training data that is scored on in place of the test set; 0 trains on all.
         parallel_clients: clients that work at the same time; nothing of the result depends on it.
     """
@@ -52,6 +54,7 @@ class Run:
     absent: tuple[str, ...] = ()
     opted_out: tuple[str, ...] = ()
     without_leaked: bool = False
+    cross_validate: int | None = None
     held_out: float = 0.0
     parallel_clients: int = 1
 
@@ -67,8 +70,10 @@ class Run:
         if dataset.site_source is not None:
             names = [name for name in dataset.sites if name not in self.absent]
             sources = {name: dataset.site_source(name, self.root) for name in names}
-            if self.without_leaked:
-                changes = {"without_leaked": True}
+            changes: dict[str, bool | int] = {"without_leaked": True} if self.without_leaked else {}
+            if self.cross_validate:
+                changes |= {"test_part": self.job.seed % self.cross_validate, "parts": self.cross_validate}
+            if changes:
                 sources = {name: source.model_copy(update=changes) for name, source in sources.items()}
             return with_policies(sources, share=self.share, seed=self.job.seed, opted_out=self.opted_out)
         return benchmark_sites(
@@ -93,6 +98,7 @@ class Run:
         content = [self.job.model_dump(mode="json"), self.clients, self.fraction, self.share, *self.absent]
         content += ["opted out", *self.opted_out] if self.opted_out else []
         content += ["without leaked"] if self.without_leaked else []
+        content += ["cross-validate", self.cross_validate] if self.cross_validate else []
         content += ["held out", self.held_out] if self.held_out else []
         root = "" if self.root is None else str(self.root if self.root == DEMO else self.root.resolve())
         digest = hashlib.blake2b(json.dumps([content, root], sort_keys=True).encode(), digest_size=5).hexdigest()

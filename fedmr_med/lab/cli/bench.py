@@ -46,6 +46,12 @@ def bench(
     without_leaked: Annotated[
         bool, typer.Option("--without-leaked", help="Leave out test images of lesions that are in a train fold.")
     ] = False,
+    cross_validate: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PARTS", help="Cross-validate isic2019 by lesion: seed S trains on all parts but S and scores that."
+        ),
+    ] = None,
     validate: Annotated[
         float,
         typer.Option(help="Fraction of each client's training data to hold out and score on, not on the test set."),
@@ -103,6 +109,7 @@ def bench(
         "absent": names(absent),
         "opted_out": names(opted_out),
         "without_leaked": without_leaked,
+        "cross_validate": cross_validate,
         "held_out": validate,
     }
     request = validated(BenchRequest, content, "bench")

@@ -120,6 +120,7 @@ def test_clients_are_drawn_and_share_as_asked(fmnist: Path, tmp_path: Path) -> N
         ({"split": "iid", "clients": 500}, ConfigError, ("split.too-many-clients",)),
         ({"clients_per_round": 6}, ConfigError, ("config.value", "--clients-per-round")),
         ({"without_leaked": True}, ConfigError, ("config.conflict", "--without-leaked")),
+        ({"cross_validate": 5}, ConfigError, ("config.conflict", "--cross-validate")),
         ({"settings": {"alpha": 1}}, ConfigError, ("config.unknown-key", "--set alpha")),
         ({"settings": {"seed": 1}}, ConfigError, ("config.conflict", "--set seed")),
         ({"settings": {"train.speed": 1}}, ConfigError, ("config.unknown-key", "train.speed")),
@@ -254,3 +255,13 @@ def test_kill_in_the_middle_and_run_again(fmnist: Path, tmp_path: Path) -> None:
     runs = request_for(fmnist, ("fedavg", "feddc"), settings={"federation.rounds": 12}).runs()
     whole = compare(runs, tmp_path / "whole", title="", resources=HERE, quiet=True)
     assert without_times(again) == without_times(whole)
+
+
+def test_the_seed_of_a_cross_validation_names_the_part_that_is_scored() -> None:
+    request = BenchRequest(dataset="isic2019", methods=("oneshot",), absent=("bcn",), cross_validate=5, seeds=(1, 6, 3))
+    runs = request.runs()
+    assert [[site.data.test_part for site in run.sites.values()] for run in runs] == [[1] * 5, [1] * 5, [3] * 5]
+    assert len({run.name for run in runs}) == 3
+    plain = request.model_copy(update={"cross_validate": None}).runs()
+    assert {site.data.test_part for site in plain[0].sites.values()} == {None}
+    assert plain[0].name != runs[0].name
