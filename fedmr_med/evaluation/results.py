@@ -504,6 +504,12 @@ class RunResult(RunSetup):
         }
         return cls.model_validate(content)
 
+    @property
+    def last5_balanced_accuracy(self) -> float | None:
+        """Mean balanced accuracy of the last five rounds."""
+        scores = [record.balanced_accuracy for record in self.rounds if record.balanced_accuracy is not None]
+        return _mean(scores[-5:]) if scores else None
+
     @classmethod
     def failed(cls, setup: RunSetup, error: str) -> "RunResult":
         """Return the entry of a run that failed."""

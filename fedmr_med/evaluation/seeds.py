@@ -39,7 +39,7 @@ class Row:
         seeds: how many runs the figures are over.
         best, last, last5: accuracy of the best round, the last, and the mean of the last five; None if no run was
             scored.
-        balanced: balanced accuracy of the best round.
+        balanced, balanced_last5: balanced accuracy of the best round, and the mean of the last five.
         head, head_balanced: accuracy and balanced accuracy of the last model with its closed-form head; None where no
             head was made.
         seconds: wall time of a round; of the one exchange of a run without rounds.
@@ -53,6 +53,7 @@ class Row:
     last: Spread | None = None
     last5: Spread | None = None
     balanced: Spread | None = None
+    balanced_last5: Spread | None = None
     head: Spread | None = None
     head_balanced: Spread | None = None
     seconds: float = 0.0
@@ -81,6 +82,7 @@ def _row(label: str, runs: list[RunResult]) -> Row:
         last=_spread(good, lambda run: run.last_accuracy),
         last5=_spread(good, lambda run: run.last5_accuracy),
         balanced=_spread(good, lambda run: run.best_balanced_accuracy),
+        balanced_last5=_spread(good, lambda run: run.last5_balanced_accuracy),
         head=_spread(good, lambda run: run.head_accuracy),
         head_balanced=_spread(good, lambda run: run.head_balanced_accuracy),
         seconds=fmean(seconds for seconds, _ in costs) if costs else 0.0,

@@ -8,7 +8,7 @@ from rich.table import Table
 from fedmr_med.evaluation.results import RunResult, RunResults, write_result
 from fedmr_med.evaluation.seeds import rows
 from fedmr_med.files import write_text
-from fedmr_med.lab.bench.paired import Difference, differences
+from fedmr_med.lab.bench.paired import Difference, Gap, differences
 from fedmr_med.report.console import text_table
 from fedmr_med.report.document import Part, page_of
 from fedmr_med.report.elements import DEMO_NOTE, Section, table
@@ -19,8 +19,9 @@ from fedmr_med.report.sources import Comparison
 RESULTS, REPORT = "results.json", "report.html"
 DIFFERENCE_COLUMNS = ("method", "seeds", "mean of last 5", "with head", "rounds to its best", "MB to its best")
 DIFFERENCE_CAPTION = (
-    "In percentage points, paired by seed, with the 95 % interval by Student's t distribution. Rounds and MB to its "
-    "best: until a method first has the best accuracy that the first method of the table reaches in the whole run."
+    "Balanced accuracy in percentage points, paired by seed, with the 95 % interval by Student's t distribution. "
+    "Rounds and MB to its best: until a method first has the best balanced accuracy that the first method of the table "
+    "reaches in the whole run."
 )
 RUN_COLUMNS = ("method", "seed", "best", "in round", "last")
 
@@ -58,15 +59,21 @@ def _differences(results: Sequence[RunResult]) -> list[list[str]]:
 
 
 def _difference_cells(difference: Difference) -> list[str]:
-    width = "" if difference.half_width is None else f" ± {100 * difference.half_width:.1f}"
     return [
         difference.label,
         str(difference.seeds),
-        f"{100 * difference.mean:+.1f}{width}",
-        "-" if difference.head is None else f"{100 * difference.head:+.1f}",
+        _gap(difference.last5),
+        _gap(difference.head),
         "not reached" if difference.rounds is None else f"{difference.rounds:.1f}",
         "-" if difference.megabytes is None else f"{difference.megabytes:.1f}",
     ]
+
+
+def _gap(gap: Gap | None) -> str:
+    if gap is None:
+        return "-"
+    width = "" if gap.half_width is None else f" ± {100 * gap.half_width:.1f}"
+    return f"{100 * gap.mean:+.1f}{width}"
 
 
 def _run_cells(run: RunResult) -> list[str]:

@@ -9,25 +9,37 @@ from fedmr_med.evaluation.results import RunResult
 
 
 @dataclass(frozen=True)
+class Gap:
+    """Mean of paired differences, and half the width of its 95 % interval by Student's t; None with one pair."""
+
+    mean: float
+    half_width: float | None
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[float | None, float | None]]) -> "Gap | None":
+        """Return the gap of (method, reference) pairs; None where one of them is missing."""
+        gaps = [own - other for own, other in pairs if own is not None and other is not None]
+        return cls(fmean(gaps), half_width(gaps)) if gaps and len(gaps) == len(pairs) else None
+
+
+@dataclass(frozen=True)
 class Difference:
-    """A method minus the reference, over the seeds that both have.
+    """A method minus the reference in balanced accuracy, over the seeds that both have.
 
     Attributes:
         label: the method.
         seeds: how many pairs there are.
-        mean: of the differences in the mean accuracy of the last five rounds.
-        half_width: of the 95 % confidence interval around it by Student's t distribution; None with one pair.
-        head: the same difference with closed-form heads on both; None where one of them has none.
-        rounds, megabytes: rounds until the method first has the best accuracy that the reference reaches in the whole
-            run, and what all clients sent and received until then (10^6 bytes); the mean over the seeds, None if a
-            seed never gets there.
+        last5: in the mean of the last five rounds; None for runs without rounds.
+        head: with closed-form heads on both; None where one of them has none.
+        rounds, megabytes: rounds until the method first has the best balanced accuracy that the reference reaches in
+            the whole run, and what all clients sent and received until then (10^6 bytes); the mean over the seeds, None
+            if a seed never gets there.
     """
 
     label: str
     seeds: int
-    mean: float
-    half_width: float | None
-    head: float | None
+    last5: Gap | None
+    head: Gap | None
     rounds: float | None
     megabytes: float | None
 
@@ -37,7 +49,7 @@ def differences(runs: Sequence[RunResult], reference: str) -> list[Difference]:
 
     Labels without a seed in common with the reference are left out, and so are runs that failed or were not scored.
     """
-    scored = [run for run in runs if run.error is None and run.last5_accuracy is not None]
+    scored = [run for run in runs if run.error is None and _is_scored(run)]
     base = {run.seed: run for run in scored if run.label == reference}
     labels = dict.fromkeys(run.label for run in scored if run.label != reference)
     pairs = {
@@ -46,22 +58,19 @@ def differences(runs: Sequence[RunResult], reference: str) -> list[Difference]:
     return [_difference(label, matched) for label, matched in pairs.items() if matched]
 
 
+def _is_scored(run: RunResult) -> bool:
+    return run.last5_balanced_accuracy is not None or run.head_balanced_accuracy is not None
+
+
 def _difference(label: str, pairs: Sequence[tuple[RunResult, RunResult]]) -> Difference:
-    gaps = [(run.last5_accuracy or 0.0) - (other.last5_accuracy or 0.0) for run, other in pairs]
-    heads = [
-        run.head_accuracy - other.head_accuracy
-        for run, other in pairs
-        if run.head_accuracy is not None and other.head_accuracy is not None
-    ]
-    reached = [_reaches(run, other.best_accuracy or 0.0) for run, other in pairs]
+    reached = [_reaches(run, other.best_balanced_accuracy) for run, other in pairs]
     costs = [cost for cost in reached if cost is not None]
     complete = len(costs) == len(pairs)
     return Difference(
         label,
         len(pairs),
-        fmean(gaps),
-        half_width(gaps),
-        fmean(heads) if len(heads) == len(pairs) else None,
+        Gap.of([(run.last5_balanced_accuracy, other.last5_balanced_accuracy) for run, other in pairs]),
+        Gap.of([(run.head_balanced_accuracy, other.head_balanced_accuracy) for run, other in pairs]),
         fmean(rounds for rounds, _ in costs) if complete else None,
         fmean(size for _, size in costs) / 1e6 if complete else None,
     )
@@ -76,11 +85,11 @@ def half_width(values: Sequence[float], confidence: float = 0.95) -> float | Non
     return float(t.ppf((1 + confidence) / 2, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
 
 
-def _reaches(run: RunResult, accuracy: float) -> tuple[int, int] | None:
-    """Return rounds and bytes until a run first has an accuracy; None if it never does."""
+def _reaches(run: RunResult, accuracy: float | None) -> tuple[int, int] | None:
+    """Return rounds and bytes until a run first has a balanced accuracy; None if it never does."""
     size = 0
     for record in run.rounds:
         size += record.bytes_up + record.bytes_down
-        if record.accuracy is not None and record.accuracy >= accuracy:
+        if accuracy is not None and record.balanced_accuracy is not None and record.balanced_accuracy >= accuracy:
             return record.round, size
     return None

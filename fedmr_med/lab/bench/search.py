@@ -37,7 +37,7 @@ def candidates(request: BenchRequest, seed: int, rounds: int | None = None) -> l
 
 
 def best(tried: Sequence[BenchRequest], results: Sequence[RunResult]) -> dict[str, dict[str, JsonValue]]:
-    """Return for each method the settings with the best mean accuracy of the last five rounds.
+    """Return for each method the settings with the best mean balanced accuracy of the last five rounds.
 
     The first of equal ones wins, and a run that failed or was not scored never does: a method of which all failed
     keeps its defaults.
@@ -50,7 +50,7 @@ def best(tried: Sequence[BenchRequest], results: Sequence[RunResult]) -> dict[st
     accuracies: dict[str, float] = {}
     for request, result in zip(tried, results, strict=True):
         (method,) = request.methods
-        accuracy = result.last5_accuracy
+        accuracy = result.last5_balanced_accuracy
         if result.error is None and accuracy is not None and accuracy > accuracies.get(method, -1.0):
             chosen[method], accuracies[method] = request.chosen[method], accuracy
     return chosen

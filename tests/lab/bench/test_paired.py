@@ -21,9 +21,8 @@ def run(label: str, seed: int, accuracies: list[float], head: float | None = Non
         seed=seed,
         label=label,
         rounds=rounds,
-        best_accuracy=max(accuracies),
-        last5_accuracy=sum(accuracies[-5:]) / len(accuracies[-5:]),
-        head_accuracy=head,
+        best_balanced_accuracy=max(accuracies, default=None),
+        head_balanced_accuracy=head,
     )
 
 
@@ -31,14 +30,17 @@ def test_differences_are_taken_within_a_seed() -> None:
     runs = [run("a", 0, [0.5]), run("a", 1, [0.7]), run("b", 1, [0.8]), run("b", 0, [0.7])]
     (found,) = differences(runs, "a")
     assert (found.label, found.seeds) == ("b", 2)
-    assert found.mean == pytest.approx((0.2 + 0.1) / 2)
+    assert found.last5 is not None
+    assert found.last5.mean == pytest.approx((0.2 + 0.1) / 2)
+    assert found.last5.half_width == pytest.approx(half_width([0.2, 0.1]))
 
 
 def test_seeds_that_only_one_of_the_two_has_do_not_count() -> None:
     (found,) = differences([run("a", 0, [0.5]), run("b", 0, [0.6]), run("b", 7, [0.9])], "a")
     assert found.seeds == 1
-    assert found.mean == pytest.approx(0.1)
-    assert found.half_width is None
+    assert found.last5 is not None
+    assert found.last5.mean == pytest.approx(0.1)
+    assert found.last5.half_width is None
 
 
 def test_a_method_that_reaches_the_best_of_the_reference_says_after_how_many_rounds_and_bytes() -> None:
@@ -56,9 +58,25 @@ def test_a_method_that_misses_it_with_one_seed_has_no_such_figure() -> None:
 
 def test_heads_are_compared_where_both_have_one() -> None:
     (found,) = differences([run("a", 0, [0.5], head=0.7), run("b", 0, [0.6], head=0.75)], "a")
-    assert found.head == pytest.approx(0.05)
+    assert found.head is not None
+    assert found.head.mean == pytest.approx(0.05)
     (found,) = differences([run("a", 0, [0.5]), run("b", 0, [0.6], head=0.75)], "a")
     assert found.head is None
+
+
+def test_runs_without_rounds_are_compared_by_their_heads() -> None:
+    (found,) = differences([run("a", 0, [], head=0.5), run("b", 0, [], head=0.6)], "a")
+    assert found.last5 is None
+    assert found.head is not None
+    assert found.head.mean == pytest.approx(0.1)
+
+
+def test_differences_are_in_balanced_accuracy() -> None:
+    runs = [run("a", 0, [0.5]), run("b", 0, [0.6])]
+    skewed = [r.model_copy(update={"rounds": (r.rounds[0].model_copy(update={"accuracy": 0.9}),)}) for r in runs]
+    (found,) = differences(skewed, "a")
+    assert found.last5 is not None
+    assert found.last5.mean == pytest.approx(0.1)
 
 
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=9).filter(lambda values: max(values) - min(values) > 1e-3))

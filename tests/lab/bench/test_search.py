@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedmr_med import methods
-from fedmr_med.evaluation.results import RunResult
+from fedmr_med.evaluation.results import RoundResult, RunResult
 from fedmr_med.jobs.presets import PRESETS
 from fedmr_med.lab.bench import search
 from fedmr_med.lab.bench.compare import tuned
@@ -17,7 +17,9 @@ REQUEST = BenchRequest(dataset="fmnist", split="P5C2", methods=("fedprox", "feda
 
 
 def result(accuracy: float | None, error: str | None = None) -> RunResult:
-    return RunResult(dataset="fmnist", split="P5C2", method="fedprox", seed=0, last5_accuracy=accuracy, error=error)
+    scored = None if accuracy is None else 1 - accuracy
+    rounds = (RoundResult(round=1, accuracy=scored, balanced_accuracy=accuracy, seconds=1, bytes_up=1, bytes_down=1),)
+    return RunResult(dataset="fmnist", split="P5C2", method="fedprox", seed=0, rounds=rounds, error=error)
 
 
 @pytest.mark.parametrize("method", [*methods.available(), *(name for name, preset in PRESETS.items() if preset.trains)])
