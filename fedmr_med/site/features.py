@@ -20,6 +20,7 @@ from fedmr_med.models.job_network import feature_network
 from fedmr_med.network import Network
 from fedmr_med.privacy.refusals import NoFeaturesError
 from fedmr_med.process import kept_memory
+from fedmr_med.site.raw_features import check_not_raw
 from fedmr_med.site.received import check_finite
 from fedmr_med.site.training import to_device
 from fedmr_med.wire.backbone import Backbone, digest_of
@@ -102,7 +103,10 @@ def extract(network: Network, fold: Fold, job: JobConfig) -> Features:
         for images, labels in Batches(fold, transform, batch_size=_BATCH, workers=job.train.workers).epoch(
             "features", shuffle=False
         ):
-            features[start : start + len(labels)] = network(to_device(images, device()))[0].float().cpu().numpy()
+            placed = to_device(images, device())
+            if not start:
+                check_not_raw(network, placed)
+            features[start : start + len(labels)] = network(placed)[0].float().cpu().numpy()
             start += len(labels)
     _log.info("Made the features of %d images, once, in %.0f s.", len(fold), time.monotonic() - started)
     return features

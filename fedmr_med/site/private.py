@@ -23,7 +23,7 @@ from fedmr_med.privacy.mechanisms import Clip, Gaussian
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site.ledger import LEDGER_FILE, Ledger
-from fedmr_med.site.training import to_device
+from fedmr_med.site.training import features
 from fedmr_med.statistics.class_sums import COUNTS, SUMS
 from fedmr_med.statistics.fields import Values
 from fedmr_med.statistics.head import projection, triangle_of
@@ -200,20 +200,17 @@ def clipped(
         chosen: (C,) the classes that are shared; images of others leave no trace.
         directions: (p, d) that features are projected to before they are clipped; None keeps them.
     """
-    network.eval()
-    device = next(network.parameters()).device
     size, shares, start = _length(network, directions), image_shares(fold), 0
     made = Clipped.zeros(len(chosen), size)
     moments = torch.zeros(size, size, dtype=torch.float64)
     sums, weights = made.sums, made.weights
-    for images, labels in batches.epoch("prototypes", shuffle=False):
-        features = network(to_device(images, device))[0].detach().cpu().double()
-        features = clip.features(features if directions is None else features @ directions.T)
+    for exact, labels in ((f.double(), y) for f, y in features(network, batches, "prototypes")):
+        clipped = clip.features(exact if directions is None else exact @ directions.T)
         share = torch.from_numpy(shares[start : start + len(labels)] * chosen[labels.numpy()])
-        weighted = features * share[:, None]
+        weighted = clipped * share[:, None]
         sums = sums + ClassSums.from_features(weighted, labels, len(chosen))
         weights = weights + np.bincount(labels.numpy(), weights=share.numpy(), minlength=len(chosen))
-        moments += weighted.T @ features
+        moments += weighted.T @ clipped
         start += len(labels)
     return Clipped(sums, weights, triangle_of(moments).numpy())
 

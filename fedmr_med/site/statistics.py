@@ -13,6 +13,7 @@ from fedmr_med.data.loading import Batches
 from fedmr_med.network import Network
 from fedmr_med.privacy.mechanisms import Dominance
 from fedmr_med.seeding import numpy_generator
+from fedmr_med.site.raw_features import check_not_raw
 from fedmr_med.site.training import features, to_device
 from fedmr_med.statistics.base import Sizes
 from fedmr_med.statistics.fields import Values, add
@@ -174,7 +175,10 @@ def shared_values(
         rows = torch.from_numpy(classes)[labels]
         if not bool(rows.any()):
             continue
-        seen, logits = (part.float().cpu()[rows].numpy() for part in network(to_device(images, device)))
+        placed = to_device(images, device)
+        if not totals:
+            check_not_raw(network, placed)
+        seen, logits = (part.float().cpu()[rows].numpy() for part in network(placed))
         samples = Samples(seen, logits, labels[rows].numpy())
         for statistic in statistics:
             layout, part = statistic.layout(sizes), statistic.part

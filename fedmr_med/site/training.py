@@ -20,6 +20,7 @@ from fedmr_med.prototypes import ClassSums
 from fedmr_med.site import optim
 from fedmr_med.site.criterion import Criterion
 from fedmr_med.site.optim import Optimizer
+from fedmr_med.site.raw_features import check_not_raw
 
 
 class Aborted(Exception):  # noqa: N818 - not an error: somebody asked for it
@@ -167,11 +168,19 @@ def class_sums(
 
 @torch.no_grad()
 def features(network: Network, batches: Batches, stream: str) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield features (B, d) and labels (B,) of a set, batch by batch in its order, in evaluation mode."""
+    """Yield features (B, d) and labels (B,) of a set, batch by batch in its order, in evaluation mode.
+
+    Raises:
+        ConfigError: they are the raw input.
+    """
     network.eval()
-    device = next(network.parameters()).device
+    device, checked = next(network.parameters()).device, False
     for images, labels in batches.epoch(stream, shuffle=False):
-        yield network(to_device(images, device))[0].cpu(), labels
+        placed = to_device(images, device)
+        if not checked:
+            check_not_raw(network, placed)
+            checked = True
+        yield network(placed)[0].cpu(), labels
 
 
 def to_device(images: Tensor, device: torch.device) -> Tensor:

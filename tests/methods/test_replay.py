@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmr_med import methods
-from fedmr_med.config import JobConfig
+from fedmr_med.config import JobConfig, load_job
 from fedmr_med.losses import replay_loss
 from fedmr_med.methods.reshaping import ManifoldReshaping
 from fedmr_med.prototypes import Prototypes
@@ -108,3 +108,11 @@ def test_the_readme_names_the_terms_that_the_default_trains_with(tmp_path: Path)
     sentence = next(part for part in readme.split(". ") if part.startswith("The default adds"))
     (reply, *_) = Federation(REPLAYED, tmp_path).round()
     assert re.findall(r"\*(\w+)\*", sentence) == list(reply.report.terms)
+    (logged,) = re.findall(r"· loss (.+?) ·", readme)
+    assert re.findall(r"[\d.]+ (\w+)", logged) == list(reply.report.terms)
+
+
+def test_the_real_job_and_its_demo_train_with_the_default() -> None:
+    real = load_job(REPOSITORY / "jobs" / "isic_fedmr" / "app" / "config" / "fedmr.yaml")
+    for config in (real, real.for_demo()):
+        assert methods.build(config.method).options == methods.build(REPLAYED.method).options
