@@ -150,6 +150,8 @@ class TrainConfig(Strict):
         augment: whether training images go through the random transform; ``fast`` is that of ISIC2019 in a third of
             the time, with the same distribution.
         workers: processes that load images; 0 loads in the training process.
+        norm_statistics: what BatchNorm normalises by in training: the ``batch``; or ``frozen``, the statistics that the
+            network came with, in training as in evaluation. Pretrained networks want that, with a smaller ``lr``.
         precision: of the network's forward pass; ``auto`` is bfloat16 on a GPU that has it, else float32.
         compile: whether the network goes through ``torch.compile``: half a minute and more for the first step of a
             process, faster steps afterwards. Worth it for long rounds on a GPU; it needs a C++ compiler at the site.
@@ -165,6 +167,7 @@ class TrainConfig(Strict):
     updates: int | None = Field(None, ge=1, le=10_000_000)
     augment: bool | Literal["fast"] = True
     workers: int = Field(0, ge=0, le=64)
+    norm_statistics: Literal["batch", "frozen"] = "batch"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: bool = False
     private: PrivateTrainConfig | None = None

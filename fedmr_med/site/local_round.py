@@ -18,10 +18,11 @@ from fedmr_med.network import Network
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.seeding import derive_seed, torch_stream
 from fedmr_med.site import criterion
+from fedmr_med.site.batch_norm import warn_if_modes_differ
 from fedmr_med.site.client_state import ClientStateStore, chain_folder
 from fedmr_med.site.own_prototypes import OwnPrototypes
 from fedmr_med.site.private_training import PrivateTraining
-from fedmr_med.site.training import Trained, local_steps, train
+from fedmr_med.site.training import Trained, local_steps, to_device, train
 from fedmr_med.wire.kinds import TRAIN
 from fedmr_med.wire.messages import TrainTask
 
@@ -87,6 +88,9 @@ class LocalRounds:
             BudgetError: the site's budget for training does not allow it.
             Aborted: ``should_stop`` said so.
         """
+        if task.round == 0 and self._job.train.norm_statistics == "batch":
+            first, _ = next(iter(batches.epoch("modes", shuffle=False)))
+            warn_if_modes_differ(self._network, to_device(first, self._device), site=self._name)
         accepted = task.accepted.get(self._name)
         store = ClientStateStore(chain_folder(self._folder, task.chain) / self._method.name)
         with store.locked() if self._method.keeps_state else nullcontext():

@@ -18,6 +18,7 @@ from fedmr_med.methods.base import Batch, ClientHalf, LocalResult
 from fedmr_med.network import Network
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site import optim
+from fedmr_med.site.batch_norm import train_mode
 from fedmr_med.site.criterion import Criterion
 from fedmr_med.site.optim import Optimizer
 from fedmr_med.site.raw_features import check_not_raw
@@ -75,7 +76,7 @@ def train(
     device = next(network.parameters()).device
     optimizer = optim.build(network.parameters(), config)
     sums: dict[str, Tensor] = {}
-    network.train()
+    train_mode(network, frozen=config.norm_statistics == "frozen")
     for images, labels in itertools.islice(endless(batches, stream), client.local.steps):
         if should_stop():
             raise Aborted
