@@ -104,6 +104,13 @@ def drawn_item(fold: Fold, index: int, seed: int) -> npt.NDArray[Any]:
     return item
 
 
+def array_rows(fold: Fold, indices: Sequence[int]) -> npt.NDArray[Any] | None:
+    """Return items of a fold that is, or is part of, an array in memory; None for any other."""
+    if isinstance(fold, SubsetFold):
+        return array_rows(fold.fold, fold.indices[list(indices)].tolist())
+    return fold.items[list(indices)] if isinstance(fold, ArrayFold) else None
+
+
 @dataclass(frozen=True)
 class SiteData:
     """The data of one site, or a whole dataset that is yet to be partitioned.

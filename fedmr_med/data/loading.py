@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedmr_med.data.base import ArrayFold, Fold, drawn_item
-from fedmr_med.data.transforms import Transform, unchanged
+from fedmr_med.data.base import ArrayFold, Fold, array_rows, drawn_item
+from fedmr_med.data.transforms import Plain, Transform, unchanged
 from fedmr_med.seeding import derive_seed, numpy_generator
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ class _BatchMaker:
         if self.transform is unchanged and isinstance(self.fold, ArrayFold):
             rows = list(indices)  # features: all at once takes a hundredth of the time
             return torch.from_numpy(self.fold.items[rows]), torch.from_numpy(self.fold.labels[rows])
+        if isinstance(self.transform, Plain) and (array := array_rows(self.fold, indices)) is not None:
+            return torch.from_numpy(self.transform.together(array)), torch.from_numpy(self.fold.labels[list(indices)])
         first = self._item(indices[0], derive_seed(*stream, indices[0]), None)
         items = np.empty((len(indices), *first.shape), dtype=first.dtype)
         items[0] = first

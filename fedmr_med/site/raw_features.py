@@ -31,8 +31,8 @@ def check_not_raw(network: Network, images: Tensor) -> None:
         features = network(image)[0][0]
         if not features.requires_grad:
             return
-        spread = torch.linspace(0, len(features) - 1, min(_TRIED, len(features))).long().unique()
-        behind = [_numbers_behind(features[place], image) for place in spread.tolist()]
+        spread = range(0, len(features), max(1, len(features) // _TRIED))
+        behind = [_numbers_behind(features[place], image) for place in spread]
     known = [count for count in behind if count]  # a unit at rest tells nothing
     if known and max(known) == 1:
         raise ConfigError(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedmr_med.data.base import ArrayFold
+from fedmr_med.data.base import ArrayFold, SubsetFold
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import build
 
@@ -87,3 +87,16 @@ def test_worker_processes_give_the_same_batches_in_every_epoch_even_after_one_wa
         for (images, labels), (other_images, other_labels) in pairs:
             assert torch.equal(images, other_images)
             assert torch.equal(labels, other_labels)
+
+
+@pytest.mark.parametrize("edge", [8, 12, 15])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_plain_images_of_an_array_are_made_together_with_the_same_bits(edge: int, channels: int) -> None:
+    drawn = np.random.default_rng(edge)
+    fold = ArrayFold(drawn.integers(0, 256, (20, 12, 12, channels), dtype=np.uint8), np.arange(20))
+    part = SubsetFold(SubsetFold(fold, np.arange(20)[::-1]), np.array([3, 0, 7, 7, 12]))
+    transform = build("plain", train=False, image_size=edge)
+    for whole in (fold, part):
+        images = np.concatenate([x.numpy() for x, _ in Batches(whole, transform, batch_size=4).epoch(0, shuffle=False)])
+        assert images.dtype == np.float32
+        np.testing.assert_array_equal(images, np.stack([transform(whole[row], 0) for row in range(len(whole))]))

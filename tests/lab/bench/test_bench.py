@@ -195,7 +195,7 @@ def test_a_run_without_rounds_shows_its_head_and_its_exchange(tmp_path: Path, ca
     assert row.head_balanced is not None and row.head_balanced.mean == result.head_balanced_accuracy
     assert row.megabytes == pytest.approx((result.head_bytes_up + result.head_bytes_down) / 1e6)
     assert row.seconds > 0
-    assert "balanced, head" in capsys.readouterr().out
+    assert "with head" in capsys.readouterr().out
     assert (tmp_path / "report.html").exists()
 
 
