@@ -10,6 +10,7 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.errors import ConfigError
 from fedmr_med.models.efficientnet import EfficientNetB0
 from fedmr_med.models.efficientnet_lite import EfficientNetLite0
+from fedmr_med.models.mlp import MLP
 from fedmr_med.models.norm import batch_norm_names, with_group_norm
 from fedmr_med.models.resnet import narrow_resnet, resnet18
 from fedmr_med.models.small_cnn import SmallCNN
@@ -49,6 +50,7 @@ MODELS: Registry[Builder] = Registry(
 )
 MODELS.add("efficientnet_b0", EfficientNetB0)
 MODELS.add("efficientnet_lite0", EfficientNetLite0)
+MODELS.add("mlp", MLP)
 MODELS.add("narrow_resnet", narrow_resnet)
 MODELS.add("resnet18", resnet18)
 MODELS.add("small_cnn", SmallCNN)
