@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from fedmr_med.errors import ConfigError
 from fedmr_med.evaluation.clinical import EDGES, IntArray, Ranking, ScoreHistograms, best_thresholds, ranking
@@ -34,6 +34,9 @@ class Estimate(Strict):
 
 Values = dict[MetricName, Estimate]
 """Figures by the name of their metric."""
+
+Statistics = Annotated[dict[str, JsonValue], Field(exclude_if=lambda value: not value)]
+"""What statistics of other packages say of an exchange, by name; left out where there are none."""
 
 Value = float | Estimate | None
 """What a metric returns. None, or a number that is not finite, says that there is no value."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
-from fedmr_med.evaluation.results import Statistics
+from fedmr_med.evaluation.base import Statistics
 from fedmr_med.exchange.closing import Total
 from fedmr_med.models.reply_forms import statistic_sizes
 from fedmr_med.server.state import GlobalState

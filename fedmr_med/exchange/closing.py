@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
-from fedmr_med.evaluation.results import SecureRecord
+from fedmr_med.evaluation.records import SecureRecord
 from fedmr_med.models.job_network import build_network
 from fedmr_med.models.reply_forms import sum_forms
 from fedmr_med.privacy.mechanisms import Gaussian

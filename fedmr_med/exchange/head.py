@@ -11,7 +11,8 @@ import torch
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
-from fedmr_med.evaluation.results import HeadRecord, Statistics
+from fedmr_med.evaluation.base import Statistics
+from fedmr_med.evaluation.records import HeadRecord
 from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import Total, origin
 from fedmr_med.prototypes import ClassSums

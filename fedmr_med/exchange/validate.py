@@ -4,7 +4,8 @@ from collections.abc import Collection
 
 from fedmr_med.config import JobConfig
 from fedmr_med.evaluation.metrics import Scores
-from fedmr_med.evaluation.results import Evaluation, HeadRecord
+from fedmr_med.evaluation.records import HeadRecord
+from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import Total
 from fedmr_med.server.checks import Registered

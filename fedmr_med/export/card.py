@@ -11,7 +11,8 @@ from pydantic import JsonValue
 
 from fedmr_med.evaluation.catalog import described, names_in
 from fedmr_med.evaluation.figures import Figures
-from fedmr_med.evaluation.results import Evaluation, History
+from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.export.source import Source
 from fedmr_med.files import write_text
 from fedmr_med.privacy.explain import privacy_costs

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedmr_med.errors import ResultsError
-from fedmr_med.evaluation.results import Evaluation, RunResult, RunResults, read_result
+from fedmr_med.evaluation.results import RunResult, RunResults, read_result
+from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.models.model_file import SavedModel, load_model
 
 RESULTS = "results.json"

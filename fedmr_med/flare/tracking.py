@@ -15,8 +15,9 @@ from nvflare.apis.fl_constant import EventScope, FedEventHeader, FLContextKey, R
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.utils.analytix_utils import create_analytic_dxo
 
+from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.metrics import Scores
-from fedmr_med.evaluation.results import Evaluation, History, Score
+from fedmr_med.evaluation.score import Evaluation, Score
 from fedmr_med.files import write_text
 from fedmr_med.wire.messages import SiteReply
 

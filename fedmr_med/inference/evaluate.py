@@ -14,8 +14,10 @@ from fedmr_med.data.manifest import read_manifest
 from fedmr_med.data.prepared import Place
 from fedmr_med.errors import DataError
 from fedmr_med.evaluation.catalog import described
+from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.metrics import scored
-from fedmr_med.evaluation.results import Evaluation, History, RunResult, RunSetup
+from fedmr_med.evaluation.results import RunResult, RunSetup
+from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.inference.predict import Prediction, Predictor
 from fedmr_med.models.model_file import SavedModel
 from fedmr_med.privacy.policy import SitePolicy

@@ -1,6 +1,6 @@
 """A policy in plain sentences: what leaves a site under it, what it demands of jobs, and what it cannot keep in."""
 
-from fedmr_med.evaluation.results import History
+from fedmr_med.evaluation.history import History
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.policy import SitePolicy
 

@@ -1,7 +1,7 @@
 """One readable line per hospital and round, for the server's log."""
 
 from fedmr_med.config import JobConfig
-from fedmr_med.evaluation.results import RUNAWAY_ROUNDS, History
+from fedmr_med.evaluation.history import RUNAWAY_ROUNDS, History
 from fedmr_med.wire.messages import SiteReply
 
 

@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedmr_med.config import JobConfig
-from fedmr_med.evaluation.results import History, SiteRound
+from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.records import SiteRound
 from fedmr_med.methods.plan import head_exchange
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.console import wide_console

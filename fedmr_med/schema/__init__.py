@@ -15,6 +15,10 @@ from pydantic_core import PydanticCustomError
 from fedmr_med.errors import ConfigError, FedMRError
 
 T = TypeVar("T", bound=BaseModel)
+V = TypeVar("V")
+
+Omitted = Annotated[V | None, Field(exclude_if=lambda value: value is None)]
+"""A field that is left out of the file where there is nothing to say."""
 
 MAX_BYTES = 10**6
 MAX_DEPTH = 20

@@ -11,7 +11,8 @@ from fedmr_med.arrays import Arrays, distance
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.evaluation.metrics import Scores
-from fedmr_med.evaluation.results import Evaluation, RoundRecord, SecureRecord, SiteRound
+from fedmr_med.evaluation.records import RoundRecord, SecureRecord, SiteRound
+from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.methods.base import Contribution
 from fedmr_med.models.norm import batch_norm_names
 from fedmr_med.prototypes import ClassSums

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
-from fedmr_med.evaluation.results import History, RunResult, RunResults, RunSetup, write_result
+from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.results import RunResult, RunResults, RunSetup, write_result
 from fedmr_med.files import journal, locked
 from fedmr_med.models.model_file import as_list, save_model
 from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint

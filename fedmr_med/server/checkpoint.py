@@ -9,7 +9,7 @@ from typing import Any
 from fedmr_med.arrays import difference, forms_of
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
-from fedmr_med.evaluation.results import History
+from fedmr_med.evaluation.history import History
 from fedmr_med.models.model_file import (
     AVERAGED,
     as_arrays,

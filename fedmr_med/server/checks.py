@@ -9,8 +9,8 @@ from fedmr_med import methods
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
+from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.metrics import Scores
-from fedmr_med.evaluation.results import History
 from fedmr_med.models.reply_forms import reply_arrays
 from fedmr_med.server.state import GlobalState
 from fedmr_med.statistics.sums import vectors

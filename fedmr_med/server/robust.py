@@ -38,7 +38,7 @@ import torch
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import FederationConfig
-from fedmr_med.evaluation.results import History
+from fedmr_med.evaluation.history import History
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.server.changes import Changes
 from fedmr_med.server.state import GlobalState

@@ -10,7 +10,7 @@ from fedmr_med import methods, models
 from fedmr_med.arrays import Arrays, weights_digest
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
-from fedmr_med.evaluation.results import History
+from fedmr_med.evaluation.history import History
 from fedmr_med.models.job_network import backbone_of, build_network, whole_network
 from fedmr_med.models.model_file import read_weights
 from fedmr_med.prototypes import Prototypes

@@ -5,7 +5,7 @@ that one has been scored: the answer is the same in a FLARE job, in the runner, 
 """
 
 from fedmr_med.config import JobConfig, Metric, StopConfig
-from fedmr_med.evaluation.results import History
+from fedmr_med.evaluation.history import History
 from fedmr_med.server.state import GlobalState
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fedmr_med.evaluation.clinical import IntArray, ScoreHistograms
 from fedmr_med.evaluation.metrics import Scores, confusion_matrix
 from fedmr_med.evaluation.metrics import scores as score
-from fedmr_med.evaluation.results import SiteReport
+from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure import Secure

@@ -22,7 +22,7 @@ from fedmr_med.data.base import Fold, SiteData, class_counts
 from fedmr_med.data.loading import Batches
 from fedmr_med.evaluation.clinical import IntArray
 from fedmr_med.evaluation.metrics import Scores
-from fedmr_med.evaluation.results import MAX_TERM, SiteReport
+from fedmr_med.evaluation.records import MAX_TERM, SiteReport
 from fedmr_med.methods.base import Contribution
 from fedmr_med.methods.plan import head_exchange
 from fedmr_med.models import parameter_names

@@ -25,7 +25,7 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.errors import ConfigError, WireError
 from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.evaluation.metrics import Scores
-from fedmr_med.evaluation.results import SiteReport
+from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.schema import NAME_PATTERN, brief, validated
 from fedmr_med.statistics.base import Sizes, Statistic

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.evaluation.metrics import Scores
-from fedmr_med.evaluation.results import SiteReport
+from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.statistics.fields import Values
 from fedmr_med.wire.backbone import Backbone

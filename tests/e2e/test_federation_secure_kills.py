@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedmr_med.evaluation.results import History, RunResults, SecureRecord, read_result
+from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.records import SecureRecord
+from fedmr_med.evaluation.results import RunResults, read_result
 from fedmr_med.models.model_file import load_model
 from fedmr_med.runner import Federation as InProcess
 from fedmr_med.server.state import GlobalState

@@ -15,7 +15,8 @@ from fedmr_med.evaluation.base import Counts, Estimate, Metric
 from fedmr_med.evaluation.catalog import METRICS, described, measure, register
 from fedmr_med.evaluation.clinical import ScoreHistograms, softmax
 from fedmr_med.evaluation.metrics import confusion_matrix, scored
-from fedmr_med.evaluation.results import Evaluation, RunResults, read_result, write_result
+from fedmr_med.evaluation.results import RunResults, read_result, write_result
+from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.report.document import write_report
 from tests.helpers.errors import raises
 from tests.helpers.outputs import outputs

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from fedmr_med.evaluation.figures import Figures, figures
+from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.metrics import Scores, scored, scores
-from fedmr_med.evaluation.results import Evaluation, History
+from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.site.release import released_scores
 from tests.helpers.outputs import outputs

@@ -9,21 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.records import RoundRecord, SiteReport, SiteRound
 from fedmr_med.evaluation.results import (
     SCHEMA_VERSION,
-    Evaluation,
-    History,
-    RoundRecord,
     RunResult,
     RunResults,
     RunSetup,
-    Score,
-    SiteReport,
-    SiteRound,
     read_result,
     versioned,
     write_result,
 )
+from fedmr_med.evaluation.score import Evaluation, Score
 from fedmr_med.report.lines import runaway_line
 from fedmr_med.report.pages.comparison import runaways
 from tests.helpers.errors import raises

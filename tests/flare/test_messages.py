@@ -12,7 +12,7 @@ from nvflare.fuel.utils import fobs
 
 from fedmr_med.errors import WireError
 from fedmr_med.evaluation.metrics import Scores
-from fedmr_med.evaluation.results import SiteReport
+from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.flare import messages as wire
 from fedmr_med.flare.outgoing import same_message
 from fedmr_med.prototypes import ClassSums

@@ -6,17 +6,11 @@ import numpy as np
 import torch
 
 from fedmr_med.evaluation.clinical import ScoreHistograms
+from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.metrics import Scores
-from fedmr_med.evaluation.results import (
-    Evaluation,
-    History,
-    RoundRecord,
-    RunResult,
-    RunResults,
-    RunSetup,
-    SiteRound,
-    write_result,
-)
+from fedmr_med.evaluation.records import RoundRecord, SiteRound
+from fedmr_med.evaluation.results import RunResult, RunResults, RunSetup, write_result
+from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.models.model_file import FORMAT, write_tensors
 
 CLASSES = ("MEL", "NV", "BCC")

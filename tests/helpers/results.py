@@ -1,6 +1,9 @@
 """Entries of results.json for tests."""
 
-from fedmr_med.evaluation.results import Evaluation, History, RoundRecord, RunResult, RunSetup, Score, SiteRound
+from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.records import RoundRecord, SiteRound
+from fedmr_med.evaluation.results import RunResult, RunSetup
+from fedmr_med.evaluation.score import Evaluation, Score
 
 
 def run_of(*accuracies: float | None, label: str = "a", seed: int = 0, seconds: float = 2.0) -> RunResult:

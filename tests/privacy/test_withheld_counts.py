@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fedmr_med.data.base import SiteData
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.evaluation.metrics import scores
-from fedmr_med.evaluation.results import SiteReport
+from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.schema import validated

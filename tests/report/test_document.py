@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from fedmr_med.evaluation.results import Evaluation, History, RoundResult, RunResult, RunResults, RunSetup, write_result
+from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.results import RoundResult, RunResult, RunResults, RunSetup, write_result
+from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.files import journal
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.document import render, write_report

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from fedmr_med.evaluation.results import History, RoundRecord, RunResult, RunSetup, SecureRecord, SiteRound
+from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.records import RoundRecord, SecureRecord, SiteRound
+from fedmr_med.evaluation.results import RunResult, RunSetup
 from fedmr_med.report.pages import hospitals, privacy
 from fedmr_med.report.sources import ChainRun
 

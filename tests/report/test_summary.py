@@ -8,8 +8,10 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.metrics import Scores
-from fedmr_med.evaluation.results import Evaluation, HeadRecord, History, RoundRecord, Score, SiteReport, SiteRound
+from fedmr_med.evaluation.records import HeadRecord, RoundRecord, SiteReport, SiteRound
+from fedmr_med.evaluation.score import Evaluation, Score
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.report.lines import refused_line, site_line

@@ -6,7 +6,7 @@ import pytest
 
 from fedmr_med.config import load_job
 from fedmr_med.data.datasets import DATASETS
-from fedmr_med.evaluation.results import History
+from fedmr_med.evaluation.history import History
 from fedmr_med.runner import Federation
 from fedmr_med.schema import check_name, validated
 from fedmr_med.sites import SiteConfig

@@ -11,7 +11,8 @@ import torch
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
-from fedmr_med.evaluation.results import History, RoundRecord, SiteRound
+from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.records import RoundRecord, SiteRound
 from fedmr_med.server.chain import DAMAGED, Chain
 from fedmr_med.server.state import GlobalState
 from tests.helpers.methods import same_model

@@ -11,7 +11,7 @@ import torch
 from fedmr_med.config import load_job
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.errors import CheckpointError
-from fedmr_med.evaluation.results import Best, History
+from fedmr_med.evaluation.history import Best, History
 from fedmr_med.models.model_file import load_model
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.runner import Federation

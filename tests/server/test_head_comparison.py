@@ -12,7 +12,8 @@ from torch import Tensor
 from fedmr_med.config import JobConfig
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.errors import WireError
-from fedmr_med.evaluation.results import History, RoundRecord, SiteRound
+from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.records import RoundRecord, SiteRound
 from fedmr_med.exchange.head import HeadExchange
 from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.prototypes import ClassSums

@@ -13,7 +13,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import trim_mean
 
 from fedmr_med.config import FederationConfig, JobConfig
-from fedmr_med.evaluation.results import History, RoundRecord, SiteRound
+from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.records import RoundRecord, SiteRound
 from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.server.robust import Comparison, offences, restrained

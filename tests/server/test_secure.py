@@ -11,7 +11,7 @@ from fedmr_med.arrays import Arrays, distance
 from fedmr_med.config import FederationConfig, JobConfig
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.errors import FedMRError, WireError
-from fedmr_med.evaluation.results import SiteReport
+from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import COHORT, WORDS

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from fedmr_med.config import StopConfig
-from fedmr_med.evaluation.results import Evaluation, History, RoundRecord, Score
+from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.records import RoundRecord
+from fedmr_med.evaluation.score import Evaluation, Score
 from fedmr_med.server.stopping import stop_reason
 from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import tiny_federation, tiny_job

@@ -19,7 +19,8 @@ from fedmr_med.data.base import ArrayFold, SubsetFold
 from fedmr_med.data.cache import open_images
 from fedmr_med.data.feature_cache import clean, features_folder, fingerprint
 from fedmr_med.data.folds import ImageFold
-from fedmr_med.evaluation.results import History, RoundRecord, SiteRound
+from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.records import RoundRecord, SiteRound
 from fedmr_med.models.job_network import backbone_of, build_network, feature_network
 from fedmr_med.models.model_file import load_model
 from fedmr_med.privacy.refusals import FEATURES, NoFeaturesError, code_of

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmr_med.evaluation.metrics import scores
-from fedmr_med.evaluation.results import SiteReport
+from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site.release import permitted, permitted_scores, without_small_cells

@@ -11,7 +11,7 @@ from fedmr_med import __version__
 from fedmr_med.arrays import forms_of
 from fedmr_med.errors import WireError
 from fedmr_med.evaluation.metrics import Scores
-from fedmr_med.evaluation.results import SiteReport
+from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.wire.agreement import WIRE_VERSION
 from fedmr_med.wire.codec import Message, decode_reply, decode_task, encode_reply, encode_task

@@ -5,10 +5,9 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from fedmr_med.evaluation.results import Omitted
 from fedmr_med.lab.flamby.job import UPDATES
 from fedmr_med.lab.flamby.request import CompareRequest
-from fedmr_med.schema import Strict
+from fedmr_med.schema import Omitted, Strict
 
 
 class Row(Strict):

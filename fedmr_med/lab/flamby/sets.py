@@ -6,7 +6,8 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from fedmr_med.errors import FedMRError
-from fedmr_med.evaluation.results import Score, read_result, write_result
+from fedmr_med.evaluation.results import read_result, write_result
+from fedmr_med.evaluation.score import Score
 from fedmr_med.lab.flamby.data import POOLED_TEST
 from fedmr_med.lab.flamby.job import flamby_job
 from fedmr_med.lab.flamby.results import Row, SetRequest, SetResults

@@ -1,7 +1,8 @@
 """What several sections ask of a run."""
 
 from fedmr_med.evaluation.figures import Figures
-from fedmr_med.evaluation.results import Evaluation, History, Score
+from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.score import Evaluation, Score
 from fedmr_med.report.sources import ChainRun
 
 

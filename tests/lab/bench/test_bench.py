@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from fedmr_med.errors import ConfigError, DataError
-from fedmr_med.evaluation.results import History, RunResults, read_result
+from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.results import RunResults, read_result
 from fedmr_med.evaluation.seeds import Spread, rows
 from fedmr_med.files import locked
 from fedmr_med.lab.bench.compare import compare, title
