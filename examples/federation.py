@@ -29,8 +29,8 @@ def main(folder: Path) -> None:
         shared = " ".join(part.shared_classes) or "no class"
         print(f"{name:14} sent {part.bytes_up / 1e6:.1f} MB, prototypes of {shared}")
     for evaluation in state.history.evaluations:
-        scores = [score.balanced_accuracy for score in evaluation.sites.values()]
-        print(f"after {evaluation.round} rounds: {sum(scores) / len(scores):.3f} balanced accuracy, mean over sites")
+        scores = [score.mean_recall or 0.0 for score in evaluation.sites.values()]
+        print(f"after {evaluation.round} rounds: {sum(scores) / len(scores):.3f} recall, mean over classes and sites")
 
 
 if __name__ == "__main__":

@@ -73,9 +73,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             chosen = job.override({"method": {"name": name, "options": options}})
             state = Federation(chosen, sites, Path(folder)).run()
-            scores = [score.balanced_accuracy for score in state.history.evaluations[-1].sites.values()]
+            scores = [score.mean_recall or 0.0 for score in state.history.evaluations[-1].sites.values()]
             norm = np.sqrt(sum(float((array**2).sum()) for array in state.method.values()))
-            print(f"{name:8} balanced accuracy {np.mean(scores):.3f}, norm of the server state {norm:.3f}")
+            print(f"{name:8} mean recall {np.mean(scores):.3f}, norm of the server state {norm:.3f}")
 
 
 if __name__ == "__main__":

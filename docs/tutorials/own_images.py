@@ -32,7 +32,7 @@ def train(folder: Path, classes: tuple[str, ...]) -> None:
     state = Federation(job, sites, folder / "run").run()
     for evaluation in state.history.evaluations:
         if evaluation.pooled is not None:
-            print(f"after {evaluation.round} rounds: {evaluation.pooled.balanced_accuracy:.2f} balanced accuracy")
+            print(f"after {evaluation.round} rounds: {evaluation.pooled.text()} ({evaluation.coverage})")
     for name, site in state.history.rounds[-1].sites.items():
         print(f"{name} shared the prototypes of {', '.join(site.shared_classes)}")
     print("the model:", (folder / "run" / "best_model.pt").relative_to(folder))

@@ -178,8 +178,8 @@ def progress_line(progress: dict[str, Any]) -> str:
     parts.append(f"waiting for: {' '.join(progress['waiting']) or '-'}")
     if progress["refused"]:
         parts.append("refused: " + "; ".join(f"{site} ({why})" for site, why in progress["refused"].items()))
-    if progress["balanced_accuracy"] is not None:
-        parts.append(f"balanced accuracy {progress['balanced_accuracy']:.3f}")
+    if progress.get("score"):
+        parts.append(progress["score"])
     if progress["seconds_left"] is not None:
         parts.append(f"about {duration(progress['seconds_left'])} left")
     return " · ".join(parts)

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field, JsonValue
 
 from fedmr_med.errors import ConfigError
@@ -44,17 +45,28 @@ Value = float | Estimate | None
 
 @dataclass(frozen=True)
 class Counts:
-    """What sites share of a model's answers, added up over them.
+    """What sites share of a model's answers, added up over them. A class counts if it has images here.
 
     Attributes:
         confusion: (C, C) counts, row = true class, column = the model's answer; rows that are held back are zero.
         histograms: of the probabilities; None where no site shares them.
-        thresholds: of each class, from which probability on it is called; None chooses them on these images.
+        thresholds: of each class, from which probability on it is called; None chooses them on these images, if all
+            classes count.
     """
 
     confusion: IntArray
     histograms: ScoreHistograms | None = None
     thresholds: Sequence[float | None] | None = None
+
+    @property
+    def present(self) -> npt.NDArray[np.bool_]:
+        """The mask (C,) of the classes that count."""
+        return np.asarray(self.confusion.sum(1) > 0)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether a threshold or a temperature can be chosen on these images: all classes are in the histograms."""
+        return self.histograms is not None and bool((self.histograms.positives.sum(1) > 0).all())
 
     @cached_property
     def ranking(self) -> Ranking | None:
@@ -65,7 +77,7 @@ class Counts:
     @cached_property
     def edges(self) -> IntArray:
         """The edge in ``EDGES`` that is the threshold of each class, (C,); -1 for a class without one."""
-        if self.ranking is None:
+        if self.ranking is None or (self.thresholds is None and not self.chooses):
             return np.full(len(self.confusion), -1)
         if self.thresholds is None:
             return best_thresholds(self.ranking)
@@ -131,12 +143,14 @@ class Metric:
         return f"{value} ({' to '.join(ends)})" if ends else value
 
     def values(self, counts: Counts) -> tuple[Estimate | None, list[Estimate | None]]:
-        """Return its value for all classes together, and those of each class, (C,)."""
+        """Return its value for all classes together, if at least two count, and those of each class, (C,)."""
         classes = len(counts.confusion)
         found = [_estimate(value) for value in self.by_class(counts)] if self.by_class else []
         if len(found) not in (0, classes):
             raise ValueError(f"metric {self.name} has {len(found)} values for {classes} classes")
-        overall = _mean(found) if self.overall == "mean" else self.overall(counts) if self.overall else None
+        if self.overall is None or int(counts.present.sum()) < 2:
+            return None, found or [None] * classes
+        overall = _mean(found) if self.overall == "mean" else self.overall(counts)
         return _estimate(overall), found or [None] * classes
 
 

@@ -78,11 +78,17 @@ def _accuracy(counts: Counts) -> Estimate:
     return _rate(float(np.trace(counts.confusion)), int(counts.confusion.sum()))
 
 
-def _balanced_accuracy(counts: Counts) -> Estimate:
-    """Return the mean recall of the classes that are there; the errors of different classes are independent."""
-    present = counts.confusion.sum(1) > 0
-    if not present.any():
-        return Estimate(value=0.0, low=0.0, high=1.0)
+def _balanced_accuracy(counts: Counts) -> Estimate | None:
+    return _recall(counts) if counts.present.all() else None
+
+
+def _mean_recall(counts: Counts) -> Estimate | None:
+    return None if counts.present.all() else _recall(counts)
+
+
+def _recall(counts: Counts) -> Estimate:
+    """Return the mean recall of the classes that count; the errors of different classes are independent."""
+    present = counts.present
     right, images = np.diag(counts.confusion)[present], counts.confusion.sum(1)[present]
     # Agresti and Coull's two successes and two failures keep a class without an error from looking certain.
     safe = (right + 2) / (images + 4)
@@ -177,6 +183,7 @@ _lower = partial(Metric, higher_is_better=False)
 
 for _metric in (
     Metric("balanced_accuracy", "balanced accuracy", _balanced_accuracy),
+    Metric("mean_recall", "mean recall of the classes that count", _mean_recall),
     Metric("accuracy", "accuracy", _accuracy),
     Metric("sensitivity", "sensitivity", by_class=_sensitivity, format=".2f"),
     Metric("specificity", "specificity", by_class=_specificity, format=".2f"),

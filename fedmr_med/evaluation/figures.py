@@ -13,7 +13,7 @@ from fedmr_med.evaluation import clinical
 from fedmr_med.evaluation.base import DIGITS, Counts, Values, short
 from fedmr_med.evaluation.catalog import described, measure
 from fedmr_med.evaluation.clinical import EDGES, IntArray
-from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.metrics import Scores, classes_text
 from fedmr_med.schema import Strict
 
 _CURVE_POINTS = 40
@@ -95,7 +95,7 @@ class Figures(_Measured):
         metrics: every metric for all classes together, as far as sites share what it is made of.
         reliability: of the probability of the model's answer, over the sites that share these counts; a site holds
             them back where few answers are wrong or right.
-        temperature: to divide logits by, so that probabilities fit these images best.
+        temperature: to divide logits by, so that probabilities fit these images best; None where classes are missing.
     """
 
     samples: int
@@ -110,6 +110,16 @@ class Figures(_Measured):
         return any(found.rough for found in self.classes)
 
     @property
+    def coverage(self) -> str:
+        """How many of the classes count, in words."""
+        return classes_text(sum(found.positives > 0 for found in self.classes), len(self.classes))
+
+    @property
+    def recall(self) -> str:
+        """The mean recall as people read it: the balanced accuracy, where all classes count."""
+        return self.text("balanced_accuracy" if "balanced_accuracy" in self.metrics else "mean_recall")
+
+    @property
     def thresholds(self) -> tuple[float | None, ...]:
         """The threshold of each class."""
         return tuple(c.threshold for c in self.classes)
@@ -120,7 +130,7 @@ def figures(scores: Scores, thresholds: Sequence[float | None] | None = None) ->
 
     Args:
         scores: the matrix and, where there are, the histograms.
-        thresholds: of each class; None chooses them on these images.
+        thresholds: of each class; None chooses them on these images, if all classes count.
     """
     if scores.confusion is None:
         return None
@@ -136,7 +146,7 @@ def figures(scores: Scores, thresholds: Sequence[float | None] | None = None) ->
         ),
         metrics=metrics,
         reliability=_reliability(histograms.right, histograms.wrong) if histograms else (),
-        temperature=short(clinical.best_temperature(histograms.nll)) if histograms else None,
+        temperature=short(clinical.best_temperature(histograms.nll)) if histograms and counts.chooses else None,
     )
 
 

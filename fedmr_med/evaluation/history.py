@@ -1,10 +1,11 @@
 """The history of a chain: its rounds, the scores of its models, and which model is kept."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from fedmr_med.evaluation.records import HeadRecord, RoundRecord, SiteRound
 from fedmr_med.evaluation.score import Evaluation
-from fedmr_med.schema import Strict
+from fedmr_med.schema import Omitted, Strict
 
 RUNAWAY_ROUNDS, RUNAWAY_FACTOR = 5, 1.5
 """Features run away if the shared class means became longer in each of so many rounds, and are so many times as long as
@@ -12,42 +13,48 @@ the shortest ones before."""
 
 
 class Best(Strict):
-    """The best global model so far: completed rounds, pooled balanced accuracy, and whether with a closed-form head."""
+    """The model that is kept: the best so far, or the last one where nobody can tell which is the best.
+
+    Models are compared as long as they are scored on one pool of test images, of all classes: the same sites with the
+    same number of images. Where the pool changes, the comparison begins anew.
+
+    Attributes:
+        round: completed rounds.
+        balanced_accuracy: pooled, the highest of the models that were compared; None of a last model.
+        head: whether with a closed-form head.
+        since: completed rounds of the first model that it was compared with.
+    """
 
     round: int
-    balanced_accuracy: float
+    balanced_accuracy: float | None = None
     head: bool = False
+    since: int = 0
 
 
 class History(Strict):
-    """All rounds and evaluations of a chain, the best model, and the last closed-form head."""
+    """All rounds and evaluations of a chain, the model that is kept, and the last closed-form head.
+
+    Attributes:
+        rounds, evaluations, best, head: as above.
+        no_head: why the last head could not be solved for.
+    """
 
     rounds: tuple[RoundRecord, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     best: Best | None = None
     head: HeadRecord | None = None
+    no_head: Omitted[str] = None
 
     @property
     def best_evaluation(self) -> Evaluation | None:
-        """The evaluation of the best model; None where no model was scored."""
+        """The evaluation of the model that is kept; None where it was not scored."""
         if self.best is not None and self.best.head:
             return self.head.evaluation if self.head and self.head.round == self.best.round else None
         return next((e for e in self.evaluations if self.best and e.round == self.best.round), None)
 
     def with_evaluation(self, evaluation: Evaluation) -> "History":
-        """Add an evaluation; it becomes the best if its pooled balanced accuracy is higher than all before.
-
-        A trained model that scores as the initial one is better than that: it knows what the initial one guesses.
-        """
-        best = self.best
-        score = evaluation.pooled.balanced_accuracy if evaluation.pooled else None
-        untrained = best is not None and best.round == 0 and not best.head
-        if evaluation.pooled and (
-            best is None
-            or evaluation.pooled.balanced_accuracy > best.balanced_accuracy
-            or (untrained and score == best.balanced_accuracy)
-        ):
-            best = Best(round=evaluation.round, balanced_accuracy=evaluation.pooled.balanced_accuracy)
+        """Add an evaluation, and say which model is kept from now on."""
+        best = self._best_with(evaluation)
         others = tuple(
             e if best and not best.head and e.round == best.round else e.without_figures()
             for e in self.evaluations
@@ -55,12 +62,82 @@ class History(Strict):
         )
         return self.model_copy(update={"evaluations": (*others, evaluation), "best": best})
 
-    def with_head(self, record: HeadRecord) -> "History":
-        """Put down a head; scored, it becomes the best if its pooled balanced accuracy is higher than all before."""
-        best, pooled = self.best, record.evaluation.pooled if record.evaluation else None
-        if pooled and (best is None or pooled.balanced_accuracy > best.balanced_accuracy):
-            best = Best(round=record.round, balanced_accuracy=pooled.balanced_accuracy, head=True)
-        return self.model_copy(update={"head": record, "best": best})
+    def _best_with(self, evaluation: Evaluation) -> Best:
+        """Return which model is kept once an evaluation is known.
+
+        A trained model that scores as the initial one is better than that: it knows what the initial one guesses.
+        """
+        best, pool, round_number = self.best, evaluation.pool, evaluation.round
+        score = evaluation.pooled.balanced_accuracy if evaluation.pooled else None
+        if score is None:
+            last = max(round_number, self._rounds_done)
+            return best if best and best.balanced_accuracy is None and best.round == last else Best(round=last)
+        before = self.evaluations[-1].pool if self.evaluations else None
+        if best is None or best.balanced_accuracy is None or pool != before:
+            return Best(round=round_number, balanced_accuracy=score, since=round_number)
+        untrained = best.round == 0 and not best.head
+        if score > best.balanced_accuracy or (untrained and score == best.balanced_accuracy):
+            return Best(round=round_number, balanced_accuracy=score, since=best.since)
+        return best
+
+    def with_head(self, record: HeadRecord, *, whole: bool = True) -> "History":
+        """Put down a head. Scored on the pool of the best model, it becomes the best if its score is higher.
+
+        Where no best model can be told, the head is kept with the last one, if it knows all classes or nothing else of
+        the classifier was trained.
+
+        Args:
+            record: the head.
+            whole: whether it knows all classes; of a head that is not scored yet.
+        """
+        best, evaluation = self.best, record.evaluation
+        score = evaluation.pooled.balanced_accuracy if evaluation and evaluation.pooled else None
+        if best is None or best.balanced_accuracy is None:
+            if score is not None:
+                best = Best(round=record.round, balanced_accuracy=score, head=True, since=record.round)
+            elif evaluation is None and (whole or not self.rounds):
+                best = Best(round=record.round, head=True)
+        elif evaluation and score is not None and score > best.balanced_accuracy and self._compares(evaluation):
+            best = Best(round=record.round, balanced_accuracy=score, head=True, since=best.since)
+        return self.model_copy(update={"head": record, "no_head": None, "best": best})
+
+    def without_head(self, reason: str) -> "History":
+        """Put down why a head could not be solved for."""
+        return self.model_copy(update={"no_head": reason})
+
+    def _compares(self, evaluation: Evaluation) -> bool:
+        """Whether an evaluation is over the pool of the last one."""
+        return not self.evaluations or evaluation.pool == self.evaluations[-1].pool
+
+    def why_last(self, class_names: Sequence[str]) -> str | None:
+        """Say why the last model is kept, or since when models are compared; None where all of them were."""
+        best = self.best
+        if best is None or (best.balanced_accuracy is not None and best.since <= self._first):
+            return None
+        if best.balanced_accuracy is not None:
+            return (
+                f"Models are compared from round {best.since} on: before it, the scores were over other sites, other "
+                "numbers of test images, or not all classes."
+            )
+        scored = [e for e in (*self.evaluations, *([self.head.evaluation] if self.head else [])) if e is not None]
+        pooled = scored[-1].pooled if scored else None
+        if not scored or pooled is None:
+            return "No site shares its scores by class, so nobody can tell the best model: the last one is kept."
+        missing = [name for name, recall in zip(class_names, pooled.recall, strict=False) if recall is None]
+        return (
+            f"The score is over {scored[-1].coverage}: of {', '.join(missing)} too few test images may leave the "
+            "sites, or there are none. So there is no balanced accuracy, nobody can tell the best model, and the last "
+            "one is kept."
+        )
+
+    @property
+    def _first(self) -> int:
+        """Completed rounds of the first model that was scored, whoever scored it."""
+        return self.evaluations[0].round if self.evaluations else self.head.round if self.head else 0
+
+    @property
+    def _rounds_done(self) -> int:
+        return self.rounds[-1].round if self.rounds else 0
 
     @property
     def runaway_round(self) -> int | None:
@@ -74,8 +151,11 @@ class History(Strict):
         return None
 
     def with_round(self, record: RoundRecord) -> "History":
-        """Add a round."""
-        return self.model_copy(update={"rounds": (*self.rounds, record)})
+        """Add a round. Its model is kept where nobody can tell which is the best."""
+        best = self.best
+        if best is None or best.balanced_accuracy is None:
+            best = Best(round=record.round)
+        return self.model_copy(update={"rounds": (*self.rounds, record), "best": best})
 
     @property
     def sites(self) -> set[str]:

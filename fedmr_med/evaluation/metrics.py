@@ -16,7 +16,7 @@ class Scores:
 
     Attributes:
         accuracy: share of right answers.
-        balanced_accuracy: mean recall over the classes that are present in the test set.
+        mean_recall: over the classes that are present in the test set.
         samples: size of the test set.
         confusion: (C, C) counts, row = true class, column = predicted class; None where a site shares only
             the scalars.
@@ -26,7 +26,7 @@ class Scores:
     """
 
     accuracy: float
-    balanced_accuracy: float
+    mean_recall: float
     samples: int
     confusion: IntArray | None = None
     withheld: tuple[int, ...] = ()
@@ -47,7 +47,7 @@ def scores(confusion: IntArray, withheld: tuple[int, ...] = ()) -> Scores:
     recall = right[present] / confusion.sum(1)[present]
     return Scores(
         accuracy=float(right.sum() / max(samples, 1)),
-        balanced_accuracy=float(recall.mean()) if samples else 0.0,
+        mean_recall=float(recall.mean()) if samples else 0.0,
         samples=samples,
         confusion=confusion,
         withheld=withheld,
@@ -64,6 +64,11 @@ def recalls(confusion: IntArray) -> tuple[float | None, ...]:
     """Return the share of right answers of each class; None without images."""
     pairs = zip(np.diag(confusion).tolist(), confusion.sum(1).tolist(), strict=True)
     return tuple(right / count if count else None for right, count in pairs)
+
+
+def classes_text(count: int | None, of: int) -> str:
+    """Say how many classes of a task count; None where that is not known."""
+    return "an unknown number of classes" if count is None else f"{count} of {of} classes"
 
 
 def pooled(site_scores: dict[str, Scores]) -> tuple[Scores | None, tuple[str, ...]]:

@@ -69,7 +69,8 @@ class RoundResult(Strict):
 
     Attributes:
         round: number of the round, from 1.
-        accuracy, balanced_accuracy: of the model it ended with, pooled; None where nobody scored it.
+        accuracy, balanced_accuracy: of the model it ended with, pooled; None where nobody scored it, see
+            :class:`fedmr_med.evaluation.score.Score`.
         seconds: wall time.
         bytes_up, bytes_down: size of the arrays that all sites sent and received.
         metrics: every metric of that model, pooled.
@@ -163,18 +164,20 @@ class RunResult(RunSetup):
         kept_bytes: int | None = None,
     ) -> "RunResult":
         """Sum up a run; ``whole`` keeps its history in the entry."""
-        scores = {e.round: e.pooled for e in history.evaluations if e.pooled}
+        scores = {e.round: e.pooled for e in history.evaluations if e.pooled and e.pooled.accuracy is not None}
         evaluations = {e.round: e for e in history.evaluations}
         rounds = tuple(RoundResult.of(record, evaluations.get(record.round)) for record in history.rounds)
         accuracies = [r.accuracy for r in rounds if r.accuracy is not None]
         of_head = history.head.evaluation if history.head else None
         head = of_head.pooled if of_head else None
         # Of equal ones the first, but never the initial model.
-        best_round = max(scores, key=lambda number: (scores[number].accuracy, number > 0), default=None)
+        best_round = max(scores, key=lambda number: (scores[number].accuracy or 0.0, number > 0), default=None)
         content = setup.model_dump() | {
             "rounds": rounds,
             "best_accuracy": None if best_round is None else scores[best_round].accuracy,
-            "best_balanced_accuracy": max((score.balanced_accuracy for score in scores.values()), default=None),
+            "best_balanced_accuracy": max(
+                (b for s in scores.values() if (b := s.balanced_accuracy) is not None), default=None
+            ),
             "best_round": best_round,
             "last_accuracy": rounds[-1].accuracy if rounds else None,
             "last5_accuracy": _mean(accuracies[-5:]) if accuracies else None,

@@ -1,25 +1,40 @@
 """The scores of one model: of each site, and of all of them together."""
 
 from collections.abc import Mapping
+from typing import Any
+
+from pydantic import model_validator
 
 from fedmr_med.evaluation.base import MetricName, Statistics
 from fedmr_med.evaluation.figures import Figures, figures
-from fedmr_med.evaluation.metrics import Scores, pooled, recalls
+from fedmr_med.evaluation.metrics import Scores, classes_text, pooled, recalls
 from fedmr_med.schema import Name, Strict
+
+_FEWEST = 2
+"""Classes of which a score is one."""
 
 
 class Score(Strict):
     """The scalars of :class:`fedmr_med.evaluation.metrics.Scores`.
 
+    A class counts if it has test images and is not held back. A model that always answers with one class is right on
+    all images of it, so a score over fewer than two classes is no score.
+
     Attributes:
-        accuracy, balanced_accuracy, samples: over the classes that are not held back.
+        samples: test images that count.
+        balanced_accuracy: mean recall over all classes of the task; None unless all of them count.
+        mean_recall: over the classes that count; None where there is only one.
+        accuracy: over the images that count; None where they are of one class.
+        classes: how many classes count; None where only the scalars are shared, which do not tell.
         withheld: the labels of the classes that a site holds back.
-        recall: of each class, in the order of the labels; None for a class without test images or held back. Empty
-            where only the scalars are shared.
+        recall: of each class, in the order of the labels; None for a class that does not count. Empty where only the
+            scalars are shared.
     """
 
-    accuracy: float
-    balanced_accuracy: float
+    accuracy: float | None
+    balanced_accuracy: float | None = None
+    mean_recall: float | None = None
+    classes: int | None = None
     samples: int
     withheld: tuple[int, ...] = ()
     recall: tuple[float | None, ...] = ()
@@ -30,10 +45,48 @@ class Score(Strict):
         return cls(
             recall=() if scores.confusion is None else recalls(scores.confusion),
             accuracy=scores.accuracy,
-            balanced_accuracy=scores.balanced_accuracy,
+            mean_recall=scores.mean_recall,
+            balanced_accuracy=scores.mean_recall,
             samples=scores.samples,
             withheld=scores.withheld,
         )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_classes_that_count(cls, content: Any) -> Any:
+        """Take away what so few classes cannot tell; earlier versions called any mean a balanced accuracy."""
+        if not isinstance(content, dict) or "classes" in content:
+            return content
+        recall = content.get("recall", ())
+        count = sum(value is not None for value in recall) if recall else None
+        mean = content.get("mean_recall", content.get("balanced_accuracy"))
+        known = {"classes": count, "mean_recall": mean, "balanced_accuracy": mean if count == len(recall) else None}
+        if count is not None and count < _FEWEST:
+            known |= {"mean_recall": None, "accuracy": None}
+        return content | known
+
+    @property
+    def coverage(self) -> str:
+        """How many of the classes count, in words."""
+        return classes_text(self.classes, len(self.recall))
+
+    def text(self) -> str:
+        """Return the score as people read it, by its right name."""
+        if self.balanced_accuracy is not None:
+            return f"balanced accuracy {self.balanced_accuracy:.3f}"
+        if self.mean_recall is None:
+            return f"no score, {self.coverage}"
+        return f"mean recall {self.mean_recall:.3f} over {self.coverage}"
+
+    def cell(self) -> str:
+        """Return the score for a table; a mean over some classes says over how many."""
+        if self.mean_recall is None or self.classes is None or self.balanced_accuracy is not None:
+            return "-" if self.mean_recall is None else f"{self.mean_recall:.3f}"
+        return f"{self.mean_recall:.3f} ({self.classes}/{len(self.recall)})"
+
+
+Pool = tuple[tuple[str, ...], int]
+"""What scores have to be over to be compared: sites, and their number of test images, of all classes."""
 
 
 class Evaluation(Strict):
@@ -96,6 +149,20 @@ class Evaluation(Strict):
             metrics=_values(together),
             pooled_figures=together,
         )
+
+    @property
+    def pool(self) -> Pool | None:
+        """What the pooled score is over; None where it is not a score of the whole model, as classes are missing."""
+        if self.pooled is None or self.pooled.balanced_accuracy is None:
+            return None
+        return self.pooled_sites, self.pooled.samples
+
+    @property
+    def coverage(self) -> str:
+        """How many of the classes and of the sites that answered count in the pooled score, in words."""
+        answered = len({*self.sites, *self.held_back})
+        of_sites = f"{len(self.pooled_sites)} of {answered} sites" if answered else f"{len(self.pooled_sites)} sites"
+        return of_sites if self.pooled is None else f"{self.pooled.coverage}, {of_sites}"
 
     def without_figures(self) -> "Evaluation":
         """Return the evaluation with its scalars alone."""

@@ -182,7 +182,9 @@ class HeadExchange(Exchange):
         if not np.linalg.norm(weight.numpy()) <= LONGEST:
             _log.warning("no closed-form head: features of a class hardly differ, so that its weights have no bound")
             return None
-        made = replace(self.state, head=arrays, history=self.state.history.with_head(record))
+        made = replace(
+            self.state, head=arrays, history=self.state.history.with_head(record, whole=len(present) == self._classes)
+        )
         return None if made.defect() else made
 
     @property

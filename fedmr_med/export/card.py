@@ -51,6 +51,8 @@ class Card(Strict):
     sites: dict[str, SiteCard]
     pooled: Figures | None
     pooled_sites: tuple[str, ...]
+    coverage: str
+    chosen: str | None
     privacy: tuple[str, ...]
     open_points: tuple[str, ...]
     versions: dict[str, str]
@@ -97,6 +99,8 @@ def make_card(source: Source) -> Card:
         sites=sites,
         pooled=pooled,
         pooled_sites=evaluation.pooled_sites if evaluation else (),
+        coverage=evaluation.coverage if evaluation else "",
+        chosen=history.why_last(job.task.class_names),
         privacy=_privacy(source, sites),
         open_points=OPEN,
         versions=installed(),
@@ -116,7 +120,7 @@ def _sites(history: History, evaluation: Evaluation | None) -> dict[str, SiteCar
             training_images=(taken[-1].samples or None) if taken else None,
             rounds=len(taken),
             shared_prototypes=tuple(shared),
-            scores="per class" if found else f"balanced accuracy {told.balanced_accuracy:.3f}" if told else "held back",
+            scores="per class" if found else told.text() if told else "held back",
             figures=found,
         )
     return cards

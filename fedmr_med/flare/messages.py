@@ -25,7 +25,7 @@ from fedmr_med.wire.statistics import StatisticsReply
 PARTS = "parts"
 """Key of the arrays in a METRICS DXO."""
 
-_DERIVED = ("accuracy", "balanced_accuracy", "samples")
+_DERIVED = ("accuracy", "mean_recall", "samples")
 
 
 def to_shareable(message: Message, kind: str = "") -> Shareable:

@@ -14,7 +14,7 @@ from fedmr_med.exchange.plan import Step
 from fedmr_med.flare import context
 from fedmr_med.flare.tracking import figures, track, track_pooled, write_metrics
 from fedmr_med.flare.transport import FlareTransport
-from fedmr_med.report.lines import refused_line, round_line, runaway_line, seconds_left, site_line
+from fedmr_med.report.lines import refused_line, round_line, runaway_line, score_text, seconds_left, site_line
 from fedmr_med.server.chain import Chain
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.kinds import HEAD, SECURE, TRAIN, VALIDATE
@@ -87,6 +87,7 @@ class Progress:
             "waiting": sorted(set(transport.sites()) - set(answered) - set(refused)),
             "refused": refused,
             "balanced_accuracy": scored[-1].balanced_accuracy if scored else None,
+            "score": score_text(state.history),
             "seconds_left": seconds_left(state.history, rounds),
             "lines": list(self._lines.values()),
         }
@@ -100,7 +101,7 @@ class Progress:
             track_pooled(self._controller, state.history, self._fl_ctx)
         if step.kind == TRAIN:
             self._controller.fire_event(AppEventType.ROUND_DONE, self._fl_ctx)
-            self._log(round_line(state.history, self._job.federation.rounds))
+            self._log(round_line(state.history, self._job))
             if warning := runaway_line(state.history):
                 self._log(warning, warn=True)
 

@@ -16,7 +16,6 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.utils.analytix_utils import create_analytic_dxo
 
 from fedmr_med.evaluation.history import History
-from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.score import Evaluation, Score
 from fedmr_med.files import write_text
 from fedmr_med.wire.messages import SiteReply
@@ -32,7 +31,7 @@ def figures(reply: SiteReply) -> dict[str, float]:
     """Return the figures of a reply, which the site's policy has let out, by the names they are tracked under."""
     found: dict[str, float] = {}
     if reply.scores is not None:
-        found |= _scalars(reply.scores)
+        found |= _scalars(Score.of(reply.scores))
     if reply.report is not None:
         found |= {f"loss/{name}": value for name, value in reply.report.terms.items()}
         if reply.report.seconds is not None:
@@ -96,7 +95,7 @@ def write_metrics(folder: Path, job_name: str, history: History) -> None:
         "metric_split": "test",
         "notes": [_NOTE],
     }
-    if history.best is not None:
+    if history.best is not None and history.best.balanced_accuracy is not None:
         best = [{"name": _KEY_METRIC["name"], "value": history.best.balanced_accuracy}]
         summary |= {"best_round": history.best.round, "best_aggregated_metrics": best}
     write_text(folder / METRICS / ROUNDS, "".join(json.dumps(record) + "\n" for record in records))
@@ -122,8 +121,10 @@ def _pooled(evaluation: Evaluation) -> dict[str, float]:
     return evaluation.metrics | (_scalars(evaluation.pooled) if evaluation.pooled else {})
 
 
-def _scalars(score: Score | Scores) -> dict[str, float]:
-    return {"accuracy": score.accuracy, "balanced_accuracy": score.balanced_accuracy}
+def _scalars(score: Score) -> dict[str, float]:
+    mean = "mean_recall" if score.balanced_accuracy is None else "balanced_accuracy"
+    values = {name: getattr(score, name) for name in ("accuracy", mean)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _named(values: Mapping[str, float]) -> list[dict[str, Any]]:

@@ -70,7 +70,7 @@ def explain(policy: SitePolicy) -> list[str]:
     lines.append(
         {
             "none": "Metrics: none leave, nor local training losses and times.",
-            "scalar": f"Metrics: accuracy, balanced accuracy and number of test images, over {enough}; {told}.",
+            "scalar": f"Metrics: accuracy, mean recall and number of test images, over {enough}; {told}.",
             "per_class": "Metrics: the confusion matrix on the local test images, which tells how many test images of "
             f"each shared class there are, over {enough}; {told}.",
         }[level]

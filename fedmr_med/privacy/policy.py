@@ -38,7 +38,7 @@ class Sharing(Strict):
         min_class_count: a class with fewer local training images leaves neither sum nor count, and one with fewer test
             images takes no part in any score. 11 is the rule of CMS: no cell of 1 to 10.
         share_metrics: scores on the local test images, with training losses and times: ``none``; ``scalar``: accuracy,
-            balanced accuracy and the number of test images; ``per_class``: the confusion matrix of the classes that are
+            mean recall and the number of test images; ``per_class``: the confusion matrix of the classes that are
             shared; a site that opted out of all sends the scalars.
         allow_submit_model: whether the site answers ``submit_model``, which hands its local model out.
         approve: which jobs start by themselves (``fedmr-med site jobs`` lists all of them): ``always``: every job that

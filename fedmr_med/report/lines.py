@@ -2,6 +2,8 @@
 
 from fedmr_med.config import JobConfig
 from fedmr_med.evaluation.history import RUNAWAY_ROUNDS, History
+from fedmr_med.evaluation.score import Score
+from fedmr_med.server.stopping import why_it_cannot
 from fedmr_med.wire.messages import SiteReply
 
 
@@ -9,7 +11,7 @@ def site_line(reply: SiteReply, job: JobConfig) -> str:
     """Return what a hospital's reply says, in one line."""
     parts = [f"{reply.samples} images"] if reply.samples else []
     if reply.scores is not None:
-        parts.append(f"received model scores {reply.scores.balanced_accuracy:.3f} balanced accuracy")
+        parts.append(f"received model: {Score.of(reply.scores).text()}")
     if reply.report is not None and reply.report.terms:
         parts.append("loss " + " + ".join(f"{value:.3g} {name}" for name, value in reply.report.terms.items()))
     names = job.task.class_names
@@ -22,18 +24,28 @@ def site_line(reply: SiteReply, job: JobConfig) -> str:
     return f"round {reply.round + 1}/{job.federation.rounds} · {reply.site:<13} · " + " · ".join(parts)
 
 
-def round_line(history: History, rounds: int) -> str:
+def round_line(history: History, job: JobConfig) -> str:
     """Return what a round came to, in one line: time, the score of the model it started from, time left."""
-    record = history.rounds[-1]
+    record, rounds = history.rounds[-1], job.federation.rounds
     parts = [f"round {record.round}/{rounds} done in {duration(record.seconds)}"]
-    scored = [evaluation for evaluation in history.evaluations if evaluation.pooled]
-    if scored and scored[-1].pooled:
-        score = scored[-1].pooled.balanced_accuracy
-        parts.append(f"after round {scored[-1].round} the model scored {score:.3f} balanced accuracy")
+    if said := score_text(history):
+        parts.append(said)
+    if problem := why_it_cannot(job.federation.stop, history):
+        parts.append(problem)
     left = seconds_left(history, rounds)
     if left:
         parts.append(f"about {duration(left)} left")
     return " · ".join(parts)
+
+
+def score_text(history: History) -> str | None:
+    """Return the last pooled score, of which model it is, and what it is over; None where there is none."""
+    scored = [evaluation for evaluation in history.evaluations if evaluation.pooled]
+    if not scored or scored[-1].pooled is None:
+        return None
+    evaluation, score = scored[-1], scored[-1].pooled
+    value = "no score" if score.mean_recall is None else score.text().split(" over ")[0]
+    return f"model after round {evaluation.round}: {value} ({evaluation.coverage})"
 
 
 def seconds_left(history: History, rounds: int) -> float | None:

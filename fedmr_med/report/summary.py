@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedmr_med.config import JobConfig
-from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.history import Best, History
 from fedmr_med.evaluation.records import SiteRound
 from fedmr_med.methods.plan import head_exchange
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
@@ -17,7 +17,7 @@ from fedmr_med.report.elements import DEMO_NOTE
 from fedmr_med.report.lines import megabytes
 from fedmr_med.server.robust import offences
 from fedmr_med.server.state import GlobalState
-from fedmr_med.server.stopping import stop_reason
+from fedmr_med.server.stopping import stop_reason, why_it_cannot
 
 HELD_BACK = "held back"
 
@@ -37,6 +37,8 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
     ]
     if reason := stop_reason(job.federation.stop, history):
         parts.append(Text(f"stopped after round {state.round} of {job.federation.rounds}: {reason}"))
+    elif problem := why_it_cannot(job.federation.stop, history):
+        parts.append(Text(problem, style="bold yellow"))
     if not history.rounds and not history.evaluations and not history.head:
         parts.append(Text("no site shared statistics, so there is no closed-form head and nothing to score"))
     if history.head and not history.rounds and job.model.options.get("pretrained", "none") == "none":
@@ -50,11 +52,29 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
     ]
     if old:
         parts.append(Text(f"prototypes that nobody shared of late, with the rounds since: {', '.join(old)}"))
+    parts += _head_lines(history, job)
+    for site, rounds in sorted(offences(history).items()):
+        if rounds > 1:
+            text = f"{site} was refused in its last {rounds} rounds: talk to it before you use this model"
+            parts.append(Text(text, style="bold yellow"))
+    if history.best:
+        parts.append(Text(kept_line(history.best)))
+    if reason := history.why_last(job.task.class_names):
+        parts.append(Text(reason, style="bold yellow"))
+    parts += [Text(f"checkpoint: {checkpoint}"), Text(f"results:    {checkpoint.parent / 'results.json'}")]
+    if demo:
+        parts.append(Text(DEMO_NOTE, style="bold yellow"))
+    return Group(*parts)
+
+
+def _head_lines(history: History, job: JobConfig) -> list[RenderableType]:
+    """Return what came of the closed-form head."""
+    parts: list[RenderableType] = []
     if history.head and history.head.evaluation and history.head.evaluation.pooled:
-        score = history.head.evaluation.pooled.balanced_accuracy
+        score = history.head.evaluation.pooled.text()
         sent = megabytes(history.head.bytes_up)
         parts.append(
-            Text(f"with a closed-form head from {len(history.head.sites)} sites' statistics ({sent}): {score:.3f}")
+            Text(f"with a closed-form head from {len(history.head.sites)} sites' statistics ({sent}): {score}")
         )
     if history.head:
         parts += [
@@ -67,21 +87,20 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
     elif history.rounds and head_exchange(job) != "none":
         why = history.no_head or "the server's log says why"
         parts.append(Text(f"there is no closed-form head: {why}", style="bold yellow"))
-    for site, rounds in sorted(offences(history).items()):
-        if rounds > 1:
-            text = f"{site} was refused in its last {rounds} rounds: talk to it before you use this model"
-            parts.append(Text(text, style="bold yellow"))
-    if history.best:
-        parts.append(Text(f"best model: after round {history.best.round}, {history.best.balanced_accuracy:.3f}"))
-    parts += [Text(f"checkpoint: {checkpoint}"), Text(f"results:    {checkpoint.parent / 'results.json'}")]
-    if demo:
-        parts.append(Text(DEMO_NOTE, style="bold yellow"))
-    return Group(*parts)
+    return parts
+
+
+def kept_line(best: Best) -> str:
+    """Return which model is kept."""
+    head = ", with its closed-form head" if best.head else ""
+    if best.balanced_accuracy is None:
+        return f"last model: after round {best.round}{head}"
+    return f"best model: after round {best.round}{head}, balanced accuracy {best.balanced_accuracy:.3f}"
 
 
 def scores_table(history: History, class_names: Sequence[str]) -> Table:
-    """Return the balanced accuracy of the global model per hospital and pooled, by round, and of its last head."""
-    table = Table(title="Balanced accuracy of the global model on each hospital's test images")
+    """Return the score of the global model per hospital and pooled, by round, and of its last head."""
+    table = Table(title="Mean recall of the global model on each hospital's test images; (k/K) over k of K classes")
     table.add_column("after round")
     rows = [(str(evaluation.round), evaluation) for evaluation in history.evaluations]
     if history.head and history.head.evaluation:
@@ -93,10 +112,11 @@ def scores_table(history: History, class_names: Sequence[str]) -> Table:
     for label, evaluation in rows:
         scores = [evaluation.sites.get(site) for site in sites] + [evaluation.pooled]
         missing = ["-" if site in scored else HELD_BACK for site in sites] + ["-"]
-        cells = [f"{s.balanced_accuracy:.3f}" if s else none for s, none in zip(scores, missing, strict=True)]
+        cells = [s.cell() if s else none for s, none in zip(scores, missing, strict=True)]
         table.add_row(label, *cells)
     pooled = rows[-1][1].pooled_sites if rows else ()
     table.caption = f"pooled over {', '.join(pooled) or 'no hospital: none shares per-class scores'}"
+    table.caption += f" ({rows[-1][1].coverage})" if pooled else ""
     if rows:
         withheld = {site: score.withheld for site, score in rows[-1][1].sites.items() if score.withheld}
         lines = [f"{site} {' '.join(class_names[i] for i in labels)}" for site, labels in withheld.items()]

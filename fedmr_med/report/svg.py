@@ -117,8 +117,10 @@ def bars(
     return _picture(title, axes, parts, f"{len(series)} bars at {', '.join(places)}: {', '.join(series)}.")
 
 
-def forest(title: str, rows: Sequence[tuple[str, float, float | None, float | None]], *, xlabel: str) -> Markup:
-    """Return a forest plot: per name a value and its interval; the last row is the total."""
+def forest(
+    title: str, rows: Sequence[tuple[str, float, float | None, float | None]], *, xlabel: str, total: bool = True
+) -> Markup:
+    """Return a forest plot: per name a value and its interval; the last row can be the total."""
     height = _TOP + _BOTTOM + 30 * len(rows)
     axes = Axes((0, 1), (len(rows) - 0.5, -0.5), height=height, left=170)
     parts = [_frame(axes, xlabel, "", yticks=False)]
@@ -130,13 +132,13 @@ def forest(title: str, rows: Sequence[tuple[str, float, float | None, float | No
         if low is not None and high is not None:
             (x0, _), (x1, _) = axes.place(low, index), axes.place(high, index)
             parts.append(Markup('<line class="whisker" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(x0, y, x1, y))
-        total = index == len(rows) - 1
+        of_all = total and index == len(rows) - 1
         shape = (
             Markup('<path class="total" d="M{} {}l8 -7 8 7 -8 7z">').format(x - 8, y)
-            if total
+            if of_all
             else Markup('<rect class="value" x="{}" y="{}" width="9" height="9">').format(x - 4.5, y - 4.5)
         )
-        parts.append(shape + Markup("<title>{}</title>").format(hover) + Markup("</path>" if total else "</rect>"))
+        parts.append(shape + Markup("<title>{}</title>").format(hover) + Markup("</path>" if of_all else "</rect>"))
     return _picture(title, axes, parts, "; ".join(f"{name} {value:.3f}" for name, value, *_ in rows) + ".")
 
 

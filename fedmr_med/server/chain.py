@@ -137,7 +137,7 @@ class Chain:
         return state
 
     def save(self, state: GlobalState) -> None:
-        """Write the best model if it is a new one, then the checkpoint.
+        """Write the model that is kept if it is a new one, then the checkpoint.
 
         Raises:
             CheckpointError: a file could not be written; what was there before stays.
@@ -151,7 +151,8 @@ class Chain:
                     (candidate.with_head() if best.head else candidate.leaving()).whole_model,
                     self.job,
                     round_number=best.round,
-                    balanced_accuracy=best.balanced_accuracy,
+                    **({} if best.balanced_accuracy is None else {"balanced_accuracy": best.balanced_accuracy}),
+                    chosen="last" if best.balanced_accuracy is None else "best",
                     closed_form_head=best.head,
                     temperature=_temperature(state.history),
                     prototypes=as_list(candidate.prototypes),

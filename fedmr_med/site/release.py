@@ -96,7 +96,8 @@ def permitted_scores(scores: Scores | None, policy: SitePolicy, class_names: tup
     if not confusion.any():
         return None
     if opted_out or policy.share_metrics == "scalar":
-        return _scalars(score(confusion))
+        # Over one class a model that always answers with it scores 1.
+        return _scalars(score(confusion)) if confusion.any(1).sum() > 1 else None
     # With a minimum of 1 a row of zeros hides nothing.
     held = ~leaves if policy.min_class_count > 1 else ~chosen
     held |= (counts > 0) & ~confusion.any(1)
@@ -154,8 +155,7 @@ def _permitted_histograms(
 
 def _scalars(scores: Scores) -> Scores:
     """Return the scores without their matrix; in full, their digits give away the counts they are ratios of."""
-    accuracy, balanced = round(scores.accuracy, _DIGITS), round(scores.balanced_accuracy, _DIGITS)
-    return Scores(accuracy, balanced, scores.samples)
+    return Scores(round(scores.accuracy, _DIGITS), round(scores.mean_recall, _DIGITS), scores.samples)
 
 
 def permitted_statistics(

@@ -43,7 +43,7 @@ ROUND, ROUNDS, CHAIN, ACCEPTED = "round", "rounds", "chain", "accepted"
 SAMPLES, SCORES, REPORT, BYTES_DOWN = "samples", "scores", "report", "bytes_down"
 EXPONENTS = "exponents"
 WITHHELD = "withheld"
-_SCALARS = {"accuracy", "balanced_accuracy", SAMPLES}
+_SCALARS = {"accuracy", "mean_recall", SAMPLES}
 _MOST = 10**12
 T = TypeVar("T")
 
@@ -242,7 +242,7 @@ def _score_parts(scores: Scores | None) -> dict[str, Arrays]:
 
 
 def _scalars(content: Mapping[str, Any]) -> Scores:
-    shares = content["accuracy"], content["balanced_accuracy"]
+    shares = content["accuracy"], content["mean_recall"]
     if not all(type(share) is float and 0 <= share <= 1 for share in shares):
         raise WireError("the scores are out of range", code="wire.range", key="scores")
     return Scores(*shares, whole_number(content, SAMPLES, most=MAX_IMAGES))

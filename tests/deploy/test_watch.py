@@ -72,6 +72,7 @@ def progress(round_number: int, **changes: object) -> dict:
         "waiting": ["msk"],
         "refused": {},
         "balanced_accuracy": None,
+        "score": None,
         "seconds_left": None,
     } | changes
 
@@ -173,10 +174,9 @@ def test_a_server_that_never_comes_back_ends_the_watch(tmp_path: Path) -> None:
 
 
 def test_the_line_says_round_hospitals_metric_and_time_left() -> None:
-    line = progress_line(progress(1, refused={"bcn": "NaN"}, balanced_accuracy=0.4321, seconds_left=200.0))
-    assert line == (
-        "round 2/4 · in: bcn · waiting for: msk · refused: bcn (NaN) · balanced accuracy 0.432 · about 3 min left"
-    )
+    score = "model after round 0: balanced accuracy 0.432 (8 of 8 classes, 3 of 3 sites)"
+    line = progress_line(progress(1, refused={"bcn": "NaN"}, score=score, seconds_left=200.0))
+    assert line == f"round 2/4 · in: bcn · waiting for: msk · refused: bcn (NaN) · {score} · about 3 min left"
     assert progress_line(progress(4)).startswith("all 4 rounds done, scoring the model")
     assert progress_line(progress(4, asked="head")).startswith("all 4 rounds done, making the closed-form head")
     # A job without rounds has one exchange.

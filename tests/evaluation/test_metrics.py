@@ -17,20 +17,20 @@ def test_scores_equal_scikit_learns(pairs: list[tuple[int, int]]) -> None:
     labels, predictions = (np.array(column) for column in zip(*pairs, strict=True))
     result = scores(confusion_matrix(labels, predictions, 5))
     assert result.accuracy == pytest.approx(accuracy_score(labels, predictions))
-    assert result.balanced_accuracy == pytest.approx(balanced_accuracy_score(labels, predictions))
+    assert result.mean_recall == pytest.approx(balanced_accuracy_score(labels, predictions))
     assert result.samples == len(pairs)
 
 
 def test_an_empty_test_set_scores_zero() -> None:
-    assert scores(np.zeros((3, 3), dtype=np.int64)).balanced_accuracy == 0
+    assert scores(np.zeros((3, 3), dtype=np.int64)).mean_recall == 0
 
 
 def test_pooling_covers_and_names_the_sites_that_share_their_matrix() -> None:
     a = scores(np.array([[3, 1], [0, 0]]))
     b = scores(np.array([[0, 0], [2, 2]]))
-    silent = Scores(accuracy=1.0, balanced_accuracy=1.0, samples=99)
+    silent = Scores(accuracy=1.0, mean_recall=1.0, samples=99)
     pool, sites = pooled({"b": b, "a": a, "silent": silent})
     assert sites == ("a", "b")
     assert pool is not None
-    assert pool.balanced_accuracy == pytest.approx((3 / 4 + 2 / 4) / 2)
+    assert pool.mean_recall == pytest.approx((3 / 4 + 2 / 4) / 2)
     assert pooled({"silent": silent}) == (None, ())

@@ -20,10 +20,11 @@ from fedmr_med.evaluation.results import (
     versioned,
     write_result,
 )
-from fedmr_med.evaluation.score import Evaluation, Score
+from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.report.lines import runaway_line
 from fedmr_med.report.pages.comparison import runaways
 from tests.helpers.errors import raises
+from tests.helpers.results import whole_score
 
 SETUP = RunSetup(dataset="fmnist", split="P5C2", method="fedmr", seed=3, options={"mu1": 0.1, "terms": ["a"]})
 # The keys that programs outside the repository read.
@@ -31,7 +32,7 @@ RUN_KEYS = {"dataset", "split", "method", "seed", "rounds", "best_accuracy"}
 ROUND_KEYS = {"round", "accuracy", "balanced_accuracy", "seconds", "bytes_up", "bytes_down"}
 
 shares = st.floats(0, 1)
-scores = st.builds(Score, accuracy=shares, balanced_accuracy=shares, samples=st.integers(0, 10**6))
+scores = st.builds(whole_score, shares, shares, st.integers(0, 10**6))
 figures = st.floats(-1e12, 1e12)
 sites = st.builds(
     SiteRound,
@@ -165,7 +166,7 @@ def test_a_report_holds_plain_figures_only(figures: dict[str, Any]) -> None:
 
 def test_an_untrained_model_does_not_win_a_tie() -> None:
     def scored(round_number: int, value: float) -> Evaluation:
-        score = Score(accuracy=value, balanced_accuracy=value, samples=10)
+        score = whole_score(value, value)
         return Evaluation(round=round_number, sites={}, pooled=score, pooled_sites=("a",))
 
     history = History().with_evaluation(scored(0, 0.5)).with_evaluation(scored(1, 0.5))

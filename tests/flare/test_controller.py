@@ -10,6 +10,7 @@ import pytest
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
+from fedmr_med.evaluation.metrics import scores
 from fedmr_med.files import journal
 from fedmr_med.flare.messages import encode_reply, encode_statistics, encode_validation
 from fedmr_med.server.chain import BEST_MODEL, CHECKPOINT, EVENTS, RESULTS, Chain
@@ -211,13 +212,14 @@ def test_a_job_without_rounds_asks_for_one_exchange_and_the_scores_of_its_head(t
 def test_a_job_stops_where_its_settings_say_so_and_its_successor_adds_no_round(tmp_path: Path) -> None:
     federation = {"min_sites": 2, "rounds": 9, "grace_seconds": 0, "stop": {"patience": 1}}
     job = small_job("fedavg", chain="shared", federation=federation)
+    every_class = scores(np.eye(8, dtype=np.int64))
     for asked in (["train", "train", "train", "validate"], []):
         with ControllerAtWork(tmp_path, job, SITES[:2]).running() as at_work:
             for round_number, expected in enumerate(asked):
                 for site in SITES[:2]:
                     task = at_work.receive(site)
                     assert task[0] == expected
-                    reply = replace(full_reply(), round=round_number, prototypes=None, payload={})
+                    reply = replace(full_reply(), round=round_number, prototypes=None, payload={}, scores=every_class)
                     answer = encode_reply(reply) if expected == "train" else encode_validation(reply.scores)
                     at_work.answer(site, task, answer)
             at_work.thread.join(30)

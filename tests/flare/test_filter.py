@@ -45,11 +45,11 @@ def test_the_filter_alone_keeps_prototypes_and_metrics_in(tmp_path: Path) -> Non
 
 
 def test_per_class_sharing_and_scalar_metrics(tmp_path: Path) -> None:
-    policy = "policy: {share_prototypes: [NV, DF], min_class_count: 10, share_metrics: scalar, training: null}"
+    policy = "policy: {share_prototypes: [NV, DF], min_class_count: 5, share_metrics: scalar, training: null}"
     site = guarded(tmp_path, f"data: {{source: demo, center: 5}}\n{policy}\n")
     reply = from_shareable(site.answer())
     names = [site.job.task.class_names[i] for i in reply.data[codec.PROTOTYPES].data["counts"].nonzero()[0]]
-    assert names == ["NV"], "the site holds fewer than ten DF"
+    assert names == ["NV"], "the site holds fewer than five DF"
     assert codec.SCORES not in reply.data
     assert reply.meta[codec.SCORES]["accuracy"] >= 0
 

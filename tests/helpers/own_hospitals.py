@@ -84,3 +84,23 @@ def _write_dicom(source: Path, path: Path) -> None:
     content.BitsAllocated, content.BitsStored, content.HighBit, content.PixelRepresentation = 16, 16, 15, 0
     content.PixelData = grey.tobytes()
     content.save_as(path, enforce_file_format=True)
+
+
+def write_small_hospitals(out: Path, classes: tuple[str, str, str], *, folds: bool = True) -> None:
+    """Write two hospitals of 105 and 97 generated pictures, a fifth of each class in the test fold.
+
+    Of the first class alone eleven test images are there, the fewest of which a score may leave by default.
+    """
+    for seed, (name, counts) in enumerate({"nord": (55, 30, 20), "sued": (56, 25, 16)}.items()):
+        generator, rows = np.random.default_rng(seed), []
+        for label, count in enumerate(counts):
+            for number in range(count):
+                picture = generator.integers(0, 256, (6, 6, 3), dtype=np.uint8)
+                path = out / name / "bilder" / f"{label}-{number}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(picture).resize((32, 32)).save(path)
+                fold = "test" if number % 5 == 0 else "train"
+                rows.append((f"bilder/{path.name}", classes[label], *([fold] if folds else [])))
+        with (out / name / "manifest.csv" if folds else out / name / "tabelle.csv").open("w", newline="") as stream:
+            csv.writer(stream).writerows([("image", "label", *(["fold"] if folds else [])), *rows])
+        (out / name / "site.yaml").write_text(SITE)

@@ -27,7 +27,7 @@ def scores(seed: int, skill: float, withheld: tuple[int, ...] = ()) -> Scores:
     present = confusion.sum(1) > 0
     return Scores(
         accuracy=float(np.trace(confusion) / 90),
-        balanced_accuracy=float((np.diag(confusion)[present] / confusion.sum(1)[present]).mean()),
+        mean_recall=float((np.diag(confusion)[present] / confusion.sum(1)[present]).mean()),
         samples=90,
         confusion=confusion,
         withheld=withheld,

@@ -4,19 +4,19 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from rich.console import Console
 
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.records import HeadRecord, RoundRecord, SiteReport, SiteRound
-from fedmr_med.evaluation.score import Evaluation, Score
+from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.report.lines import refused_line, site_line
 from fedmr_med.report.summary import summary
 from fedmr_med.wire.messages import SiteReply
+from tests.helpers.results import whole_score
 from tests.helpers.small import initial_state, small_job
 
 
@@ -28,7 +28,7 @@ def text(history: History, *, demo: bool = False) -> str:
 
 
 def history() -> History:
-    good = Score(accuracy=0.5, balanced_accuracy=0.412, samples=10)
+    good = whole_score(0.5, 0.412)
     site = SiteRound(
         samples=40,
         shared_classes=("MEL", "NV"),
@@ -83,7 +83,7 @@ def test_one_line_per_hospital_and_round() -> None:
         settings=small_job().digest(),
         model={},
         prototypes=ClassSums(torch.zeros(8, 2), counts),
-        scores=Scores(0.5, 0.333, 9, np.zeros((8, 8), dtype=np.int64)),
+        scores=Scores(0.5, 0.333, 9),
         report=SiteReport(terms={"classification": 1.5, "inter": 0.25}),
         bytes_up=2_000_000,
     )

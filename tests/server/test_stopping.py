@@ -8,10 +8,11 @@ from fedmr_med.config import StopConfig
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.records import RoundRecord
 from fedmr_med.evaluation.score import Evaluation, Score
-from fedmr_med.server.stopping import stop_reason
+from fedmr_med.server.stopping import stop_reason, why_it_cannot
 from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import tiny_federation, tiny_job
 from tests.helpers.errors import raises
+from tests.helpers.results import whole_score
 
 
 def history(*scores: float | None) -> History:
@@ -24,7 +25,7 @@ def history(*scores: float | None) -> History:
 
 
 def pooled(score: float | None) -> Score | None:
-    return None if score is None else Score(accuracy=1 - score, balanced_accuracy=score, samples=10)
+    return None if score is None else whole_score(1 - score, score)
 
 
 def test_without_settings_nothing_stops() -> None:
@@ -64,6 +65,27 @@ def test_the_last_model_changes_nothing_so_a_stopped_chain_stays_stopped() -> No
 def test_models_that_nobody_scored_and_the_untrained_one_do_not_count() -> None:
     assert stop_reason(StopConfig(patience=1), history(0.9, 0.5, None, 0.6)) is None
     assert stop_reason(StopConfig(condition="accuracy >= 0"), history(0.9, None, None)) is None
+
+
+def test_patience_begins_anew_where_other_sites_score() -> None:
+    known = history(0.1, 0.5, 0.9, 0.8, 0.7)
+    other = known.evaluations[3].model_copy(update={"pooled_sites": ("b",)})
+    changed = known.model_copy(update={"evaluations": (*known.evaluations[:3], other, known.evaluations[4])})
+    assert stop_reason(StopConfig(patience=1), known) is not None
+    assert stop_reason(StopConfig(patience=1), changed) is None
+
+
+def test_a_rule_that_cannot_act_says_so() -> None:
+    stop = StopConfig(patience=1)
+    assert why_it_cannot(stop, history(0.1, 0.5, 0.4)) is None
+    assert why_it_cannot(None, history(0.1, None, None)) is None
+    assert why_it_cannot(stop, history(0.1, None, None)) is not None
+    partial = Score(accuracy=0.9, samples=20, recall=(0.9, 0.9, None))
+    unequal = history(0.1, 0.5, 0.4)
+    some = unequal.evaluations[1].model_copy(update={"pooled": partial, "pooled_sites": ("a",)})
+    unequal = unequal.model_copy(update={"evaluations": (unequal.evaluations[0], some)})
+    assert stop_reason(StopConfig(condition="accuracy >= 0"), unequal) is None
+    assert "2 of 3 classes" in str(why_it_cannot(stop, unequal))
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_no_cell_of_the_matrix_is_small_and_recalls_are_exact() -> None:
     assert np.array_equal(left.confusion, joined)
     assert left.withheld == (2, 3), "the classes that do not count are named"
     assert left.samples == 73, "and so is the number of images that do"
-    assert left.balanced_accuracy == pytest.approx((30 / 43 + 15 / 30) / 2)
+    assert left.mean_recall == pytest.approx((30 / 43 + 15 / 30) / 2)
     assert permitted_scores(scores(np.diag([20, 20, 20, 20]) + 1), policy, ("a", "b", "c", "d")) is None
 
 

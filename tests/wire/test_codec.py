@@ -128,7 +128,7 @@ def with_scalars(change: Any) -> SiteReply:
     [
         ({"accuracy": math.nan}, ("wire.range", "scores")),
         ({"accuracy": "0.5"}, ("wire.range", "scores")),
-        ({"balanced_accuracy": 1.5}, ("wire.range", "scores")),
+        ({"mean_recall": 1.5}, ("wire.range", "scores")),
         ({"samples": 10**15}, ("wire.range", "samples")),
         ({"more": 1}, ("wire.form", "scores")),
         ({"withheld": [0]}, ("wire.form", "scores")),

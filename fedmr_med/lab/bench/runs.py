@@ -150,7 +150,11 @@ class Run:
 
         def after_round(state: GlobalState) -> None:
             pooled = state.history.evaluations[-1].pooled if state.history.evaluations else None
-            on_progress(Progress(state.round, 1, f"accuracy {pooled.accuracy:.3f}" if pooled else ""))
+            on_progress(
+                Progress(
+                    state.round, 1, f"accuracy {pooled.accuracy:.3f}" if pooled and pooled.accuracy is not None else ""
+                )
+            )
 
         federation = Federation(self.job, self.sites, folder, test=self.test(), workers=self.parallel_clients)
         state = federation.run(after_round)

@@ -140,7 +140,7 @@ class FlambyRun:
                 source=self.source,
                 bn=policy,
                 test=test,
-                balanced_accuracy=score.balanced_accuracy,
+                balanced_accuracy=score.mean_recall,
                 seed=self.seed,
                 images=score.samples,
                 settings=settings,

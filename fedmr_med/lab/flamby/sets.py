@@ -80,4 +80,4 @@ def _run(request: SetRequest, method: str, seed: int, out: Path) -> tuple[Row, .
 
 def _scores(pooled: Score, sites: Mapping[str, Score]) -> list[tuple[str, float, int]]:
     named = [(POOLED_TEST, pooled), *sites.items()]
-    return [(test, score.balanced_accuracy, score.samples) for test, score in named]
+    return [(test, score.mean_recall, score.samples) for test, score in named if score.mean_recall is not None]

@@ -208,7 +208,7 @@ def run(attack: str, rule: Mapping[str, Any], *, seed: int) -> tuple[float, int]
             return 0.0, 0
     last = history.evaluations[-1].pooled
     stopped = sum(site in r.refused for r in history.rounds for site in ATTACKERS.get(attack, (ATTACKER,)))
-    return last.balanced_accuracy if last else 0.0, stopped
+    return (last.balanced_accuracy or 0.0) if last else 0.0, stopped
 
 
 def run_all(attacks: Sequence[str], rules: Sequence[str], seeds: Sequence[int]) -> Iterator[Cell]:

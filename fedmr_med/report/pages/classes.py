@@ -38,7 +38,7 @@ def page(run: ChainRun) -> Section | None:
     """Return the figures of each class with intervals, ROC and reliability curves."""
     chosen = final(run)
     found = chosen.pooled_figures if chosen else None
-    if found is None:
+    if chosen is None or found is None:
         return None
     classes = dict(zip(names(run), found.classes, strict=False))
     measured = names_in(figures.metrics for figures in found.classes)
@@ -47,7 +47,7 @@ def page(run: ChainRun) -> Section | None:
     scores = [(name, _threshold(figures), *map(figures.text, binned)) for name, figures in classes.items()]
     parts: list[Markup | None] = [
         table(
-            "Each class against all others, all hospitals together: by the model's own answer, the likeliest class",
+            f"Each class against the others, all hospitals together ({chosen.coverage}): by the model's own answer",
             ("class", "test images", *headings(exact, of_a_class=True)),
             answers,
         ),

@@ -136,7 +136,11 @@ def side_by_side(runs: Sequence[ChainRun]) -> Section:
         lines_of_runs.append((_name(run), *settled, *(found.text(name) if found else NONE for name in names)))
     columns = ("run", "method", "network", "rounds", "seed", *headings(names))
     series = {
-        _name(run): [(float(e.round), e.pooled.balanced_accuracy) for e in history(run).evaluations if e.pooled]
+        _name(run): [
+            (float(e.round), e.pooled.balanced_accuracy)
+            for e in history(run).evaluations
+            if e.pooled and e.pooled.balanced_accuracy is not None
+        ]
         for run in runs
     }
     series = {name: points for name, points in series.items() if points}

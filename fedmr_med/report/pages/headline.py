@@ -4,7 +4,7 @@ from markupsafe import Markup
 
 from fedmr_med.evaluation.catalog import described
 from fedmr_med.report.elements import NONE, Section, bullets, join, paragraph, table
-from fedmr_med.report.pages._run import final, history, sites
+from fedmr_med.report.pages._run import final, history, names, sites
 from fedmr_med.report.sources import ChainRun
 
 _METRICS = ("balanced_accuracy", "auroc", "calibration_error")
@@ -47,13 +47,20 @@ def missing(run: ChainRun) -> list[str]:
 
 def _score(run: ChainRun) -> Markup:
     chosen, best = final(run), history(run).best
+    why = history(run).why_last(names(run))
     if chosen is None or chosen.pooled is None:
-        return paragraph("No hospital shares its scores, so there is no score of the model.", "note")
-    figures = chosen.pooled_figures
-    cards = [("balanced accuracy", f"{chosen.pooled.balanced_accuracy:.3f}")]
+        return paragraph(why or "No hospital shares its scores, so there is no score of the model.", "note")
+    figures, score = chosen.pooled_figures, chosen.pooled
+    if score.balanced_accuracy is None:
+        return join([
+            paragraph(why or f"{score.coverage} count, so there is no balanced accuracy.", "loud"),
+            paragraph(f"After round {chosen.round}: {score.text()}, {chosen.coverage}, {score.samples} test images."),
+        ])  # fmt: skip
+    cards = [("balanced accuracy", f"{score.balanced_accuracy:.3f}")]
     if figures:
         cards = [(described(name).heading, figures.text(name)) for name in _METRICS if name in figures.metrics]
-    which = "the last model" if best is None else f"the best model, after round {chosen.round}"
+    told = best is not None and best.balanced_accuracy is not None
+    which = f"the best model, after round {chosen.round}" if told else f"the last model, after round {chosen.round}"
     head = ", with its closed-form head" if best and best.head else ""
     body = Markup("").join(
         Markup('<div class="card"><dt>{}</dt><dd>{}</dd></div>').format(name, value) for name, value in cards
@@ -61,7 +68,10 @@ def _score(run: ChainRun) -> Markup:
     where = ", ".join(chosen.pooled_sites) or "no hospital"
     return join([
         Markup('<dl class="cards">{}</dl>').format(body),
-        paragraph(f"Of {which}{head}, on {chosen.pooled.samples} test images of {where}; with intervals of 95 %."),
+        paragraph(
+            f"Of {which}{head}, on {score.samples} test images of {where} ({chosen.coverage}); with intervals of 95 %."
+        ),
+        paragraph(why, "note") if why else None,
     ])  # fmt: skip
 
 

@@ -9,7 +9,7 @@ SHARED, WITHHELD, OPTED_OUT, ABSENT = "shared", "withheld", "opted out", "took n
 
 
 def forest(run: ChainRun) -> Section | None:
-    """Return a forest plot of the balanced accuracy by hospital."""
+    """Return a forest plot of the mean recall by hospital."""
     chosen = final(run)
     if chosen is None or not (chosen.sites or chosen.pooled):
         return None
@@ -19,16 +19,21 @@ def forest(run: ChainRun) -> Section | None:
         if score is None:
             continue
         name = "all together" if site is None else site
-        estimate = figures.metrics.get("balanced_accuracy") if figures else None
+        metric = "mean_recall" if score.balanced_accuracy is None else "balanced_accuracy"
+        estimate = figures.metrics.get(metric) if figures else None
         low, high = (estimate.low, estimate.high) if estimate else (None, None)
-        rows.append((name, score.balanced_accuracy, low, high))
-        alone = f"{score.balanced_accuracy:.3f}, no interval: scalars alone"
-        shown = figures.text("balanced_accuracy") if figures else alone
-        cells.append((name, shown, str(score.samples)))
-    title = "Balanced accuracy by hospital"
-    picture = svg.forest(title, rows, xlabel="balanced accuracy")
-    values = table(title, ("hospital", "balanced accuracy (95 % interval)", "test images"), cells)
-    caption = "Lines are intervals of 95 %. A hospital is scored on the classes it holds and shares, so they differ."
+        shown = figures.text(metric) if figures else f"{score.cell()}, no interval: scalars alone"
+        cells.append((name, shown, score.coverage, str(score.samples)))
+        if score.mean_recall is not None:
+            rows.append((name, score.mean_recall, low, high))
+    title = "Mean recall by hospital"
+    values = table(title, ("hospital", "mean recall (95 % interval)", "over", "test images"), cells)
+    caption = (
+        "Lines are intervals of 95 %. A hospital is scored on the classes it holds and shares, so they differ. Over "
+        "all classes of the task the mean recall is the balanced accuracy."
+    )
+    total = chosen.pooled is not None and chosen.pooled.mean_recall is not None
+    picture = svg.forest(title, rows, xlabel="mean recall", total=total)
     held = f"Scores held back by: {', '.join(chosen.held_back)}." if chosen.held_back else ""
     parts = [figure(picture, caption, values), paragraph(held, "note") if held else None]
     return Section("forest", "Hospital by hospital", join(parts))

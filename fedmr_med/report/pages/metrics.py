@@ -16,5 +16,6 @@ def page(run: ChainRun) -> Section | None:
         (described(name).heading, described(name).direction, *(found.text(name) for found in places.values()))
         for name in names_in(found.metrics for found in places.values())
     ]
-    title = "Every metric for all classes together, with its interval of 95 % where it has one"
+    rows.append(("classes that count", "", *(found.coverage for found in places.values())))
+    title = "Every metric over the classes that count, with its interval of 95 % where it has one"
     return Section("metrics", "Every metric", table(title, ("metric", "direction", *places), rows))

@@ -22,20 +22,30 @@ from fedmr_med.report.svg import Points, lines
 
 
 def scores(run: ChainRun) -> Section | None:
-    """Return the balanced accuracy by round, per hospital and pooled."""
+    """Return the mean recall by round, per hospital and pooled."""
     evaluations = sorted(history(run).evaluations, key=lambda e: e.round)
     series = {
-        site: [(float(e.round), e.sites[site].balanced_accuracy) for e in evaluations if site in e.sites]
+        site: [
+            (float(e.round), s.mean_recall)
+            for e in evaluations
+            if (s := e.sites.get(site)) and s.mean_recall is not None
+        ]
         for site in sites(run)
     }
-    series["all together"] = [(float(e.round), e.pooled.balanced_accuracy) for e in evaluations if e.pooled]
+    series["all together"] = [
+        (float(e.round), e.pooled.balanced_accuracy)
+        for e in evaluations
+        if e.pooled and e.pooled.balanced_accuracy is not None
+    ]
     series = {name: points for name, points in series.items() if points}
     if not series:
         return None
-    title = "Balanced accuracy of the global model on each hospital's test images"
+    title = "Mean recall of the global model on each hospital's test images"
     values = _values(title, series, [e.round for e in evaluations])
-    chart = lines(title, series, xlabel="rounds done", ylabel="balanced accuracy", yrange=(0, 1))
-    caption = "Round 0 is the model before any training."
+    chart = lines(title, series, xlabel="rounds done", ylabel="mean recall", yrange=(0, 1))
+    over = {name: s.coverage for name, s in evaluations[-1].sites.items() if s.balanced_accuracy is None}
+    caption = "Round 0 is the model before any training. All together: balanced accuracy, over all classes of the task."
+    caption += f" Over fewer: {'; '.join(f'{name} {text}' for name, text in over.items())}." if over else ""
     return Section("curves", "Round by round", join([legend(list(series)), figure(chart, caption, values)]))
 
 
