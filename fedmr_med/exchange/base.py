@@ -11,11 +11,15 @@ from fedmr_med.errors import WireError
 from fedmr_med.evaluation.base import Statistics
 from fedmr_med.exchange.closing import Total
 from fedmr_med.models.reply_forms import statistic_sizes
+from fedmr_med.schema import brief
 from fedmr_med.server.state import GlobalState
 from fedmr_med.statistics.fields import Values, add
 from fedmr_med.statistics.shared import layouts, shared_statistics
 from fedmr_med.wire.codec import Message, split_shared
 from fedmr_med.wire.messages import SiteReply
+
+LONGEST_REASON = 500
+"""Characters kept of why an answer does not count: it may quote what a hostile site sent."""
 
 
 class Exchange(ABC):
@@ -67,7 +71,7 @@ class Exchange(ABC):
                 self._shared[site] = shared
                 return reply
             except WireError as e:
-                reason = str(e).removeprefix(f"{site}: ")
+                reason = brief(str(e).removeprefix(f"{site}: "), LONGEST_REASON)
                 self._refused.setdefault(site, reason)
                 raise e.reworded(reason) from e
             except Exception as e:
@@ -79,7 +83,7 @@ class Exchange(ABC):
     def refuse(self, site: str, reason: str) -> None:
         """Put down that a site's answer does not count."""
         with self._lock:
-            self._refused.setdefault(site, reason)
+            self._refused.setdefault(site, brief(reason, LONGEST_REASON))
 
     def standing(self) -> tuple[list[str], dict[str, str]]:
         """Return whose answers count so far, and whose were refused, with the reason."""

@@ -19,6 +19,7 @@ from fedmr_med.evaluation.records import SecureRecord
 from fedmr_med.models.job_network import build_network
 from fedmr_med.models.reply_forms import sum_forms
 from fedmr_med.privacy.mechanisms import Gaussian
+from fedmr_med.schema import brief
 from fedmr_med.secure import FEWEST
 from fedmr_med.secure.messages import Confirmation, Keys, Masked, Offer, Release, Roster, Shares, threshold
 from fedmr_med.secure.summing import SecureSum
@@ -184,7 +185,7 @@ class SecureTotals:
                 take(read)
             except WireError as e:
                 lost.add(site)
-                reasons[site] = str(e)
+                reasons[site] = brief(e, 200)
         # Who is lost first is why the others refuse what comes next.
         self._missing, self._reasons = self._missing or lost, self._reasons or reasons
 

@@ -191,6 +191,17 @@ def test_a_bad_message_is_refused_whole(a_round: Round, fault: str) -> None:
     check(a_round, spoil(wire.encode_reply(a_round.replies[BAD])), code, key)
 
 
+def test_what_is_kept_of_a_refusal_is_short_whatever_was_sent(a_round: Round) -> None:
+    name = "x" * 100_000
+    reply = a_round.replies[BAD]
+    dxo = from_shareable(wire.encode_reply(reply))
+    dxo.data[name] = np.zeros(1)
+    for bad in (wire.encode_reply(replace(reply, model={**reply.model, name: np.zeros(1)})), dxo.to_shareable()):
+        state, (refusal,) = a_round.close([bad])
+        assert refusal is not None
+        assert len(state.history.rounds[0].refused[BAD]) < 600
+
+
 def test_a_duplicate_is_refused_and_the_first_reply_counts(a_round: Round) -> None:
     good = wire.encode_reply(a_round.replies[BAD])
     twice, refusals = a_round.close([good, good])
