@@ -1,4 +1,4 @@
-"""The provisioning builder: writes the locked ``local/`` folder of every kit and signs it.
+"""The provisioning builders: one locks and signs every kit, one lets the certificates of relays say what they are.
 
 A relay runs no job, so there is nothing to lock in its kit; :mod:`fedmr_med.deploy.provision` says how it speaks.
 """
@@ -7,9 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from nvflare.lighter.constants import CtxKey
+from nvflare.lighter.constants import CtxKey, ParticipantType
 from nvflare.lighter.ctx import ProvisionContext
-from nvflare.lighter.entity import Project
+from nvflare.lighter.entity import Participant, Project
+from nvflare.lighter.impl.cert import CertBuilder
 from nvflare.lighter.spec import Builder
 
 from fedmr_med.deploy import kit
@@ -44,6 +45,29 @@ class LockedKitBuilder(Builder):
                 suggested = self.sites / str(participant.name) / SITE_FILE
                 write_text(folder / "local" / kit.SITE_EXAMPLE, suggested.read_text(encoding="utf-8"))
             write_manifest(folder, key)
+
+
+class KitCertBuilder(CertBuilder):
+    """FLARE's builder, which gives a relay the certificate of a site; here it has the role ``relay``.
+
+    In a secure sum a relay would pass for a hospital otherwise (:mod:`fedmr_med.secure.identity`).
+    """
+
+    _relays: frozenset[str] = frozenset()
+    _role: str | None = None
+
+    def build(self, project: Project, ctx: ProvisionContext) -> None:
+        """Write keys and certificates into all kits."""
+        self._relays = frozenset(str(relay.name) for relay in project.get_relays())
+        super().build(project, ctx)
+
+    def get_pri_key_cert(self, participant: Participant) -> Any:
+        """Return a new private key, and its certificate; of a relay for both its ends."""
+        self._role = ParticipantType.RELAY if participant.name in self._relays else None
+        return super().get_pri_key_cert(participant)
+
+    def _generate_cert(self, *arguments: Any, role: str | None = None, **options: Any) -> Any:
+        return CertBuilder._generate_cert(*arguments, role=role or self._role, **options)
 
 
 def lock(folder: Path, *, server: bool) -> None:

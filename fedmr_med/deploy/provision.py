@@ -1,7 +1,7 @@
 """Making the startup kits of a federation, by FLARE's own provisioning with the toolkit's builder.
 
 Where a relay stands between hospitals and server, FLARE lets it listen without TLS unless the project says otherwise,
-and takes a misspelt key for nothing said. Here every end of it speaks mutual TLS.
+and takes a misspelt key for nothing said. Here every end of it speaks mutual TLS, and its certificates say what it is.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from fedmr_med.sites import SITE_FILE, load_site
 
 _ADDRESS = "address.json"
 _BUILDER = "fedmr_med.deploy.builder.LockedKitBuilder"
+_CERTIFICATES = {"nvflare.lighter.impl.cert.CertBuilder": "fedmr_med.deploy.builder.KitCertBuilder"}
 _LISTENS = {"scheme": "http", "connection_security": "mtls"}
 _CONNECTS = {"connection_security": "mtls"}
 
@@ -64,6 +65,8 @@ def provision(
     if not builders:
         raise ConfigError(f"{project_file}: builders must list {_BUILDER}.", code="project.form", key="builders")
     builders[0]["args"] = {"sites": str(sites.resolve())}
+    for builder in project["builders"]:
+        builder["path"] = _CERTIFICATES.get(str(builder.get("path")), builder.get("path"))
     with private_files():
         kits = _run(project, project_file, workspace)
         write_text(kits.parent / "state" / _ADDRESS, json.dumps(address) + "\n")

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from fedmr_med.config import merge
 from fedmr_med.deploy.connection import try_server
 from fedmr_med.deploy.manifest import verify
 from fedmr_med.deploy.preflight import preflight
 from fedmr_med.jobs.catalog import isic_job
+from fedmr_med.secure.identity import Certified
 from tests.helpers.errors import raises
 from tests.helpers.kits import RELAYED, change_json, point_to, provision_small, serving
 
@@ -66,6 +69,19 @@ def test_an_opened_relay_is_found(relayed: Path, name: str, changes: dict[str, A
         path.write_text(before)
     assert message in problems[path.name]
     assert "was changed" in problems["kit"]
+
+
+@pytest.mark.parametrize("name", ["client", "server"])
+def test_a_relay_does_not_pass_for_a_hospital_in_a_secure_sum(relayed: Path, name: str) -> None:
+    """Whoever runs one together with the server would have a site more."""
+    startup = relayed / "gateway" / "startup"
+    key = serialization.load_pem_private_key((startup / f"{name}.key").read_bytes(), password=None)
+    assert isinstance(key, rsa.RSAPrivateKey)
+    signature = key.sign(b"keys", padding.PSS(padding.MGF1(hashes.SHA256()), 32), hashes.SHA256())
+    hospital = Certified(relayed / "msk" / "startup")
+    with raises("secure.certificate", "role"):
+        hospital.check("gateway", (startup / f"{name}.crt").read_bytes(), b"keys", signature)
+    hospital.check("msk", hospital.certificate, b"keys", hospital.sign(b"keys"))
 
 
 def test_a_start_script_that_was_changed_is_found(relayed: Path) -> None:
