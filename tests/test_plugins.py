@@ -43,7 +43,7 @@ STRIPES = Dataset(
 )
 '''
 MODEL = '''
-"""A network whose features are the pixels."""
+"""A network of one hidden layer."""
 
 from torch import nn
 
@@ -53,11 +53,12 @@ from fedmr_med.models import Network
 class Pixels(Network):
     def __init__(self, num_classes, in_channels, *, edge=8):
         super().__init__()
-        self.feature_size = in_channels * edge * edge
+        self.feature_size = 16
+        self.hidden = nn.Linear(in_channels * edge * edge, self.feature_size)
         self.classifier = nn.Linear(self.feature_size, num_classes)
 
     def forward(self, x):
-        features = x.flatten(1)
+        features = self.hidden(x.flatten(1)).relu()
         return features, self.classifier(features)
 '''
 METHOD = '''

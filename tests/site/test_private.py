@@ -11,6 +11,8 @@ from fedmr_med.data import transforms
 from fedmr_med.data.base import ArrayFold
 from fedmr_med.data.folds import ImageFold
 from fedmr_med.data.loading import Batches
+from fedmr_med.models.classifier import ClassifierOnly
+from fedmr_med.network import Network
 from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.mechanisms import Clip
 from fedmr_med.privacy.policy import SitePolicy
@@ -26,17 +28,11 @@ PRIVATE = {"clip": 3.0, "noise": 0.6}
 NAMES = ("bcn", "vidir-molemax", "rosendahl", "msk")
 
 
-class Identity(torch.nn.Module):
-    """A network whose features are its input."""
-
-    feature_size = 3
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = torch.nn.Parameter(torch.ones(1))
-
-    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return inputs * self.scale, inputs
+def features_alone() -> Network:
+    """Return a network whose features are its input, as those of a frozen backbone are."""
+    whole = Network()
+    whole.feature_size, whole.classifier = 3, torch.nn.Linear(3, 2)
+    return ClassifierOnly(whole)
 
 
 class Grouped(ArrayFold):
@@ -47,7 +43,7 @@ def statistics(items: np.ndarray, labels: Sequence[int], groups: tuple[str, ...]
     fold = Grouped(items.astype(np.float32), np.array(labels))
     object.__setattr__(fold, "groups", groups)
     batches = Batches(fold, transforms.unchanged, batch_size=4)
-    return clipped(Identity(), batches, fold, Clip(1.0), np.array([True, True]))  # type: ignore[arg-type]
+    return clipped(features_alone(), batches, fold, Clip(1.0), np.array([True, True]))
 
 
 def distance(a: Clipped, b: Clipped) -> tuple[float, float, float]:
