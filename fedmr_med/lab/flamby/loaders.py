@@ -1,15 +1,22 @@
-"""The same images for everybody: folds cut for scoring, and the executor's batches in the form FLamby expects."""
+"""Data loaders in the form that FLamby expects, and what a strategy does with them."""
 
 import itertools
+import random
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
 
 from fedmr_med.data.base import Fold
 from fedmr_med.data.loading import Batch, Batches
+from fedmr_med.errors import ConfigError
 from fedmr_med.seeding import derive_seed
-from fedmr_med.site.training import endless
+from fedmr_med.site import training
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,62 @@ class ExecutorBatches:
         for round_number in itertools.count():
             stream = (self.seed, self.site, round_number)
             torch.manual_seed(derive_seed(*stream, "network"))
-            for images, labels in itertools.islice(endless(self.batches, stream), self.updates):
+            for images, labels in itertools.islice(training.endless(self.batches, stream), self.updates):
                 self.after_batch()
                 yield images.contiguous(memory_format=torch.channels_last), labels
+
+
+def class_numbers(labels: Tensor, num_classes: int) -> Tensor:
+    """Return labels (B,) or (B, 1), whole numbers of any type, as (B,) int64.
+
+    Raises:
+        ConfigError: there is more than one label per sample, or one that is no class.
+    """
+    if labels.numel() != len(labels):
+        raise ConfigError(
+            f"FedMR needs one class per sample; the labels have shape {tuple(labels.shape)}.",
+            code="data.item",
+            key="labels",
+        )
+    numbers = labels.reshape(-1).long()
+    wrong = (numbers != labels.reshape(-1)) | (numbers < 0) | (numbers >= num_classes)
+    if wrong.any():
+        raise ConfigError(
+            f"The label {labels.reshape(-1)[wrong][0].item():g} is not a class from 0 to {num_classes - 1}.",
+            code="data.label",
+        )
+    return numbers
+
+
+def endless(loader: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches over and over. The first pass opens at once: a loader draws its seed when it is opened."""
+    first = iter(loader)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        yield from first
+        while True:
+            yield from loader
+
+    return batches()
+
+
+def in_order(loader: Any) -> "DataLoader[Any]":
+    """Return a loader of the same dataset without shuffling."""
+    return DataLoader(
+        loader.dataset,
+        batch_size=loader.batch_size or 1,
+        collate_fn=loader.collate_fn,
+        num_workers=loader.num_workers,
+    )
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Put the global random generators back after the body, which may draw from them for loading and augmentation."""
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fedmr_med.errors import ConfigError
 from fedmr_med.network import Network
+from fedmr_med.seeding import torch_stream
 
 
 class Probe(Network):
@@ -17,12 +19,14 @@ class Probe(Network):
 
     Args:
         model: the model; it is used, not copied.
+        hidden: units of a hidden layer to put before the linear layer, for a model that has no other.
+        seed: draws the hidden layer.
 
     Raises:
         ConfigError: the model has no linear layer.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, hidden: int | None = None, seed: int = 0) -> None:
         super().__init__()
         linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
         if not linear:
@@ -32,7 +36,35 @@ class Probe(Network):
             )
         self.model = model
         self.classifier = linear[-1]
+        if hidden is not None:
+            self.classifier = self._with_hidden(hidden, seed)
         self.feature_size = self.classifier.in_features
+
+    def _with_hidden(self, units: int, seed: int) -> nn.Linear:
+        """Put a hidden layer before the last linear layer; return the new last one.
+
+        Raises:
+            ConfigError: the model is that layer, so there is no place before it.
+        """
+        last = self.classifier
+        name = next(name for name, module in self.model.named_modules() if module is last)
+        if not name:
+            raise ConfigError(
+                "hidden: the model is a linear layer itself; put it into a torch.nn.Sequential.",
+                code="model.last-layer",
+                key="hidden",
+            )
+        with torch_stream(seed, "hidden layer"):
+            classifier = nn.Linear(units, last.out_features)
+            layers = nn.Sequential(nn.Linear(last.in_features, units), nn.ReLU(), classifier)
+        parent, _, key = name.rpartition(".")
+        setattr(self.model.get_submodule(parent), key, layers)
+        return classifier
+
+    def classify(self, features: Tensor) -> Tensor:
+        """Return the logits (n, C) of features (n, d); a single output is the second of two classes' logits."""
+        output: Tensor = self.classifier(features)
+        return torch.cat([torch.zeros_like(output), output], dim=1) if output.shape[1] == 1 else output
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the features (n, feature_size) and what the model returns."""

@@ -6,30 +6,46 @@ samples, while each client keeps its own BatchNorm statistics and its own optimi
 """
 
 import copy
-import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from fedmr_med.errors import ConfigError
+from fedmr_med.lab.flamby.loaders import class_numbers, endless, generators_kept, in_order
 from fedmr_med.lab.flamby.probe import Probe
-from fedmr_med.methods.local import Batch, LocalRound
-from fedmr_med.methods.reshaping import ManifoldReshaping, ReshapingOptions
+from fedmr_med.methods import fedmr
+from fedmr_med.methods.local import LocalRound
+from fedmr_med.methods.reshaping import ManifoldReshaping, ReshapingOptions, Variant
 from fedmr_med.prototypes import ClassSums, Prototypes
+from fedmr_med.schema import validated
 from fedmr_med.seeding import derive_seed
+from fedmr_med.site.raw_features import check_not_raw
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+
+_PAPER_WEIGHT = 0.001  # of both losses of the paper, beside FLamby's
+
+
+@dataclass(frozen=True)
+class _Round(LocalRound):
+    """A round of a client, whose model may have a single output for two classes."""
+
+    network: Probe
+
+    @property
+    def classify(self) -> Callable[[Tensor], Tensor]:
+        return self.network.classify
 
 
 class FedMR:
     """Federated averaging with manifold reshaping (Fan et al., TMLR 2023).
 
-    With both coefficients 0 it is FLamby's FedAvg, bit for bit.
+    ``variant="replayed"`` is the toolkit's default: the anchor, the replay of prototypes of classes that a client
+    lacks, prototypes that move slowly, and its server momentum; a closed-form head is not made. With
+    ``variant="paper"`` and both coefficients 0 it is FLamby's FedAvg, bit for bit.
 
     Args:
         training_dataloaders: one per client. Labels are (B,) or (B, 1) class numbers of any type.
@@ -39,17 +55,22 @@ class FedMR:
         learning_rate: of the clients.
         num_updates: batches of each client in a round.
         nrounds: rounds.
-        mu1, mu2: weights of the intra-class and the inter-class loss.
+        mu1, mu2: weights of the intra-class and the inter-class or anchor loss; None takes .001 each for the paper's,
+            and the variant's own for the others.
         share: whether each client shares its prototypes; None lets all share. A client that opts out still gets the
             global prototypes and trains with all terms.
         num_classes: None takes the outputs of the linear layer, and 2 where that has a single one.
-        reshaping: other options of :class:`fedmr_med.methods.reshaping.ReshapingOptions`, such as ``lite``.
+        reshaping: other options of :class:`fedmr_med.methods.reshaping.ReshapingOptions`, such as ``lite``; unknown
+            ones are refused.
         prototype_dataloaders: what the prototypes are made of; None goes through the datasets of the training
             loaders in order, with whatever augmentation they have.
         dp_target_epsilon, dp_target_delta, dp_max_grad_norm: not supported, must be None.
         log, log_period, logdir, log_basename: write the terms of the loss for TensorBoard, every so many batches.
         bits_counting_function: called with the arrays that a client sends in a round.
-        seed: of what FedMR Lite draws.
+        seed: of the hidden layer, and of what FedMR Lite draws.
+        variant: ``paper``, or another of :class:`fedmr_med.methods.reshaping.ReshapingOptions`.
+        hidden: units of a hidden layer before the linear layer of a model that has no other: the feature of such a
+            model is raw input, of which no prototype is made.
 
     Raises:
         ConfigError: an argument is not supported or does not fit the others.
@@ -64,8 +85,8 @@ class FedMR:
         learning_rate: float,
         num_updates: int,
         nrounds: int,
-        mu1: float = 0.001,
-        mu2: float = 0.001,
+        mu1: float | None = None,
+        mu2: float | None = None,
         share: Sequence[bool] | None = None,
         num_classes: int | None = None,
         reshaping: dict[str, Any] | None = None,
@@ -79,6 +100,8 @@ class FedMR:
         logdir: str = "./runs",
         log_basename: str = "fed_mr",
         seed: int | None = None,
+        variant: Variant = "paper",
+        hidden: int | None = None,
     ) -> None:
         if any(value is not None for value in (dp_target_epsilon, dp_target_delta, dp_max_grad_norm)):
             raise ConfigError(
@@ -94,31 +117,33 @@ class FedMR:
                 f"share has {len(self.share)} entries for {clients} clients.", code="config.value", key="share"
             )
         if prototype_dataloaders is None:
-            prototype_dataloaders = [_in_order(loader) for loader in training_dataloaders]
+            prototype_dataloaders = [in_order(loader) for loader in training_dataloaders]
         if len(prototype_dataloaders) != clients:
             raise ConfigError(
                 f"prototype_dataloaders has {len(prototype_dataloaders)} entries for {clients} clients.",
                 code="config.value",
                 key="prototype_dataloaders",
             )
-        self.options = ReshapingOptions(mu1=mu1, mu2=mu2, **(reshaping or {}))
+        self.options, self._momentum = _options(variant, {"mu1": mu1, "mu2": mu2}, reshaping or {})
+        self._velocity: list[Tensor] = []
         self.nrounds = nrounds
         self.num_updates = num_updates
         self.bits_counting_function = bits_counting_function
         self.device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-        self.networks = [Probe(copy.deepcopy(model)).to(self.device) for _ in range(clients)]
+        self._seed = seed or 0
+        self.networks = [Probe(copy.deepcopy(model), hidden, self._seed).to(self.device) for _ in range(clients)]
         outputs = self.networks[0].classifier.out_features
         self.num_classes = num_classes or max(outputs, 2)
         self.prototypes = Prototypes.none(self.num_classes, self.networks[0].feature_size)
+        self._own = [self.prototypes] * clients
         self._loss = [copy.deepcopy(loss) for _ in range(clients)]
         self._optimizers = [optimizer_class(network.parameters(), learning_rate) for network in self.networks]
         self._lr = learning_rate
-        self._seed = seed or 0
         self._prototype_loaders = prototype_dataloaders
         self.training_sizes = [len(loader.dataset) for loader in training_dataloaders]
-        local = self.options.negatives == "local"
-        self._held = [self._held_classes(loader if local else ()) for loader in prototype_dataloaders]
-        self._batches = [_endless(loader) for loader in training_dataloaders]
+        counts = self.options.negatives == "local" or self.options.replay > 0
+        self._held = [self._held_classes(loader if counts else ()) for loader in prototype_dataloaders]
+        self._batches = [endless(loader) for loader in training_dataloaders]
         self._log_period = log_period
         self._writer = _writer(logdir, log_basename) if log else None
         self._round = 0
@@ -137,29 +162,27 @@ class FedMR:
             before = [parameter.detach().clone() for parameter in network.parameters()]
             self._train(client)
             change = [new.detach() - old for new, old in zip(network.parameters(), before, strict=True)]
-            sums = self._class_sums(client) if self.share[client] and self.options.needs_prototypes else None
+            sums = self._shared_sums(client)
             if sums is not None:
                 shared = shared + sums
             self._count_bits(change, sums)
             changes.append(change)
             _set(network, before)
         self._add(_weighted_mean(changes, self.training_sizes))
-        self.prototypes = self.prototypes.updated(shared)
+        self.prototypes = self.prototypes.updated(shared, self.options.inertia)
         self._round += 1
 
     def _train(self, client: int) -> None:
         """Train one client's network in place for ``num_updates`` batches."""
         network, optimizer = self.networks[client], self._optimizers[client]
-        terms_of = ManifoldReshaping(self.options, self._local_round(client)).terms
+        terms_of = ManifoldReshaping(self.options, self._local_round(client)).of
         network.train()
         for step in range(self.num_updates):
             images, labels = (tensor.to(self.device) for tensor in next(self._batches[client]))
             features, output = network(images)
-            self._check_feature(features, images, network)
             classification = self._loss[client](output, labels)
             classes = class_numbers(labels, self.num_classes)
-            terms = {"classification": classification}
-            terms |= terms_of(Batch(images, classes, features, output, classification))
+            terms = {"classification": classification} | terms_of(features, classes)
             torch.stack([*terms.values()]).sum().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             optimizer.zero_grad()
@@ -168,24 +191,24 @@ class FedMR:
                 for name, term in terms.items():
                     self._writer.add_scalar(f"client{client}/train/{name}", term.item(), at)
 
-    def _check_feature(self, features: Tensor, images: Tensor, network: nn.Module) -> None:
-        """Refuse a model whose feature is its raw input: its prototypes would be means of patients' attributes.
+    def _shared_sums(self, client: int) -> ClassSums | None:
+        """Return the class sums that a client shares; one that opts out keeps prototypes of its own, where they count.
 
         Raises:
-            ConfigError: so, unless the losses count for nothing and nobody shares.
+            ConfigError: the features are raw input, so nothing of them is shared.
         """
-        raw = features.data_ptr() == images.data_ptr() and features.numel() == images.numel()
-        if raw and (self.options.mu1 or self.options.mu2):
-            raise ConfigError(
-                f"{type(network.model).__name__} is one linear layer: its feature is the raw input, so a prototype is "
-                "the mean of patients' attributes and FedMR's losses have no gradient. Give it a hidden layer.",
-                code="model.raw-features",
-            )
+        opted_out = not self.share[client]
+        if not self.options.needs_prototypes or (opted_out and not self.options.keeps_own_prototypes):
+            return None
+        sums = self._class_sums(client)
+        if opted_out:
+            self._own[client] = self._own[client].updated(sums, self.options.inertia)
+        return None if opted_out else sums
 
     def _local_round(self, client: int) -> LocalRound:
         """Return what the losses may use in this round."""
         stream = (self._seed, client, self._round, "method")
-        return LocalRound(
+        return _Round(
             network=self.networks[client],
             received={},
             prototypes=self.prototypes,
@@ -199,6 +222,7 @@ class FedMR:
             round=self._round,
             rounds=self.nrounds,
             generator=torch.Generator().manual_seed(derive_seed(*stream)),
+            own=self._own[client] if self.options.keeps_own_prototypes else None,
         )
 
     @torch.no_grad()
@@ -206,8 +230,10 @@ class FedMR:
         """Return the per-class sums of a client's features, in one pass in evaluation mode."""
         network = self.networks[client].eval()
         sums = ClassSums.zeros(*self.prototypes.means.shape)
-        with _generators_kept():
-            for images, labels in self._prototype_loaders[client]:
+        with generators_kept():
+            for number, (images, labels) in enumerate(self._prototype_loaders[client]):
+                if number == 0:
+                    check_not_raw(network, images.to(self.device))
                 features = network(images.to(self.device))[0]
                 sums = sums + ClassSums.from_features(
                     features, class_numbers(labels, self.num_classes), self.num_classes
@@ -217,14 +243,17 @@ class FedMR:
     def _held_classes(self, loader: Iterable[Any]) -> Tensor:
         """Return the mask (C,) of the classes that occur in a loader."""
         held = torch.zeros(self.num_classes, dtype=torch.bool)
-        with _generators_kept():
+        with generators_kept():
             for _, labels in loader:
                 held[class_numbers(labels, self.num_classes)] = True
         return held
 
     @torch.no_grad()
     def _add(self, change: list[Tensor]) -> None:
-        """Add a change to the parameters of all clients."""
+        """Add a change to the parameters of all clients, with the momentum of the variant."""
+        if self._velocity:
+            change = [self._momentum * old + new for old, new in zip(self._velocity, change, strict=True)]
+        self._velocity = change if self._momentum else []
         for network in self.networks:
             for parameter, difference in zip(network.parameters(), change, strict=True):
                 parameter.add_(difference)
@@ -238,26 +267,14 @@ class FedMR:
         self.bits_counting_function(sent)
 
 
-def class_numbers(labels: Tensor, num_classes: int) -> Tensor:
-    """Return labels (B,) or (B, 1), whole numbers of any type, as (B,) int64.
-
-    Raises:
-        ConfigError: there is more than one label per sample, or one that is no class.
-    """
-    if labels.numel() != len(labels):
-        raise ConfigError(
-            f"FedMR needs one class per sample; the labels have shape {tuple(labels.shape)}.",
-            code="data.item",
-            key="labels",
-        )
-    numbers = labels.reshape(-1).long()
-    wrong = (numbers != labels.reshape(-1)) | (numbers < 0) | (numbers >= num_classes)
-    if wrong.any():
-        raise ConfigError(
-            f"The label {labels.reshape(-1)[wrong][0].item():g} is not a class from 0 to {num_classes - 1}.",
-            code="data.label",
-        )
-    return numbers
+def _options(
+    variant: Variant, weights: Mapping[str, float | None], others: Mapping[str, Any]
+) -> tuple[ReshapingOptions, float]:
+    """Return the options of the losses, and the server momentum that belongs to the variant."""
+    usual = dict.fromkeys(weights, _PAPER_WEIGHT) if variant == "paper" else {}
+    given = {name: weight for name, weight in weights.items() if weight is not None}
+    options = validated(ReshapingOptions, {**usual, **given, **others, "variant": variant}, "FedMR")
+    return options, fedmr.FedMR(fedmr.FedMROptions(**options.model_dump(exclude_unset=True))).server_optimizer.momentum
 
 
 def _weighted_mean(changes: list[list[Tensor]], sizes: list[int]) -> list[Tensor]:
@@ -270,40 +287,6 @@ def _set(network: nn.Module, values: list[Tensor]) -> None:
     with torch.no_grad():
         for parameter, value in zip(network.parameters(), values, strict=True):
             parameter.copy_(value)
-
-
-def _endless(loader: Any) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches over and over. The first pass opens at once: a loader draws its seed when it is opened."""
-    first = iter(loader)
-
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        yield from first
-        while True:
-            yield from loader
-
-    return batches()
-
-
-def _in_order(loader: Any) -> "DataLoader[Any]":
-    """Return a loader of the same dataset without shuffling."""
-    return DataLoader(
-        loader.dataset,
-        batch_size=loader.batch_size or 1,
-        collate_fn=loader.collate_fn,
-        num_workers=loader.num_workers,
-    )
-
-
-@contextmanager
-def _generators_kept() -> Iterator[None]:
-    """Put the global random generators back after the body, which may draw from them for loading and augmentation."""
-    python, numpy = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
 
 
 def _writer(logdir: str, basename: str) -> Any:

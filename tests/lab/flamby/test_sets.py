@@ -14,9 +14,10 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.lab.flamby import register
 from fedmr_med.lab.flamby.datasets import class_names
 from fedmr_med.lab.flamby.job import flamby_job
+from fedmr_med.lab.flamby.loaders import class_numbers
 from fedmr_med.lab.flamby.results import SetRequest
 from fedmr_med.lab.flamby.sets import compare_on
-from fedmr_med.lab.flamby.strategy import FedMR, class_numbers
+from fedmr_med.lab.flamby.strategy import FedMR
 from fedmr_med.runner import Federation
 from fedmr_med.sites import FlambySource, SiteConfig
 from tests.helpers.errors import raises

@@ -131,6 +131,67 @@ def test_heart_disease_works_through_the_same_class(flamby_strategies: ModuleTyp
     assert strategy.prototypes.available.all()
 
 
+@pytest.mark.parametrize(("option", "value"), [("replay", 0.0), ("mu2", 0.0), ("inertia", 0.0)])
+def test_the_default_preset_has_anchor_replay_and_slow_prototypes(option: str, value: float) -> None:
+    """Client 2 lacks classes 2 and 3, so there is something to replay."""
+    whole, without = (
+        run(FedMR, variant="replayed", reshaping=changes)[1][0].state_dict()["head.weight"]
+        for changes in (None, {option: value})
+    )
+    assert not torch.allclose(whole, without)
+
+
+def test_the_default_preset_moves_with_momentum() -> None:
+    """Without its losses it is FedAvg with server momentum .5: the second round moves by half of the first, too."""
+    off = {"mu2": 0.0, "reshaping": {"replay": 0.0}}
+    start = model().state_dict()["head.weight"]
+    plain, fast = (
+        [
+            run(FedMR, variant=variant, nrounds=rounds, num_updates=1, mu1=0.0, **off)[1][0].state_dict()["head.weight"]
+            for rounds in (1, 2)
+        ]
+        for variant in ("paper", "replayed")
+    )
+    assert torch.equal(plain[0], fast[0])
+    assert torch.allclose(fast[1] - plain[1], 0.5 * (plain[0] - start), atol=1e-7)
+
+
+def test_a_client_that_opts_out_keeps_prototypes_of_its_own() -> None:
+    strategy, _ = run(FedMR, variant="replayed", share=[False, True, True])
+    assert strategy.prototypes.available.tolist() == [True, True, True, False]
+    assert strategy._own[0].available.tolist() == [True] * 4, "class 3 is client 0's alone"
+    assert not strategy._own[1].available.any()
+
+
+def test_a_model_with_one_output_learns_the_class_it_lacks_from_replay() -> None:
+    """One client has class 1 alone; the other's prototype of class 0 keeps its classifier from saying 1 to all."""
+    generator = torch.Generator().manual_seed(0)
+    labels = [torch.ones(40, 1), torch.randint(2, (8, 1), generator=generator).float()]
+    data = [TensorDataset(torch.randn(len(y), 5, generator=generator) + 2 * y, y) for y in labels]
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 1), nn.Sigmoid())
+    sure = []
+    for replay in (0.0, 30.0):
+        loaders = [DataLoader(part, batch_size=8, shuffle=True) for part in data]
+        options = {"model": network, "loss": nn.BCELoss(), "reshaping": {"replay": replay}, "nrounds": 10}
+        _, models = run(FedMR, training_dataloaders=loaders, variant="replayed", **options)
+        sure.append(models[0](data[1].tensors[0])[data[1].tensors[1] == 0].mean().item())
+    assert sure[1] < sure[0] - 0.05
+
+
+def test_a_hidden_layer_makes_a_linear_model_fit_and_is_the_same_for_all() -> None:
+    linear = nn.Sequential(nn.Linear(5, CLASSES))
+    with raises("model.raw-features"):
+        run(FedMR, model=linear)
+    strategy, models = run(FedMR, model=linear, hidden=16)
+    assert strategy.prototypes.means.shape == (CLASSES, 16)
+    again, _ = run(FedMR, model=linear, hidden=16)
+    assert torch.equal(strategy.prototypes.means, again.prototypes.means)
+    assert [tuple(p.shape) for p in models[0].parameters()] == [(16, 5), (16,), (CLASSES, 16), (CLASSES,)]
+    with raises("model.last-layer", "hidden"):
+        run(FedMR, model=nn.Linear(5, CLASSES), hidden=16)
+
+
 def test_a_model_without_a_linear_layer_is_refused() -> None:
     with raises("model.no-classifier"):
         FedMR(loaders(), nn.Conv1d(1, 1, 1), nn.CrossEntropyLoss(), torch.optim.SGD, 0.1, 1, 1)
@@ -142,6 +203,8 @@ def test_a_model_without_a_linear_layer_is_refused() -> None:
         ({"share": [True]}, ("config.value", "share")),
         ({"dp_target_epsilon": 1.0}, ("config.conflict", "dp")),
         ({"prototype_dataloaders": []}, ("config.value", "prototype_dataloaders")),
+        ({"variant": "printed"}, ("config.literal-error", "variant")),
+        ({"reshaping": {"mu3": 1.0}}, ("config.unknown-key", "mu3")),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, Any], fault: tuple[str, ...]) -> None:
