@@ -9,6 +9,8 @@ import yaml
 import fedmr_med
 from tests.helpers import REPOSITORY
 
+PACKAGE = REPOSITORY / "fedmr_med"
+
 
 def test_package_citation_and_changelog_name_one_version() -> None:
     version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
@@ -62,6 +64,12 @@ def test_links_between_documents_lead_somewhere() -> None:
 def test_files_that_documents_name_exist() -> None:
     for document in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "provisioning/README.md"):
         named = re.findall(r"`([\w./]+/\w+\.(?:py|yml|md))`", (REPOSITORY / document).read_text())
-        places = (REPOSITORY, REPOSITORY / "fedmr_med")
-        missing = [name for name in named if not any((place / name).exists() for place in places)]
+        missing = [name for name in named if not any((place / name).exists() for place in (PACKAGE, REPOSITORY))]
         assert not missing, document
+
+
+def test_contributing_sends_nobody_to_a_module_that_is_not_there() -> None:
+    _, rooms = (REPOSITORY / "CONTRIBUTING.md").read_text().split("## The rooms")
+    named = re.findall(r"`([\w/]+(?:/|\.py))`", rooms.partition("## How to add")[0])
+    assert len(named) > 20
+    assert [name for name in named if not any((place / name).exists() for place in (PACKAGE, REPOSITORY))] == []
