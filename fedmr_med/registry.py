@@ -19,7 +19,7 @@ provisioned federation take it only where their class list has it: see :mod:`fed
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -91,13 +91,7 @@ class Registry(Generic[T]):
         if self._dotted is not None and is_dotted(name):
             return self._imported(name, where or self.kind)
         if name not in self._items:
-            if name not in self._installed:
-                known = ", ".join(self.names())
-                raise ConfigError(
-                    f"{where or self.kind}: {name!r} is not one of {known}.{self._hint(name)}",
-                    code="config.unknown-name",
-                    key=where or self.kind,
-                )
+            check_known(name, self.names(), where or self.kind)
             self.add(name, self._load(self._installed[name]))
         return self._items[name]
 
@@ -155,9 +149,23 @@ class Registry(Generic[T]):
             raise ConfigError(f"{where}: {path} is not a {self.kind}.", code="registry.wrong-kind", key=where)
         return item
 
-    def _hint(self, name: str) -> str:
-        near = get_close_matches(name, self.names(), n=1)
-        return f" Did you mean {near[0]}?" if near else ""
+
+def check_known(name: str, known: Collection[str], where: str) -> None:
+    """Refuse a name that is none of those there are.
+
+    Args:
+        name: what was asked for.
+        known: the names there are.
+        where: the key or option that asks for it.
+
+    Raises:
+        ConfigError: the name is none of them; the message says which is nearest.
+    """
+    if name not in known:
+        near = "".join(f" Did you mean {other}?" for other in get_close_matches(name, known, n=1))
+        raise ConfigError(
+            f"{where}: {name!r} is not one of {', '.join(known)}.{near}", code="config.unknown-name", key=where
+        )
 
 
 def is_dotted(name: str) -> bool:

@@ -14,6 +14,7 @@ from fedmr_med.jobs.catalog import job_for
 from fedmr_med.jobs.changes import method_options
 from fedmr_med.jobs.presets import PRESETS, own_changes, resolve
 from fedmr_med.lab.bench.runs import Run
+from fedmr_med.registry import check_known
 from fedmr_med.schema import Strict
 
 SERVER = "federation.server."
@@ -104,12 +105,7 @@ class BenchRequest(Strict):
             return clients_of(dataset.name, self.split or dataset.protocol.split, self.clients)
         for option, names in (("--absent", self.absent), ("--opted-out", self.opted_out)):
             for name in names:
-                if name not in dataset.sites:
-                    raise ConfigError(
-                        f"{option}: {name!r} is not one of {', '.join(dataset.sites)}.",
-                        code="config.unknown-name",
-                        key=option,
-                    )
+                check_known(name, dataset.sites, option)
         if self.fraction != 1:
             raise ConfigError(f"--fraction: {dataset.name} is used whole.", code="config.conflict", key="--fraction")
         if self.split or self.clients:
@@ -172,12 +168,8 @@ class BenchRequest(Strict):
         for key in self.settings:
             first, _, rest = key.partition(".")
             owners = [name for name in methods.available() if key in method_options(name) or (name == first and rest)]
-            if first in PRESETS and first not in self.methods:
-                raise ConfigError(
-                    f"--set {key}: {first} is not one of {', '.join(self.methods)}.",
-                    code="config.unknown-name",
-                    key=f"--set {key}",
-                )
+            if first in PRESETS:
+                check_known(first, self.methods, f"--set {key}")
             if owners and not set(owners) & {resolve(name)[0] for name in self.methods}:
                 raise ConfigError(
                     f"--set {key}: none of {', '.join(self.methods)} has this option.",

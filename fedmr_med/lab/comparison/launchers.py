@@ -11,6 +11,7 @@ from fedmr_med.lab.comparison.local import Local
 from fedmr_med.lab.comparison.on_ray import OnRay, RayOptions
 from fedmr_med.lab.comparison.on_slurm import Slurm, SlurmOptions
 from fedmr_med.process import asked_threads, available_cores
+from fedmr_med.registry import check_known
 from fedmr_med.schema import validated
 
 LOCAL, SLURM, RAY = LAUNCHERS = ("local", "slurm", "ray")
@@ -49,12 +50,7 @@ class Resources:
                 )
             workers, clients = processes(pending, self.workers, self.parallel_clients)
             return Local(workers), clients
-        if self.launcher not in LAUNCHERS:
-            raise ConfigError(
-                f"--launcher: {self.launcher!r} is not one of {', '.join(LAUNCHERS)}.",
-                code="config.unknown-name",
-                key="--launcher",
-            )
+        check_known(self.launcher, LAUNCHERS, "--launcher")
         if self.workers is not None:
             raise ConfigError(
                 f"--workers: {self.launcher} has a queue of its own.", code="config.conflict", key="--workers"

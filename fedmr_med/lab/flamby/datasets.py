@@ -11,6 +11,7 @@ from fedmr_med.data.labels import labels_of
 from fedmr_med.data.own import MapStyle, OwnData, from_torch
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.lab.flamby.checkout import find_dataset, older_numpy
+from fedmr_med.registry import check_known
 from fedmr_med.schema import brief
 from fedmr_med.sites import FlambySource, SiteConfig
 
@@ -41,12 +42,7 @@ def class_names(dataset: str) -> tuple[str, ...]:
             f"{dataset} {_OTHER[dataset]}; this toolkit is for classification: {', '.join(CLASSES)}.",
             code="data.not-classification",
         )
-    if dataset not in CLASSES:
-        raise ConfigError(
-            f"dataset: {dataset!r} is not one of FLamby's {', '.join(CLASSES)}.",
-            code="config.unknown-name",
-            key="dataset",
-        )
+    check_known(dataset, CLASSES, "dataset")
     return CLASSES[dataset]
 
 

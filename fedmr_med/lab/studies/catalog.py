@@ -11,6 +11,7 @@ from fedmr_med.lab.studies.analyses import burden, communication, eigenvalues, h
 from fedmr_med.lab.studies.base import BUDGETS, Cells, Outcome, Setting, StudyTable
 from fedmr_med.lab.studies.tables import accuracy_table
 from fedmr_med.lab.studies.toy import motivation, toy
+from fedmr_med.registry import check_known
 from fedmr_med.report.document import Part, page_of
 from fedmr_med.report.elements import Section, paragraph
 from fedmr_med.report.pages.comparison import tables
@@ -74,12 +75,8 @@ def make_setting(study: str, budget: str, out: Path, *, seeds: Sequence[int] = (
     Raises:
         ConfigError: a name is not known, or no row of the study is asked for.
     """
-    if study not in STUDIES:
-        raise ConfigError(f"{study!r} is not a study ({', '.join(STUDIES)}).", code="config.unknown-name", key="study")
-    if budget not in BUDGETS:
-        raise ConfigError(
-            f"--budget: {budget!r} is not one of {', '.join(BUDGETS)}.", code="config.unknown-name", key="--budget"
-        )
+    check_known(study, STUDIES, "study")
+    check_known(budget, BUDGETS, "--budget")
     setting = Setting(study, BUDGETS[budget], out, seeds=tuple(seeds) or BUDGETS[budget].seeds, **other)
     if setting.paper.rows and not setting.rows():
         places = ", ".join(f"{row.dataset} {row.split or ''}".strip() for row in setting.paper.rows)

@@ -20,10 +20,11 @@ from fedmr_med.data import transforms
 from fedmr_med.data.base import Fold
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.data.loading import Batches
-from fedmr_med.errors import ConfigError, FedMRError
+from fedmr_med.errors import FedMRError
 from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
+from fedmr_med.registry import check_known
 from fedmr_med.runner import Federation
 from fedmr_med.runner.local_sites import LocalSites
 from fedmr_med.seeding import numpy_generator
@@ -228,10 +229,7 @@ def named(text: str, known: Mapping[str, object], option: str) -> list[str]:
     """
     names = [name.strip() for name in text.split(",") if name.strip()] or list(known)
     for name in names:
-        if name not in known:
-            raise ConfigError(
-                f"--{option}: {name!r} is not one of {', '.join(known)}.", code="config.unknown-name", key=f"--{option}"
-            )
+        check_known(name, known, f"--{option}")
     return names
 
 
