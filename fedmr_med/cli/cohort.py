@@ -1,12 +1,12 @@
 """``fedmr-med site cohort``: the sites whose secure totals a hospital helps to open."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedmr_med.cli.policy import Json, Kit
+from fedmr_med.cli.options import Json, answer
+from fedmr_med.cli.policy import Kit
 from fedmr_med.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,12 +19,10 @@ app = typer.Typer(no_args_is_help=True)
 def show(kit: Kit = Path(), as_json: Json = False) -> None:
     """Show the cohort: secure totals are over these sites, and no others."""
     pinned = _cohort(kit).pinned()
-    if as_json:
-        typer.echo(json.dumps({"sites": None if pinned is None else sorted(pinned)}))
-    elif pinned is None:
-        typer.echo("There was no secure total yet: the sites of the first one become the cohort.")
-    else:
-        typer.echo(f"Secure totals are over {', '.join(sorted(pinned))}.")
+    said = "There was no secure total yet: the sites of the first one become the cohort."
+    if pinned is not None:
+        said = f"Secure totals are over {', '.join(sorted(pinned))}."
+    answer(as_json, {"sites": None if pinned is None else sorted(pinned)}, said)
 
 
 @app.command()
@@ -39,17 +37,18 @@ def accept(
     cohort = _cohort(kit)
     before = cohort.pinned()
     cohort.accept(sites, by=getuser())
-    if as_json:
-        typer.echo(json.dumps({"sites": sorted(set(sites)), "before": None if before is None else sorted(before)}))
-        return
-    typer.echo(f"Secure totals are over {', '.join(sorted(set(sites)))} from now on.")
-    if apart := sorted(set(sites) ^ (before or set(sites))):
-        typer.echo(f"Totals of before and after together tell what {', '.join(apart)} put in.")
+    now, apart = sorted(set(sites)), sorted(set(sites) ^ (before or set(sites)))
+    answer(
+        as_json,
+        {"sites": now, "before": None if before is None else sorted(before)},
+        f"Secure totals are over {', '.join(now)} from now on.",
+        *([f"Totals of before and after together tell what {', '.join(apart)} put in."] if apart else []),
+    )
 
 
 def _cohort(kit: Path) -> "Cohort":
-    from fedmr_med.flare.context import CLIENT_STATE
     from fedmr_med.secure.cohort import Cohort
+    from fedmr_med.site.client_state import CLIENT_STATE
     from fedmr_med.site.secure import COHORT_FILE
 
     if not (kit / "startup").is_dir():

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.options import Json, names
+from fedmr_med.cli.options import MARKS, Json, answer, names
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -15,7 +15,6 @@ SplitFile = Annotated[Path | None, typer.Option(help="FLamby's train_test_split;
 Flamby = Annotated[Path | None, typer.Option(help="A FLamby checkout, which holds train_test_split.")]
 
 _LISTED = 10
-_MARKS = {"pass": "ok  ", "note": "note", "fix": "FIX "}
 
 
 @app.command()
@@ -47,12 +46,9 @@ def prepare_isic(
         typer.echo(f"cannot be read: {line}", err=True)
     if len(report.failed) > _LISTED:
         typer.echo(f"and {len(report.failed) - _LISTED} more", err=True)
-    if as_json:
-        content = {"folder": str(report.folder), "written": report.written, "kept": report.kept}
-        typer.echo(json.dumps(content | {"failed": report.failed}))
-    else:
-        counts = f"{report.written} images prepared, {report.kept} were there, {len(report.failed)} cannot be read"
-        typer.echo(f"{counts}: {report.folder}")
+    values = {"folder": str(report.folder), "written": report.written, "kept": report.kept, "failed": report.failed}
+    counts = f"{report.written} images prepared, {report.kept} were there, {len(report.failed)} cannot be read"
+    answer(as_json, values, f"{counts}: {report.folder}")
     if report.failed:
         raise typer.Exit(1)
 
@@ -72,12 +68,9 @@ def split_sites(
     from fedmr_med.data.split_sites import split_sites as split
 
     report = split(root, out, split_file=split_file, flamby=flamby, lesions=lesions)
-    if as_json:
-        typer.echo(json.dumps({"folder": str(out), "sites": report.sites, "absent": report.absent}))
-        return
-    for name, images in report.sites.items():
-        typer.echo(f"{out / name}: {images} images")
-    if report.absent:
+    lines = [f"{out / name}: {images} images" for name, images in report.sites.items()]
+    answer(as_json, {"folder": str(out), "sites": report.sites, "absent": report.absent}, *lines)
+    if report.absent and not as_json:
         typer.echo(f"no images of: {', '.join(report.absent)}", err=True)
 
 
@@ -93,7 +86,7 @@ def check(
     findings = []
     for finding in check_folder(folder, names(classes)):
         findings.append(finding)
-        typer.echo(f"{_MARKS[finding.outcome]} {finding.site}: {finding.message}", err=as_json)
+        typer.echo(f"{MARKS[finding.outcome]} {finding.site}: {finding.message}", err=as_json)
     failed = any(finding.outcome == "fix" for finding in findings)
     if as_json:
         typer.echo(json.dumps({"ok": not failed, "findings": [dataclasses.asdict(finding) for finding in findings]}))
@@ -124,21 +117,21 @@ def manifest(
     from fedmr_med.data.make_manifest import make_manifest
 
     written = make_manifest(folder, table=table, split=split, group_by=group_by, seed=seed, replace=force)
-    if as_json:
-        typer.echo(json.dumps(written.as_values()))
-        return
-    typer.echo(f"{written.path}: {written.train} train and {written.test} test images of {', '.join(written.classes)}")
-    typer.echo(written.how)
-    if written.site_file:
-        typer.echo(f"{written.site_file}: shares nothing yet; see `policy` in it")
-    typer.echo(f"Next: fedmr-med data check {folder}")
+    answer(
+        as_json,
+        written.as_values(),
+        f"{written.path}: {written.train} train and {written.test} test images of {', '.join(written.classes)}",
+        written.how,
+        *([f"{written.site_file}: shares nothing yet; see `policy` in it"] if written.site_file else []),
+        f"Next: fedmr-med data check {folder}",
+    )
 
 
 @app.command()
 def describe(
     place: Annotated[str, typer.Argument(help="'demo', a folder of Fed-ISIC2019, or a folder of sites.")],
     html: Annotated[Path | None, typer.Option(help="Also draw the table, into this HTML file.")] = None,
-    classes: Annotated[str | None, typer.Option(help="Classes, comma-separated; default: ISIC2019's.")] = None,
+    classes: Annotated[str, typer.Option(help="Classes, comma-separated; default: ISIC2019's.")] = "",
     split_file: SplitFile = None,
     flamby: Flamby = None,
     quick: Annotated[bool, typer.Option("--quick", help="Count the rows of the tables alone; open no image.")] = False,
@@ -151,7 +144,7 @@ def describe(
     from fedmr_med.data.flamby_isic import CLASS_NAMES
     from fedmr_med.report.class_counts import site_tables, unreadable_lines, write_counts
 
-    chosen = tuple(names(classes)) if classes else CLASS_NAMES
+    chosen = names(classes) or CLASS_NAMES
     description = count(place, class_names=chosen, split_file=split_file, flamby=flamby, quick=quick)
     if html:
         write_counts(description, html)
@@ -180,8 +173,6 @@ def clean_cache(
         "images": images.clean(cache, older_than_days=older_than),
         "features": feature_cache.clean(cache, older_than_days=older_than),
     }
-    if as_json:
-        typer.echo(json.dumps({kind: {"entries": count, "bytes": size} for kind, (count, size) in removed.items()}))
-        return
-    for kind, (count, size) in removed.items():
-        typer.echo(f"{kind}: {count} entries removed, {size / 1e6:.1f} MB")
+    values = {kind: {"entries": count, "bytes": size} for kind, (count, size) in removed.items()}
+    lines = [f"{kind}: {count} entries removed, {size / 1e6:.1f} MB" for kind, (count, size) in removed.items()]
+    answer(as_json, values, *lines)

@@ -4,12 +4,13 @@ import dataclasses
 import json
 import os
 import sys
+from collections.abc import Sized
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.options import Json
+from fedmr_med.cli.options import Json, answer
 
 KIT_VARIABLE = "FEDMR_MED_KIT"
 
@@ -38,11 +39,12 @@ def provision(
 
     folder = make_kits(project, workspace, sites, host=host, port=port)
     kits = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    if as_json:
-        typer.echo(json.dumps({"folder": str(folder), "kits": kits}))
-        return
-    typer.echo(f"Kits in {folder}: {', '.join(kits)}.")
-    typer.echo(f"Keep {folder.parent / 'state'} secret: it holds the root key of the federation.")
+    answer(
+        as_json,
+        {"folder": str(folder), "kits": kits},
+        f"Kits in {folder}: {', '.join(kits)}.",
+        f"Keep {folder.parent / 'state'} secret: it holds the root key of the federation.",
+    )
 
 
 @app.command()
@@ -63,11 +65,12 @@ def renew(
 
     chosen, soon = tuple(names or ()), timedelta(days=within)
     folder, renewed = renew_kits(project, workspace, sites, names=chosen, within=soon, host=host, port=port)
-    if as_json:
-        typer.echo(json.dumps({"folder": str(folder), "renewed": renewed}))
-        return
-    typer.echo(f"Renewed in {folder}: {', '.join(renewed)}.")
-    typer.echo("Hand over these kits; each owner runs `fedmr-med site adopt OLD_KIT` in the new one and restarts.")
+    answer(
+        as_json,
+        {"folder": str(folder), "renewed": renewed},
+        f"Renewed in {folder}: {', '.join(renewed)}.",
+        "Hand over these kits; each owner runs `fedmr-med site adopt OLD_KIT` in the new one and restarts.",
+    )
 
 
 @app.command()
@@ -125,7 +128,7 @@ def resume(
 
     with Session(kit) as session:
         job = chains.resume(session, chain, from_previous=from_previous)
-    typer.echo(json.dumps({"chain": chain, "job": job}) if as_json else job)
+    answer(as_json, {"chain": chain, "job": job}, job)
     _leave()
 
 
@@ -137,7 +140,7 @@ def abort(chain: Chain, kit: Kit, as_json: Json = False) -> None:
 
     with Session(kit) as session:
         job = chains.abort(session, chain)
-    typer.echo(json.dumps({"chain": chain, "job": job}) if as_json else f"The job {job} of the chain {chain} is ended.")
+    answer(as_json, {"chain": chain, "job": job}, f"The job {job} of the chain {chain} is ended.")
     _leave()
 
 
@@ -154,8 +157,7 @@ def share(
 
     open_to(kit / "chains" / chain, person)
     record(kit, "share", chain=chain, person=person)
-    said = f"{person} may go on with the chain {chain}."
-    typer.echo(json.dumps({"chain": chain, "person": person}) if as_json else said)
+    answer(as_json, {"chain": chain, "person": person}, f"{person} may go on with the chain {chain}.")
 
 
 @app.command("list")
@@ -166,14 +168,13 @@ def list_chains(kit: Kit, as_json: Json = False) -> None:
     with Session(kit) as session:
         jobs = session.jobs()
     chains = [[info for info in jobs if info.chain == chain] for chain in dict.fromkeys(info.chain for info in jobs)]
-    if as_json:
-        typer.echo(json.dumps({"chains": [[dataclasses.asdict(info) for info in chain] for chain in chains]}))
-    for chain in [] if as_json else chains:
-        first, last, number = chain[0], chain[-1], len(chain)
-        jobs_word = "1 job" if number == 1 else f"{number} jobs"
-        typer.echo(f"{first.chain}  {first.submitted}  {first.name}  {first.owner}  {jobs_word}  {last.status}")
-    if not chains and not as_json:
-        typer.echo("No chain yet.")
+    lines = [
+        f"{first.chain}  {first.submitted}  {first.name}  {first.owner}  {_jobs(chain)}  {chain[-1].status}"
+        for chain in chains
+        for first in chain[:1]
+    ]
+    values = [[dataclasses.asdict(info) for info in chain] for chain in chains]
+    answer(as_json, {"chains": values}, *(lines or ["No chain yet."]))
     _leave()
 
 
@@ -190,7 +191,7 @@ def status(
 
     with Session(kit) as session:
         state = ask(session, workspace)
-    typer.echo(json.dumps(state) if as_json else "\n".join(in_lines(state)))
+    answer(as_json, state, *in_lines(state))
     _leave()
 
 
@@ -204,13 +205,13 @@ def log(
     from fedmr_med.files import journal
 
     acts = journal.read(folder / ACTS_FILE)
-    if as_json:
-        typer.echo(json.dumps({"acts": acts.entries, "problems": acts.problems, "head": acts.head}))
-    for act in () if as_json else acts.entries:
-        details = ", ".join(f"{key} {value}" for key, value in act.items() if key not in ("time", "by", "act"))
-        typer.echo(f"{act['time']} {act['by']} {act['act']}: {details}")
-    for problem in () if as_json else acts.problems:
-        typer.echo(f"NOT INTACT: {folder / ACTS_FILE}: {problem}")
+    lines = [
+        f"{act['time']} {act['by']} {act['act']}: "
+        + ", ".join(f"{key} {value}" for key, value in act.items() if key not in ("time", "by", "act"))
+        for act in acts.entries
+    ]
+    lines += [f"NOT INTACT: {folder / ACTS_FILE}: {problem}" for problem in acts.problems]
+    answer(as_json, {"acts": acts.entries, "problems": acts.problems, "head": acts.head}, *lines)
     if acts.problems:
         raise typer.Exit(1)
 
@@ -237,7 +238,7 @@ def download(
     except FedMRError as e:  # the files are there all the same
         typer.echo(f"no report was written: {e}", err=True)
     files = sorted(path.name for path in folder.iterdir())
-    typer.echo(json.dumps({"folder": str(folder), "files": files}) if as_json else f"{folder}: {', '.join(files)}")
+    answer(as_json, {"folder": str(folder), "files": files}, f"{folder}: {', '.join(files)}")
     _leave()
 
 
@@ -248,11 +249,15 @@ def _watch(kit: Path, chain: str, *, resume_it: bool, as_json: bool, patience: f
     with Session(kit) as session:
         watcher = Watcher(session, chain, lambda line: typer.echo(line, err=True), patience=patience)
         watched = watcher.run(resume=resume_it)
-    if as_json:
-        typer.echo(json.dumps({"chain": watched.chain, "jobs": watched.jobs, "status": watched.status}))
-    else:
-        jobs = "one job" if len(watched.jobs) == 1 else f"{len(watched.jobs)} jobs"
-        typer.echo(f"The chain {chain} is complete after {jobs}; fetch it with deploy download.")
+    answer(
+        as_json,
+        {"chain": watched.chain, "jobs": watched.jobs, "status": watched.status},
+        f"The chain {chain} is complete after {_jobs(watched.jobs)}; fetch it with deploy download.",
+    )
+
+
+def _jobs(jobs: Sized) -> str:
+    return "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
 
 
 def _leave() -> None:

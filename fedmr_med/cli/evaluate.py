@@ -1,12 +1,11 @@
 """``fedmr-med evaluate``."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.options import AllowCode, Json
+from fedmr_med.cli.options import AllowCode, Json, answer
 from fedmr_med.errors import ConfigError
 
 
@@ -31,10 +30,12 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score a model without training it: on your own images, or at all sites of a federation."""
-    if fold not in ("test", "train", "all"):
-        raise ConfigError(f"--fold: {fold!r} is not one of test, train, all.", code="config.unknown-name", key="--fold")
+    from fedmr_med.registry import check_known
+
+    check_known(fold, ("test", "train", "all"), "--fold")
     if job is not None and place is None:
-        typer.echo(_write_job(model, job, sites, allow_code))
+        _write_job(model, job, sites, allow_code)
+        answer(as_json, {"folder": str(job)}, job)
         return
     if place is None or job is not None:
         raise ConfigError(
@@ -62,18 +63,11 @@ def evaluate(
     results = RunResults(runs=tuple(runs))
     write_result(out / "results.json", results)
     write_report([out / "results.json"], out / "report.html")
-    if as_json:
-        typer.echo(json.dumps(versioned(results)))
-        return
-    for run in runs:
-        for line in work.lines(run):
-            typer.echo(line)
-    typer.echo(
-        f"results: {out / 'results.json'}, predictions: {out / 'predictions.csv'}, report: {out / 'report.html'}"
-    )
+    written = f"results: {out / 'results.json'}, predictions: {out / 'predictions.csv'}, report: {out / 'report.html'}"
+    answer(as_json, versioned(results), *(line for run in runs for line in work.lines(run)), written)
 
 
-def _write_job(model: Path, folder: Path, sites: Path | None, allow_code: bool) -> Path:
+def _write_job(model: Path, folder: Path, sites: Path | None, allow_code: bool) -> None:
     from fedmr_med.inference.evaluate import evaluation_job
     from fedmr_med.jobs.folder import write_job
     from fedmr_med.models.model_file import load_model
@@ -85,4 +79,3 @@ def _write_job(model: Path, folder: Path, sites: Path | None, allow_code: bool) 
         raise ConfigError(f"{sites} has no folder with a {SITE_FILE}.", code="site.none", key="--sites")
     carried = {name: path.read_text(encoding="utf-8") for name, path in found.items()}
     write_job(evaluation_job(saved, carried), folder, carried, initial_model=model)
-    return folder

@@ -1,12 +1,11 @@
 """``fedmr-med export``."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.options import AllowCode, Json
+from fedmr_med.cli.options import AllowCode, Json, answer
 
 
 def export(
@@ -27,8 +26,4 @@ def export(
     exporters = [EXPORTERS.get(name, "--also") for name in names]
     source = Source.open(model, results, allow_code=allow_code)
     written = [path for exporter in exporters for path in exporter(source, out)]
-    if as_json:
-        typer.echo(json.dumps({"files": [str(path) for path in written]}))
-        return
-    for path in written:
-        typer.echo(path)
+    answer(as_json, {"files": [str(path) for path in written]}, *written)

@@ -1,12 +1,11 @@
 """``fedmr-med jobs``."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.options import Json, names
+from fedmr_med.cli.options import Json, answer, names
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -59,10 +58,8 @@ def write(
         ]
     for job, site_files in written:
         write_job(job, out / job.name, site_files)
-        if not as_json:
-            typer.echo(out / job.name)
-    if as_json:
-        typer.echo(json.dumps({"folders": [str(out / job.name) for job, _ in written]}))
+    folders = [str(out / job.name) for job, _ in written]
+    answer(as_json, {"folders": folders}, *folders)
 
 
 @app.command()
@@ -96,13 +93,14 @@ def new(
     folder = out / job.name
     write_job(job, folder, site_files(configs))
     silent = [site for site, config in configs.items() if config.policy.share_metrics == "none"]
-    if as_json:
-        typer.echo(json.dumps({"folder": str(folder), "sites": list(configs), "without_scores": silent}))
-        return
-    typer.echo(f"{folder}: {job.method.name} at {', '.join(configs)}, telling apart {', '.join(job.task.class_names)}")
-    if silent:
+    if silent and not as_json:
         typer.echo(f"share no scores, by policy.share_metrics in their site.yaml: {', '.join(silent)}", err=True)
-    typer.echo(f"Next: nvflare simulator {folder} -w runs/{job.name}")
+    answer(
+        as_json,
+        {"folder": str(folder), "sites": list(configs), "without_scores": silent},
+        f"{folder}: {job.method.name} at {', '.join(configs)}, telling apart {', '.join(job.task.class_names)}",
+        f"Next: nvflare simulator {folder} -w runs/{job.name}",
+    )
 
 
 @app.command()
@@ -117,10 +115,11 @@ def show(
 
     config = find_job(job, "JOB")
     settings = shown(config)
-    if as_json:
-        typer.echo(json.dumps({"digest": config.digest(), "settings": settings.settings, "set": settings.set}))
-        return
-    typer.echo(f"# Set by the job (digest {config.digest()})")
-    typer.echo(as_yaml(settings.set))
-    typer.echo("---\n# Left at the default")
-    typer.echo(as_yaml(settings.defaults), nl=False)
+    answer(
+        as_json,
+        {"digest": config.digest(), "settings": settings.settings, "set": settings.set},
+        f"# Set by the job (digest {config.digest()})",
+        as_yaml(settings.set),
+        "---\n# Left at the default",
+        as_yaml(settings.defaults).rstrip("\n"),
+    )

@@ -1,6 +1,5 @@
 """``fedmr-med site policy``: what a hospital shares. The options of ``set`` are the keys of the schema."""
 
-import json
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from fedmr_med.cli.deploy import KIT_VARIABLE
+from fedmr_med.cli.options import Json, answer
 from fedmr_med.errors import PolicyError
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 Kit = Annotated[Path, typer.Option(envvar=KIT_VARIABLE, help="The hospital's startup kit.")]
 Job = Annotated[Path | None, typer.Option(help="Job folder to prepare for; default: Fed-ISIC2019 with FedMR.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+
+_RESTART = "Restart the client now: until then FLARE's part of it runs with the settings it started with."
 
 
 class PolicyGroup(TyperGroup):
@@ -42,12 +44,10 @@ def show(kit: Kit = Path(), as_json: Json = False) -> None:
     from fedmr_med.deploy.site_policy import policy_of
 
     policy, stale = policy_of(kit), stale_client(kit)
-    if as_json:
-        typer.echo(json.dumps({"policy": policy.model_dump(mode="json"), "restart_needed": stale is not None}))
-        return
-    for name, value in policy.model_dump(mode="json").items():
-        typer.echo(f"{name}: {value}")
-    if stale:
+    values = policy.model_dump(mode="json")
+    lines = [f"{name}: {value}" for name, value in values.items()]
+    answer(as_json, {"policy": values, "restart_needed": stale is not None}, *lines)
+    if stale and not as_json:
         typer.echo(f"NOT ACTIVE YET: {stale}", err=True)
 
 
@@ -58,7 +58,7 @@ def explain(kit: Kit = Path(), as_json: Json = False) -> None:
     from fedmr_med.privacy.explain import explain as sentences
 
     lines = sentences(policy_of(kit))
-    typer.echo(json.dumps({"sentences": list(lines)}) if as_json else "\n".join(lines))
+    answer(as_json, {"sentences": lines}, *lines)
 
 
 def change(kit: Kit = Path(), job: Job = None, as_json: Json = False, **given: Any) -> None:
@@ -77,15 +77,14 @@ def change(kit: Kit = Path(), job: Job = None, as_json: Json = False, **given: A
             code="config.missing",
         )
     policy = set_policy(kit, changes, job_of(job).task.class_names)
-    if as_json:
-        restart = bool(running_clients(kit))
-        typer.echo(json.dumps({"policy": policy.model_dump(mode="json"), "restart_needed": restart}))
-        return
-    for line in sentences(policy):
-        typer.echo(line)
-    typer.echo("What became stricter counts from the next reply on; what became looser, from the next job on.")
-    if running_clients(kit):
-        typer.echo("Restart the client now: until then FLARE's part of it runs with the settings it started with.")
+    restart = bool(running_clients(kit))
+    answer(
+        as_json,
+        {"policy": policy.model_dump(mode="json"), "restart_needed": restart},
+        *sentences(policy),
+        "What became stricter counts from the next reply on; what became looser, from the next job on.",
+        *([_RESTART] if restart else []),
+    )
 
 
 def job_of(folder: Path | None) -> "JobConfig":

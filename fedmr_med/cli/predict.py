@@ -1,12 +1,11 @@
 """``fedmr-med predict``."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.options import AllowCode, Json
+from fedmr_med.cli.options import AllowCode, Json, answer
 
 
 def predict(
@@ -34,13 +33,12 @@ def predict(
         from fedmr_med.inference.gradcam import write_overlays
 
         overlays = sum(1 for _ in write_overlays(predictor, place, gradcam))
-    if as_json:
-        content = {"predictions": str(out), "images": len(place.names), "failed": len(failed), "overlays": overlays}
-        typer.echo(json.dumps(content | {"temperature": predictor.temperature}))
-        return
-    scale = f"calibrated with temperature {predictor.temperature:.2f}"
-    if predictor.temperature == 1:
-        scale = "not calibrated"
-    typer.echo(f"{len(place.names) - len(failed)} of {len(place.names)} images, {scale}: {out}")
-    if gradcam is not None:
-        typer.echo(f"{overlays} overlays: {gradcam}")
+    total, temperature = len(place.names), predictor.temperature
+    scale = "not calibrated" if temperature == 1 else f"calibrated with temperature {temperature:.2f}"
+    answer(
+        as_json,
+        {"predictions": str(out), "images": total, "failed": len(failed), "overlays": overlays}
+        | {"temperature": temperature},
+        f"{total - len(failed)} of {total} images, {scale}: {out}",
+        *([f"{overlays} overlays: {gradcam}"] if gradcam is not None else []),
+    )

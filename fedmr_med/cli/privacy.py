@@ -1,9 +1,10 @@
 """``fedmr-med privacy``."""
 
-import json
 from typing import Annotated
 
 import typer
+
+from fedmr_med.cli.options import Json, answer
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -19,10 +20,10 @@ def noise(
     releases: Annotated[int, typer.Option(min=1, help="How many: prototypes every k rounds, and the head.")] = 1,
     delta: Annotated[float, typer.Option(min=1e-12, max=0.01, help="Chance that the guarantee fails.")] = 1e-5,
     rate: Annotated[float, typer.Option(min=1e-6, max=1, help="Share of the images in a release, drawn unseen.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Say which noise multiplier keeps releases within a privacy budget: `federation.private.noise` of a job."""
     from fedmr_med.privacy.accountant import noise_for
 
     multiplier = noise_for(epsilon, rate=rate, steps=releases, delta=delta)
-    typer.echo(json.dumps({"noise": multiplier}) if as_json else f"{multiplier:.3f}")
+    answer(as_json, {"noise": multiplier}, f"{multiplier:.3f}")

@@ -1,12 +1,11 @@
 """``fedmr-med report``."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.options import Json
+from fedmr_med.cli.options import Json, answer
 
 
 def report(
@@ -26,8 +25,5 @@ def report(
 
     check_writable(out.parent)
     sources = write_report(runs, out)
-    if as_json:
-        listed = [{"kind": type(source).__name__, "place": str(source.place)} for source in sources]
-        typer.echo(json.dumps({"report": str(out), "sources": listed}))
-        return
-    typer.echo(f"report: {out}")
+    listed = [{"kind": type(source).__name__, "place": str(source.place)} for source in sources]
+    answer(as_json, {"report": str(out), "sources": listed}, f"report: {out}")

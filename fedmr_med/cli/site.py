@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from fedmr_med.cli import cohort, policy, site_jobs
-from fedmr_med.cli.policy import Job, Json, Kit, job_of
+from fedmr_med.cli.options import MARKS, Json, answer
+from fedmr_med.cli.policy import Job, Kit, job_of
 from fedmr_med.cli.released import sum_up
 from fedmr_med.errors import ConfigError
 
@@ -15,8 +16,6 @@ app = typer.Typer(no_args_is_help=True)
 app.add_typer(policy.app, name="policy", help="Show, change and explain what this hospital shares.")
 app.add_typer(cohort.app, name="cohort", help="Show and change whose secure totals this hospital helps to open.")
 app.add_typer(site_jobs.app, name="jobs")
-
-_MARKS = {"pass": "ok  ", "note": "note", "fix": "FIX "}
 
 
 @app.command()
@@ -33,7 +32,7 @@ def check(
     checks = []
     for entry in preflight(kit, job_of(job), data=data, connection=connection):
         checks.append(entry)
-        typer.echo(f"{_MARKS[entry.outcome]} {entry.name:<18} {entry.message}", err=as_json)
+        typer.echo(f"{MARKS[entry.outcome]} {entry.name:<18} {entry.message}", err=as_json)
     failed = [entry for entry in checks if entry.outcome == "fix"]
     if as_json:
         lines = [{"name": e.name, "outcome": e.outcome, "message": e.message} for e in checks]
@@ -55,11 +54,9 @@ def health(
     found = look(kit)
     if out is not None:
         write_text(out, json.dumps(found.as_values(), indent=1) + "\n")
-    if as_json:
-        typer.echo(json.dumps(found.as_values()))
-    else:
-        running = f"process {found.process}, since {found.since}" if found.process else "not running"
-        typer.echo(f"{'ok' if found.ok else 'NOT OK'}: {running}; {'; '.join((*found.problems, *found.warnings))}")
+    running = f"process {found.process}, since {found.since}" if found.process else "not running"
+    said = f"{'ok' if found.ok else 'NOT OK'}: {running}; {'; '.join((*found.problems, *found.warnings))}"
+    answer(as_json, found.as_values(), said)
     if not found.ok:
         raise typer.Exit(1)
 
@@ -88,7 +85,7 @@ def lock(
     if site_file is not None:
         write_text(kit / "local" / SITE_FILE, site_file.read_text(encoding="utf-8"))
     write_seal(kit)
-    _done(kit, f"{kit} is locked and sealed. Next: fedmr-med site check --kit {kit}", as_json)
+    answer(as_json, {"kit": str(kit)}, f"{kit} is locked and sealed. Next: fedmr-med site check --kit {kit}")
 
 
 @app.command()
@@ -102,7 +99,7 @@ def adopt(
 
     taken = take_over(old_kit, kit)
     said = f"{kit} has taken over {', '.join(taken)}. Next: fedmr-med site check --kit {kit}"
-    _done(kit, said, as_json, taken=list(taken))
+    answer(as_json, {"kit": str(kit), "taken": taken}, said)
 
 
 @app.command()
@@ -111,7 +108,7 @@ def seal(kit: Kit = Path(), as_json: Json = False) -> None:
     from fedmr_med.deploy.manifest import write_seal
 
     write_seal(kit)
-    _done(kit, f"{kit} is sealed.", as_json)
+    answer(as_json, {"kit": str(kit)}, f"{kit} is sealed.")
 
 
 @app.command()
@@ -131,7 +128,7 @@ def audit(
         )
     if not path.exists() and head is None:
         empty: dict[str, Any] = {"replies": [], "problems": [], "head": None}
-        typer.echo(json.dumps(empty) if as_json else "Nothing has left this hospital yet: no job has run here.")
+        answer(as_json, empty, "Nothing has left this hospital yet: no job has run here.")
         return
     found = journal.read(path, known_head=head)
     lines = found.entries
@@ -146,7 +143,3 @@ def audit(
         typer.echo(f"head {found.head}; note it elsewhere to notice later if lines are cut off (--head)")
     if found.problems:
         raise typer.Exit(1)
-
-
-def _done(kit: Path, sentence: str, as_json: bool, **values: Any) -> None:
-    typer.echo(json.dumps({"kit": str(kit)} | values) if as_json else sentence)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.policy import Json, Kit
+from fedmr_med.cli.options import Json
+from fedmr_med.cli.policy import Kit
 from fedmr_med.cli.released import say, sum_up
 from fedmr_med.errors import PolicyError
 

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from fedmr_med.cli.options import Json, names
 from fedmr_med.errors import ConfigError
-from fedmr_med.lab.cli.common import Json, MaxHours, end_with_failures, names, numbers, resumable
+from fedmr_med.lab.cli.common import MaxHours, end_with_failures, numbers, resumable
 
 
 def bench(

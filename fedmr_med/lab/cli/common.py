@@ -8,7 +8,6 @@ import typer
 
 from fedmr_med.errors import ConfigError
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 MaxHours = Annotated[
     float | None,
     typer.Option(min=0, help="Stop after so many hours, with exit code 75; the same command resumes."),
@@ -35,11 +34,6 @@ def end_with_failures(sentence: str) -> NoReturn:
     """End a command some of whose runs failed. Its results are printed already, and have the error of each run."""
     typer.echo(f"fedmr-med: {sentence}", err=True)
     raise typer.Exit(2)
-
-
-def names(text: str) -> tuple[str, ...]:
-    """Return the names of a comma-separated list, each once."""
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 def numbers(text: str, option: str = "--seeds") -> tuple[int, ...]:

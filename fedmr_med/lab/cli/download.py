@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedmr_med.lab.cli.common import Json
+from fedmr_med.cli.options import Json
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedmr_med.lab.cli.common import Json, MaxHours, numbers, resumable
+from fedmr_med.cli.options import Json
+from fedmr_med.lab.cli.common import MaxHours, numbers, resumable
 
 if TYPE_CHECKING:
     from fedmr_med.lab.studies.catalog import StudyResult

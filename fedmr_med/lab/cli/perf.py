@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.lab.cli.common import Json
+from fedmr_med.cli.options import Json
 
 
 def perf(

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from fedmr_med.cli.options import Json
 from fedmr_med.errors import ConfigError
-from fedmr_med.lab.cli.common import Json
 
 
 def audit(
@@ -40,6 +40,7 @@ def audit(
     from fedmr_med.lab.audit.defences import DEFENCES
     from fedmr_med.lab.audit.sacro import write_sacro
     from fedmr_med.lab.audit.site_audit import audit as run_audit
+    from fedmr_med.registry import check_known
     from fedmr_med.report.findings import audit_lines
     from fedmr_med.sites import load_site
 
@@ -50,10 +51,7 @@ def audit(
             "--with names a site twice; sites have the names of their folders.", code="config.duplicate", key="--with"
         )
     possible = DEFENCES if others else DEFENCES[:-1]
-    if defence not in possible:
-        raise ConfigError(
-            f"--defence is {defence!r}, not one of {', '.join(possible)}.", code="config.unknown-name", key="--defence"
-        )
+    check_known(defence, possible, "--defence")
     cohort = dict(zip(names[1:], map(load_site, others or ()), strict=True))
     result, guesses = run_audit(
         names[0], settings, load_site(site_file), noise=noise, others=cohort, initial_model=model, steps=steps

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.lab.cli.common import Json, numbers
+from fedmr_med.cli.options import Json
+from fedmr_med.lab.cli.common import numbers
 
 
 def robustness(
