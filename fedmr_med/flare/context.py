@@ -17,10 +17,11 @@ from fedmr_med.registry import is_dotted
 from fedmr_med.secure.identity import UNSIGNED, Certified, Identity
 from fedmr_med.server.owner import Owner
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
+from fedmr_med.site.client_state import CLIENT_STATE
 from fedmr_med.site.view import Place, SiteView, SiteViews
 from fedmr_med.sites import SiteConfig, find_site
 
-SITES_FOLDER, CLIENT_STATE = "sites", "client_state"
+SITES_FOLDER = "sites"
 DEMO_BANNER = "DEMO: no images were given, so generated pictures stand in for them. No figure here is a medical result."
 _REASON, _VIEW, _WEIGHTS = "fedmr_reason", "fedmr_view", "fedmr_weights"
 

@@ -12,10 +12,9 @@ from fedmr_med.exchange.events import Event
 from fedmr_med.flower.apps import client_app, server_app
 from fedmr_med.server.chain import Chain
 from fedmr_med.server.state import GlobalState
+from fedmr_med.site.client_state import CLIENT_STATE
 from fedmr_med.site.engine import Site
 from fedmr_med.sites import SiteConfig
-
-CLIENT_STATE = "client_state"
 
 
 def simulate(

@@ -5,6 +5,5 @@
 """
 
 from fedmr_med.runner.federation import SERVER, Costs, Federation, open_sites
-from fedmr_med.runner.local_sites import CLIENT_STATE
 
-__all__ = ["CLIENT_STATE", "SERVER", "Costs", "Federation", "open_sites"]
+__all__ = ["SERVER", "Costs", "Federation", "open_sites"]

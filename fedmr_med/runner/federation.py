@@ -24,7 +24,7 @@ from fedmr_med.exchange.plan import plan
 from fedmr_med.exchange.transport import SERVER, Answer
 from fedmr_med.process import kept_memory
 from fedmr_med.report.lines import refused_line, runaway_line
-from fedmr_med.runner.local_sites import CLIENT_STATE, LocalSites, Work, parts_of_test
+from fedmr_med.runner.local_sites import LocalSites, Work, parts_of_test
 from fedmr_med.runner.pool import Pool, open_pool
 from fedmr_med.schema import check_name
 from fedmr_med.server.chain import Chain
@@ -34,7 +34,7 @@ from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.codec import Message, encode_validation
 from fedmr_med.wire.kinds import HEAD, SECURE, TRAIN, VALIDATE
 
-__all__ = ["CLIENT_STATE", "SERVER", "Costs", "Federation", "open_sites"]
+__all__ = ["SERVER", "Costs", "Federation", "open_sites"]
 
 CHAIN = "runner"
 

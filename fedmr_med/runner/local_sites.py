@@ -18,6 +18,7 @@ from fedmr_med.exchange.transport import Answer
 from fedmr_med.models.job_network import build_network
 from fedmr_med.privacy.refusals import code_of, in_words
 from fedmr_med.process import kept_memory
+from fedmr_med.site.client_state import CLIENT_STATE
 from fedmr_med.site.engine import Site, simulated_views
 from fedmr_med.site.features import SiteFeatures, feature_fold
 from fedmr_med.site.hospital import Hospital
@@ -28,8 +29,6 @@ from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.backbone import Backbone
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.messages import SiteReply, TrainTask
-
-CLIENT_STATE = "client_state"
 
 _log = logging.getLogger(__name__)
 

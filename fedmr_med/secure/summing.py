@@ -113,10 +113,6 @@ class SecureSum:
             raise WireError("the shares are not the ones that were asked for", code="secure.share")
         self._shares[shares.site] = shares
 
-    def enough_shares(self) -> bool:
-        """Whether the total can be opened."""
-        return len(self._shares) >= self.roster.threshold
-
     def total(self) -> Vector:
         """Return the sum of the survivors' vectors, modulo 2^64.
 

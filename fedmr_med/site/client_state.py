@@ -11,6 +11,9 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.errors import CheckpointError
 from fedmr_med.files import atomic_writer, locked
 
+CLIENT_STATE = "client_state"
+"""Folder of what a site keeps, beside its other files; in a federation on one machine, of what all sites keep."""
+
 LOCK_FILE, CHAINS = "lock", "chains"
 
 

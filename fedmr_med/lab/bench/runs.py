@@ -19,9 +19,10 @@ from fedmr_med.lab.comparison.files import Progress
 from fedmr_med.lab.comparison.one_run import OnProgress
 from fedmr_med.lab.datasets.benchmark import load_test
 from fedmr_med.models.job_network import build_network
-from fedmr_med.runner import CLIENT_STATE, Federation, open_sites
+from fedmr_med.runner import Federation, open_sites
 from fedmr_med.server.chain import CHECKPOINT
 from fedmr_med.server.state import GlobalState
+from fedmr_med.site.client_state import CLIENT_STATE
 from fedmr_med.sites import SiteConfig
 
 
