@@ -13,6 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from fedmr_med.data.cache import CACHE_VARIABLE
 from tests.helpers import REPOSITORY
+from tests.helpers.archives import write_mini
 
 # One compute thread in the tests and in all processes they start: equal to the bit only at an equal number, and OpenMP
 # threads that wait for each other on busy cores take ten times as long and more.
@@ -81,6 +82,14 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def one_thread() -> None:
     """One compute thread, whatever the test before has set."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def fmnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small FMNIST in the form of the official one; not to be changed."""
+    folder = tmp_path_factory.mktemp("fmnist")
+    write_mini("fmnist", folder, per_class=20, test_per_class=4)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ from torch import nn
 
 from fedmr_med import client
 from fedmr_med.config import JobConfig
-from fedmr_med.flare import messages
 from fedmr_med.flare.script import ScriptExecutor, check_job, read_reply
 from fedmr_med.methods.base import Batch, ClientHalf
 from fedmr_med.models.job_network import build_network
@@ -27,6 +26,7 @@ from fedmr_med.site.client_state import chain_folder
 from fedmr_med.site.own_prototypes import OwnPrototypes
 from fedmr_med.wire.kinds import EXCHANGES
 from fedmr_med.wire.messages import SiteReply, TrainTask
+from tests.helpers import containers as messages
 from tests.helpers.errors import raises
 from tests.helpers.site_at_work import SITE, SiteAtWork
 from tests.helpers.small import CLOSED, OPEN, initial_state, lenient, small_hospital, small_job, task_for

@@ -20,20 +20,12 @@ from fedmr_med.server.state import WEIGHT, initial_state
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.messages import TrainTask
 from fedmr_med.wire.statistics import StatisticsReply
-from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import tiny_job
 from tests.helpers.errors import raises
 from tests.helpers.small import OPEN, SMALL
 
 torch.set_num_threads(1)
 ONESHOT = {"federation.rounds": 0, "head.exchange": "last", "head.shrinkage": 0.1}
-
-
-@pytest.fixture(scope="module")
-def fmnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fmnist")
-    write_mini("fmnist", folder, per_class=20, test_per_class=4)
-    return folder
 
 
 def demo_federation(folder: Path) -> Federation:

@@ -7,10 +7,11 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.abstract.model_locator import ModelLocator
 
 from fedmr_med.flare import context
-from fedmr_med.flare.messages import encode_task
+from fedmr_med.flare.messages import to_shareable
 from fedmr_med.models.model_file import load_model
 from fedmr_med.server.chain import BEST_MODEL, CHECKPOINT
 from fedmr_med.server.state import initial_state, train_task
+from fedmr_med.wire.codec import encode_task
 
 _FILES = {"final": CHECKPOINT, "best": BEST_MODEL}
 
@@ -40,4 +41,5 @@ class GlobalModelLocator(ModelLocator):
         model = {name: saved.model[name] for name in initial.model}
         state = replace(initial, model=model, round=saved.round)
         task = train_task(state, job, context.chain_id(job, fl_ctx))
-        return from_shareable(encode_task(task, halved=job.federation.halved(state.parameters)))
+        halved = job.federation.halved(state.parameters)
+        return from_shareable(to_shareable(encode_task(task, halved=halved)))

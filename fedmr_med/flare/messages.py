@@ -5,7 +5,6 @@ weight filters leave prototypes alone. An answer to ``validate`` is a METRICS DX
 DXO, as FLARE's cross-site evaluation takes it.
 """
 
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,11 @@ from nvflare.apis.shareable import Shareable
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.errors import WireError
-from fedmr_med.evaluation.metrics import Scores, scores
+from fedmr_med.evaluation.metrics import scores
 from fedmr_med.statistics.scores import CONFUSION
-from fedmr_med.wire import codec, statistics
+from fedmr_med.wire import codec
 from fedmr_med.wire.codec import MODEL, Message
 from fedmr_med.wire.kinds import SUBMIT_MODEL, VALIDATE
-from fedmr_med.wire.messages import SiteReply, TrainTask
-from fedmr_med.wire.statistics import StatisticsReply
 
 PARTS = "parts"
 """Key of the arrays in a METRICS DXO."""
@@ -57,47 +54,6 @@ def to_message(shareable: Shareable, kind: str = "") -> Message:
     dxo = _dxo(shareable, DataKind.COLLECTION)
     parts = {name: _arrays(name, member, _kind(name)) for name, member in dxo.data.items()}
     return Message(parts, dict(dxo.meta or {}))
-
-
-def encode_task(task: TrainTask, *, halved: Collection[str] = ()) -> Shareable:
-    """Encode what every site receives; the parameters in ``halved`` as float16."""
-    return to_shareable(codec.encode_task(task, halved=halved))
-
-
-def decode_task(shareable: Shareable) -> TrainTask:
-    """Decode a task; raise WireError if it does not have the agreed form."""
-    return codec.decode_task(to_message(shareable))
-
-
-def encode_reply(reply: SiteReply, *, halved: Collection[str] = ()) -> Shareable:
-    """Encode a site's reply, the parameters in ``halved`` as float16."""
-    return to_shareable(codec.encode_reply(reply, halved=halved))
-
-
-def decode_reply(shareable: Shareable, site: str, *, num_classes: int, feature_size: int) -> SiteReply:
-    """Decode a site's reply; raise WireError if it does not have the agreed form."""
-    return codec.decode_reply(to_message(shareable), site, num_classes=num_classes, feature_size=feature_size)
-
-
-def encode_statistics(reply: StatisticsReply) -> Shareable:
-    """Encode the answer to a head task."""
-    return to_shareable(statistics.encode_statistics(reply))
-
-
-def decode_statistics(shareable: Shareable, site: str, *, num_classes: int, feature_size: int) -> StatisticsReply:
-    """Decode the answer to a head task; raise WireError if it does not have the agreed form."""
-    message = to_message(shareable)
-    return statistics.decode_statistics(message, site, num_classes=num_classes, feature_size=feature_size)
-
-
-def encode_validation(scores: Scores | None) -> Shareable:
-    """Encode the answer to a validate task."""
-    return to_shareable(codec.encode_validation(scores), VALIDATE)
-
-
-def decode_validation(shareable: Shareable, num_classes: int) -> Scores | None:
-    """Decode the answer to a validate task; raise WireError if it does not have the agreed form."""
-    return codec.decode_validation(to_message(shareable, VALIDATE), num_classes)
 
 
 def _metrics(message: Message) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from fedmr_med import client, methods
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError, FedMRError, WireError
 from fedmr_med.evaluation.metrics import scores
-from fedmr_med.flare import context, messages
+from fedmr_med.flare import context
+from fedmr_med.flare.messages import to_message, to_shareable
 from fedmr_med.models.job_network import build_network
 from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.policy import SitePolicy
@@ -33,9 +34,10 @@ from fedmr_med.site.release import permitted
 from fedmr_med.site.view import SiteView
 from fedmr_med.site.weights import StartingWeights
 from fedmr_med.wire.agreement import check_settings
+from fedmr_med.wire.codec import decode_task, encode_reply, encode_validation
 from fedmr_med.wire.kinds import HEAD, TRAIN
 from fedmr_med.wire.messages import SiteReply, TrainTask
-from fedmr_med.wire.statistics import StatisticsReply
+from fedmr_med.wire.statistics import StatisticsReply, encode_statistics
 
 
 class ScriptExecutor(ClientAPIExecutor):
@@ -59,13 +61,13 @@ class ScriptExecutor(ClientAPIExecutor):
             return make_reply(ReturnCode.TASK_UNKNOWN)
         try:
             view = context.site_views(fl_ctx).before_work(lambda: bool(abort_signal.triggered))
-            task = messages.decode_task(shareable)
+            task = decode_task(to_message(shareable))
             check_settings(task.settings, view.job.digest())
             check_job(view.job)
             if task_name == AppConstants.TASK_VALIDATION:
-                return messages.encode_validation(None)
+                return to_shareable(encode_validation(None), task_name)
             if task_name == HEAD:
-                return messages.encode_statistics(StatisticsReply(fl_ctx.get_identity_name(), task.round))
+                return to_shareable(encode_statistics(StatisticsReply(view.place.name, task.round)))
             return self._train(view, task, fl_ctx, abort_signal)
         except FedMRError as e:
             # The message may name files of this site, so it stays in the site's own log and journal.
@@ -94,7 +96,7 @@ class ScriptExecutor(ClientAPIExecutor):
         floors.note_answered(TRAIN, task)
         form = reply_form(job)
         form.check(reply)
-        return messages.encode_reply(reply, halved=form.halved)
+        return to_shareable(encode_reply(reply, halved=form.halved))
 
 
 def read_reply(answer: FLModel, site: str, task: TrainTask, job: JobConfig, policy: SitePolicy) -> SiteReply:

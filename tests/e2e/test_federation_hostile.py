@@ -23,7 +23,6 @@ from fedmr_med.config import JobConfig
 from fedmr_med.data.base import ArrayFold, SiteData
 from fedmr_med.deploy.kit import AUTHORIZATION, PRIVACY, RESOURCES
 from fedmr_med.files import write_text
-from fedmr_med.flare import messages
 from fedmr_med.flare.audit import AUDIT_FILE
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import floor_code
@@ -34,6 +33,7 @@ from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.images import open_data
 from fedmr_med.sites import load_site
 from fedmr_med.wire.codec import Message
+from tests.helpers import containers as messages
 from tests.helpers.chains import history, tiny_job
 from tests.helpers.federation import ADMIN, SERVER, Federation, wait_for
 from tests.helpers.hostile import CANARY, received, replies

@@ -12,8 +12,10 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from fedmr_med.config import load_job
+from fedmr_med.runner import Federation
+from fedmr_med.sites import load_site
 from tests.helpers import REPOSITORY
-from tests.helpers.simulator import simulate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -43,14 +45,14 @@ def model(path: Path) -> dict[str, np.ndarray]:
     return {name: tensor.numpy() for name, tensor in torch.load(path, weights_only=True)["model"].items()}
 
 
-def test_the_model_is_that_of_the_command_line_bit_for_bit(simulated: Path, tmp_path: Path) -> None:
+def test_the_exported_job_gives_the_same_model_in_the_runner_bit_for_bit(simulated: Path, tmp_path: Path) -> None:
     run("--export", "--export-dir", tmp_path / "jobs", "sim", tmp_path, cwd=tmp_path)
-    done = simulate(tmp_path / "jobs" / "isic_recipe", tmp_path / "workspace", "-t", "2")
-    assert done.exit_code == 0, done.output[-3000:]
+    config = tmp_path / "jobs" / "isic_recipe" / "app" / "config"
+    sites = {path.parent.name: load_site(path) for path in config.glob("sites/*/site.yaml")}
+    state = Federation(load_job(config / "fedmr.yaml"), sites, tmp_path / "runner").run()
     ours = model(simulated / "chains" / "simulate_job" / "checkpoint.pt")
-    theirs = model(done.chain / "checkpoint.pt")
-    assert ours.keys() == theirs.keys()
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert ours.keys() == state.model.keys()
+    assert all(np.array_equal(array, state.model[name]) for name, array in ours.items())
 
 
 def test_tensorboard_has_the_figures_of_those_who_share_them_and_of_nobody_else(simulated: Path) -> None:

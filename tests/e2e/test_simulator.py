@@ -149,6 +149,7 @@ def _arrivals(output: str) -> list[str]:
     return [line.split("·")[1].strip() for line in lines]
 
 
+@pytest.mark.nightly
 def test_a_frozen_backbone_travels_once_and_gives_the_runners_model(tmp_path: Path) -> None:
     job = JOB.override({"method": {"name": "fedavg"}, "model": {"freeze_backbone": True}, "head": {"exchange": "last"}})
     sites = {site: site_yaml(site, "true") for site in CENTERS}
@@ -166,16 +167,6 @@ def test_a_frozen_backbone_travels_once_and_gives_the_runners_model(tmp_path: Pa
     same = Federation(job, configs, tmp_path / "runner").run()
     assert model_hash(state) == model_hash(same)
     assert all(np.array_equal(state.head[name], array) for name, array in same.head.items())
-
-
-def test_if_nobody_shares_each_site_trains_with_its_own_prototypes(tmp_path: Path) -> None:
-    done, _ = run(tmp_path, "-t", "3", others="false")
-    state = done.state(JOB)
-    assert not state.prototypes.available.any()
-    assert state.head == {}
-    first, second = state.history.rounds
-    assert all(site.terms["anchor"] == 0 for site in first.sites.values())
-    assert all(site.terms["anchor"] > 0 for site in second.sites.values())
 
 
 def test_what_a_person_sees(opted_out: tuple[Simulation, Path]) -> None:

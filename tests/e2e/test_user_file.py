@@ -95,6 +95,7 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.nightly
 def test_bench_takes_both(tmp_path: Path) -> None:
     write_package(
         tmp_path / "site",

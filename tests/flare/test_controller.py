@@ -12,8 +12,8 @@ from nvflare.apis.shareable import Shareable, make_reply
 
 from fedmr_med.evaluation.metrics import scores
 from fedmr_med.files import journal
-from fedmr_med.flare.messages import encode_reply, encode_statistics, encode_validation
 from fedmr_med.server.chain import BEST_MODEL, CHECKPOINT, EVENTS, RESULTS, Chain
+from tests.helpers.containers import encode_reply, encode_statistics, encode_validation
 from tests.helpers.controller import JOB_ID, ControllerAtWork
 from tests.helpers.site_at_work import full_reply, full_statistics
 from tests.helpers.small import small_job

@@ -12,11 +12,11 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from fedmr_med.config import JobConfig
-from fedmr_med.flare import messages as wire
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.privacy import refusals
 from fedmr_med.schema import dump_yaml
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook, Verdict
+from tests.helpers import containers as wire
 from tests.helpers.contexts import JOB_ID, site_context
 from tests.helpers.federation import wait_for
 from tests.helpers.small import initial_state, small_job, task_for

@@ -7,9 +7,9 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.fuel.utils import fobs
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
-from fedmr_med.flare import messages
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.flare.guard import PolicyGuard
+from tests.helpers import containers as messages
 from tests.helpers.site_at_work import SHARES_ALL, SHARES_NOTHING, SiteAtWork, TalkativeExecutor, full_statistics
 from tests.helpers.small import small_job
 

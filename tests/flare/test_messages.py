@@ -13,12 +13,12 @@ from nvflare.fuel.utils import fobs
 from fedmr_med.errors import WireError
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.records import SiteReport
-from fedmr_med.flare import messages as wire
 from fedmr_med.flare.outgoing import same_message
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.wire import codec
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.messages import SiteReply
+from tests.helpers import containers as wire
 from tests.helpers.small import initial_state, small_job, task_for
 
 CLASSES, SIZE = 4, 3

@@ -15,7 +15,6 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from fedmr_med.files import write_text
-from fedmr_med.flare import messages
 from fedmr_med.flare.audit import AuditLog
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.flare.filter import PrototypeFilter
@@ -24,6 +23,7 @@ from fedmr_med.privacy import refusals
 from fedmr_med.schema import dump_yaml
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
 from fedmr_med.wire import codec
+from tests.helpers import containers as messages
 from tests.helpers.contexts import JOB_ID, site_context
 from tests.helpers.federation import demo_site
 from tests.helpers.readings import readings

@@ -11,41 +11,17 @@ from nvflare.apis.client import Client
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey
-from nvflare.apis.fl_context import FLContext, FLContextManager
+from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.wf_comm_server import WFCommServer
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.apis.workspace import Workspace
-from nvflare.private.event import fire_event
 
 from fedmr_med.config import JobConfig
 from fedmr_med.files import write_text
 from fedmr_med.flare.controller import FedMRController
 from fedmr_med.schema import dump_yaml
-
-JOB_ID = "job-1"
-
-
-class Engine:
-    """The part of FLARE's server engine that a controller needs."""
-
-    def __init__(self, workspace: Workspace, sites: Sequence[str]):
-        self.workspace = workspace
-        self.clients = [Client(site, f"token of {site}") for site in sites]
-        self.handlers: list[FLComponent] = []
-        self.contexts = FLContextManager(engine=self, identity_name="server", job_id=JOB_ID)
-
-    def get_workspace(self) -> Workspace:
-        return self.workspace
-
-    def get_clients(self) -> list[Client]:
-        return self.clients
-
-    def new_context(self) -> FLContext:
-        return self.contexts.new_context()
-
-    def fire_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        fire_event(event_type, self.handlers, fl_ctx)
+from tests.helpers.contexts import JOB_ID, Engine
 
 
 class Panics(FLComponent):
@@ -69,7 +45,7 @@ class ControllerAtWork:
         for name in ("startup", "local"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         write_text(folder / JOB_ID / "app_server" / "config" / "fedmr.yaml", dump_yaml(job))
-        self.engine = Engine(Workspace(str(folder), "server"), sites)
+        self.engine = Engine(Workspace(str(folder), "server"), "server", JOB_ID, sites)
         self.abort = Signal()
         self.panics = Panics(self.abort)
         self.controller = FedMRController()

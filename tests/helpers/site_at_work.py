@@ -3,25 +3,22 @@
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FilterKey, FLContextKey, ReservedKey
-from nvflare.apis.fl_context import FLContext, FLContextManager
+from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.apis.workspace import Workspace
-from nvflare.private.event import fire_event
 from nvflare.private.fed.client.client_engine_executor_spec import TaskAssignment
 from nvflare.private.fed.client.client_runner import ClientRunner, ClientRunnerConfig, TaskRouter
 from nvflare.private.privacy_manager import Scope
 
 from fedmr_med.config import JobConfig
 from fedmr_med.files import write_text
-from fedmr_med.flare import messages as wire
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.schema import dump_yaml
 from fedmr_med.server.state import GlobalState
@@ -29,6 +26,8 @@ from fedmr_med.wire import codec
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.messages import SiteReply
 from fedmr_med.wire.statistics import StatisticsReply
+from tests.helpers import containers as wire
+from tests.helpers.contexts import Engine
 from tests.helpers.small import initial_state, lenient, small_hospital, small_job, task_for
 
 SITE, JOB = "vienna-dias", "5ca1ab1e"
@@ -41,30 +40,6 @@ SHARES_ALL = """
 data: {source: demo, center: 5}
 policy: {share_prototypes: true, min_class_count: 1, share_metrics: per_class, training: null}
 """
-
-
-class Engine:
-    """The part of FLARE's client engine that the runner needs for one task."""
-
-    def __init__(self, workspace: Workspace):
-        self.workspace = workspace
-        self.handlers: list[FLComponent] = []
-        self.contexts = FLContextManager(engine=self, identity_name=SITE, job_id=JOB)
-
-    def get_workspace(self) -> Workspace:
-        return self.workspace
-
-    def new_context(self) -> FLContext:
-        return self.contexts.new_context()
-
-    def fire_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        fire_event(event_type, self.handlers, fl_ctx)
-
-    def register_aux_message_handler(self, **_: Any) -> None:
-        """Nothing comes in beside tasks."""
-
-    def get_all_components(self) -> dict[str, Any]:
-        return {}
 
 
 class SiteAtWork:
@@ -88,7 +63,7 @@ class SiteAtWork:
         if site_file is not None:
             write_text(self.site_file, site_file)
         write_text(folder / JOB / f"app_{SITE}" / "config" / "fedmr.yaml", dump_yaml(self.job))
-        self.engine = Engine(Workspace(str(folder), SITE))
+        self.engine = Engine(Workspace(str(folder), SITE), SITE, JOB)
         self.scope = Scope()
         for item in site_filters:
             self.scope.add_task_result_filter(item, FilterKey.OUT)

@@ -16,11 +16,11 @@ from torch.nn import functional as F
 from fedmr_med import methods
 from fedmr_med.config import MethodConfig
 from fedmr_med.exchange.train import TrainExchange
-from fedmr_med.flare import messages as wire
 from fedmr_med.models.job_network import build_network
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.messages import SiteReply
+from tests.helpers import containers as wire
 from tests.helpers.benchmarks import tiny_job
 from tests.helpers.errors import raises
 from tests.helpers.methods import (

@@ -13,19 +13,11 @@ from fedmr_med.models import load_arrays
 from fedmr_med.models.model_file import load_model
 from fedmr_med.server.chain import BEST_MODEL, CHECKPOINT
 from fedmr_med.site.training import evaluate
-from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import tiny_federation, tiny_job
 from tests.helpers.errors import raises
 from tests.helpers.methods import CLASSES, Federation, WithBatchNorm, job
 
 BOTH = ("feddyn", "feddc")
-
-
-@pytest.fixture(scope="module")
-def fmnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fmnist")
-    write_mini("fmnist", folder, per_class=20, test_per_class=4)
-    return folder
 
 
 def same(a: Arrays, b: Arrays) -> bool:

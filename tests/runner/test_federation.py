@@ -25,14 +25,7 @@ from tests.helpers import REPOSITORY
 from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import equal_states, tiny_federation, tiny_job
 from tests.helpers.errors import raises
-from tests.helpers.small import OPEN, SMALL
-
-
-@pytest.fixture(scope="module")
-def fmnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fmnist")
-    write_mini("fmnist", folder, per_class=20, test_per_class=4)
-    return folder
+from tests.helpers.small import CLOSED, OPEN, SMALL, small_job
 
 
 def test_every_round_is_scored_on_the_whole_test_set(fmnist: Path, tmp_path: Path) -> None:
@@ -229,3 +222,13 @@ def test_on_the_demo_a_job_has_its_settings_for_the_demo(tmp_path: Path) -> None
     mixed = sites | {"bcn": SiteConfig(data=FlambyIsicSource(source="flamby_isic", center=0, root=tmp_path))}
     with raises("data.missing", "data.root"):
         Federation(job, mixed, tmp_path / "mixed")
+
+
+def test_if_nobody_shares_each_site_trains_with_its_own_prototypes(tmp_path: Path) -> None:
+    sites = {f"center-{c}": SiteConfig(data=DemoSource(source="demo", center=c), policy=CLOSED) for c in (4, 5)}
+    state = Federation(small_job(), sites, tmp_path).run()
+    assert not state.prototypes.available.any()
+    assert state.head == {}
+    first, second = state.history.rounds
+    assert all(site.terms["anchor"] == 0 for site in first.sites.values())
+    assert all(site.terms["anchor"] > 0 for site in second.sites.values())

@@ -16,15 +16,7 @@ from fedmr_med.site.hospital import Hospital
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.kinds import HEAD
 from fedmr_med.wire.messages import SiteReply, TrainTask
-from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import equal_states, tiny_federation, tiny_job
-
-
-@pytest.fixture(scope="module")
-def fmnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fmnist")
-    write_mini("fmnist", folder, per_class=20, test_per_class=4)
-    return folder
 
 
 @pytest.mark.slow

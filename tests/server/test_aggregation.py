@@ -11,19 +11,9 @@ from fedmr_med.server.aggregation import PrototypeAggregator
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.errors import raises
-from tests.helpers.small import CLOSED, OPEN, first_replies, initial_state, small_job
+from tests.helpers.small import CLOSED, OPEN, first_replies
 
 SITES = {"bcn": OPEN, "msk": CLOSED, "vienna-dias": OPEN}
-
-
-@pytest.fixture(scope="module")
-def job() -> JobConfig:
-    return small_job(model={"name": "narrow_resnet", "options": {"width": 8, "blocks": 1}})
-
-
-@pytest.fixture(scope="module")
-def state(job: JobConfig) -> GlobalState:
-    return initial_state(job)
 
 
 @pytest.fixture(scope="module")

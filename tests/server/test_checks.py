@@ -13,17 +13,7 @@ from fedmr_med.server.checks import Registered, ReplyCheck
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.errors import raises
-from tests.helpers.small import initial_state, small_hospital, small_job, task_for
-
-
-@pytest.fixture(scope="module")
-def job() -> JobConfig:
-    return small_job(model={"name": "narrow_resnet", "options": {"width": 8, "blocks": 1}})
-
-
-@pytest.fixture(scope="module")
-def state(job: JobConfig) -> GlobalState:
-    return initial_state(job)
+from tests.helpers.small import small_hospital, small_job, task_for
 
 
 @pytest.fixture(scope="module")

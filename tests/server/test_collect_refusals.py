@@ -13,10 +13,10 @@ from nvflare.fuel.utils import fobs
 
 from fedmr_med.errors import WireError
 from fedmr_med.exchange.train import TrainExchange
-from fedmr_med.flare import messages as wire
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire import codec
 from fedmr_med.wire.messages import SiteReply
+from tests.helpers import containers as wire
 from tests.helpers.small import OPEN, first_replies, initial_state, small_job
 
 BAD, OTHERS = "msk", ("bcn", "vienna-dias")

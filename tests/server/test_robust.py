@@ -32,16 +32,6 @@ BAD = "rosendahl"
 
 
 @pytest.fixture(scope="module")
-def job() -> JobConfig:
-    return small_job(model={"name": "narrow_resnet", "options": {"width": 8, "blocks": 1}})
-
-
-@pytest.fixture(scope="module")
-def state(job: JobConfig) -> GlobalState:
-    return initial_state(job)
-
-
-@pytest.fixture(scope="module")
 def replies(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPathFactory) -> dict[str, SiteReply]:
     return first_replies(job, state, tmp_path_factory.mktemp("sites"), dict.fromkeys(SITES, OPEN))
 

@@ -10,7 +10,6 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
 
 from fedmr_med.config import load_job
-from fedmr_med.flare import messages
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.privacy import refusals
@@ -22,6 +21,7 @@ from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
 from fedmr_med.site.floors import SiteFloors, head_spread
 from fedmr_med.sites import load_site
 from tests.helpers import REPOSITORY
+from tests.helpers import containers as messages
 from tests.helpers.errors import raises
 from tests.helpers.site_at_work import SiteAtWork
 from tests.helpers.small import initial_state, small_job, task_for

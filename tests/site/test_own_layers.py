@@ -10,7 +10,6 @@ from fedmr_med.lab.bench.request import BenchRequest
 from fedmr_med.models import batch_norm_names, state_arrays
 from fedmr_med.server.chain import CHECKPOINT
 from fedmr_med.server.state import GlobalState
-from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import tiny_federation, tiny_job
 from tests.helpers.errors import raises
 from tests.helpers.methods import Federation, WithBatchNorm, job, same_model
@@ -59,13 +58,6 @@ def test_a_site_that_lost_its_layers_says_so(tmp_path: Path) -> None:
         path.unlink()
     with raises("state.lost"):
         federation.sites["b"].train(federation.task())
-
-
-@pytest.fixture(scope="module")
-def fmnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fmnist")
-    write_mini("fmnist", folder, per_class=20, test_per_class=4)
-    return folder
 
 
 def test_a_run_that_was_stopped_resumes_with_the_same_layers(fmnist: Path, tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from opacus.accountants import RDPAccountant
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import ArrayFold
 from fedmr_med.errors import ConfigError
-from fedmr_med.flare import messages
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.methods.base import Method
 from fedmr_med.models.job_network import build_network
@@ -32,6 +31,7 @@ from fedmr_med.runner import Federation
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.private_training import PrivateTraining, units
 from fedmr_med.sites import DemoSource, SiteConfig
+from tests.helpers import containers as messages
 from tests.helpers.errors import raises
 from tests.helpers.site_at_work import SiteAtWork
 from tests.helpers.small import OPEN, initial_state, lenient, small_hospital, small_job, task_for

@@ -10,10 +10,10 @@ import pytest
 import torch
 from nvflare.apis.shareable import Shareable
 
-from fedmr_med.flare import messages
 from fedmr_med.privacy import refusals
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.server.state import GlobalState
+from tests.helpers import containers as messages
 from tests.helpers.site_at_work import SHARES_ALL, SiteAtWork
 from tests.helpers.small import initial_state, small_job, task_for
 

@@ -13,7 +13,6 @@ from fedmr_med import models
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError
 from fedmr_med.files import journal
-from fedmr_med.flare import messages
 from fedmr_med.models.job_network import build_network
 from fedmr_med.privacy import refusals
 from fedmr_med.privacy.floors import TrainingFloors
@@ -26,6 +25,7 @@ from fedmr_med.site.engine import Site
 from fedmr_med.site.weights import StartingWeights
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
+from tests.helpers import containers as messages
 from tests.helpers.errors import raises
 from tests.helpers.site_at_work import SiteAtWork
 from tests.helpers.small import small_job, task_for

@@ -24,20 +24,12 @@ from fedmr_med.lab.bench.runs import Run
 from fedmr_med.lab.comparison.launchers import Resources
 from fedmr_med.report.pages.comparison import cells
 from tests.helpers import REPOSITORY
-from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import request_for, without_times
 from tests.helpers.errors import raises
 from tests.helpers.results import run_of
 
 HERE = Resources(workers=0)
 ROUND_KEYS = {"round", "accuracy", "balanced_accuracy", "seconds", "bytes_up", "bytes_down"}
-
-
-@pytest.fixture(scope="module")
-def fmnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fmnist")
-    write_mini("fmnist", folder, per_class=20, test_per_class=4)
-    return folder
 
 
 def test_a_comparison_writes_results_curves_and_report(fmnist: Path, tmp_path: Path, capsys: Any) -> None:

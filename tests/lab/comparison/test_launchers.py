@@ -21,7 +21,6 @@ from fedmr_med.lab.comparison.local import Local
 from fedmr_med.lab.comparison.on_ray import OnRay
 from fedmr_med.lab.comparison.on_slurm import Slurm
 from tests.helpers import REPOSITORY
-from tests.helpers.archives import write_mini
 from tests.helpers.benchmarks import TINY, without_times
 from tests.helpers.errors import raises
 
@@ -32,13 +31,6 @@ OPTIONS = {
     "debug": ["--launcher", "slurm", "--launcher-option", "cluster=debug"],
     "ray": ["--launcher", "ray"],
 }
-
-
-@pytest.fixture(scope="module")
-def fmnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fmnist")
-    write_mini("fmnist", folder, per_class=20, test_per_class=4)
-    return folder
 
 
 @pytest.fixture(scope="module")
