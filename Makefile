@@ -53,8 +53,8 @@ lint: $(TESTS)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# A process that outlives the tests makes them fail. Output comes as it is made, also into a file.
-PYTEST := PYTHONUNBUFFERED=1 $(BIN)/python -m tests.helpers.leftovers $(BIN)/pytest
+# A process that outlives the tests makes them fail. Output comes as it is made, also into a file; at its end what took longest.
+PYTEST := PYTHONUNBUFFERED=1 $(BIN)/python -m tests.helpers.leftovers $(BIN)/pytest --durations=20
 WORKERS ?= 2
 # The federation waits more than it computes, so one more runs beside the others.
 BESIDE := $(shell expr $(WORKERS) + 1)

@@ -41,6 +41,7 @@ def test_from_submission_to_the_model(federation: Federation, tmp_path: Path) ->
     assert all("prototypes" not in line["parts"] and line["metrics"] == "none" for line in trained)
 
 
+@pytest.mark.nightly
 def test_one_exchange_over_features_that_stay_on_site(federation: Federation, tmp_path: Path) -> None:
     changes = {"model": {"freeze_backbone": True}, "head": {"exchange": "last"}, "federation": {"rounds": 0}}
     job = tiny_job("fedavg", sites=3).override(changes)

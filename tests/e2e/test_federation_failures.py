@@ -43,6 +43,7 @@ def load_round(federation: Federation, chain: str) -> int:
     return len(history(federation, chain)) if path.exists() else 0
 
 
+@pytest.mark.nightly
 def test_the_server_killed_under_fedmr_gives_the_model_of_an_uninterrupted_run(
     federation: Federation, tmp_path: Path
 ) -> None:
