@@ -30,6 +30,7 @@ def test_the_share_of_secure_sums_is_between_nothing_and_the_round(tmp_path: Pat
     assert 0 < figure.value < 1
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_simulator_that_fails_is_no_figure(tmp_path: Path) -> None:
     with raises("run.simulator"):

@@ -14,7 +14,13 @@ def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(poisoning.SETTINGS, "federation", {"rounds": 1, "min_sites": 4})
 
 
-@pytest.mark.parametrize("attack", ["update x -5", "model x 100", "random model", "model of zeros", "prototypes x 100"])
+@pytest.mark.parametrize(
+    "attack",
+    [
+        *("update x -5", "random model", "prototypes x 100"),
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("model x 100", "model of zeros")),
+    ],
+)
 def test_the_default_leaves_the_attacker_out(attack: str) -> None:
     assert run(attack, {}, seed=0)[1] == 1
 
