@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from tests.helpers.dicoms import write_dicom
+
 CLASSES = ("MEL", "NV", "BCC")
 SITE = """\
 data: {source: manifest, root: .}
@@ -39,7 +41,8 @@ def write_own_hospitals(isic: Path, out: Path) -> None:
     shutil.copy(bilder / f"{first}.jpg", bilder / "kopie.jpg")
     whole = _source(isic, north[1][0]).read_bytes()
     (bilder / "halb.jpg").write_bytes(whole[: len(whole) // 3])
-    _write_dicom(_source(isic, north[2][0]), bilder / "bild16.dcm")
+    grey = np.asarray(Image.open(_source(isic, north[2][0])).convert("L").resize((300, 225))).astype(np.uint16) * 257
+    write_dicom(bilder / "bild16.dcm", grey, BitsStored=16, HighBit=15, Modality="OT")
     with (out / "clinica-sur" / "manifest.csv").open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(("image", "label", "fold"))
@@ -65,25 +68,6 @@ def _chosen(isic: Path, center: int, counts: dict[int, tuple[int, int]]) -> list
                 left[key] -= 1
                 rows.append((row["image"], CLASSES[key[0]], key[1]))
     return rows
-
-
-def _write_dicom(source: Path, path: Path) -> None:
-    """Write a picture as grey values of 16 bits."""
-    from pydicom.dataset import FileDataset, FileMetaDataset
-    from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage, generate_uid
-
-    grey = np.asarray(Image.open(source).convert("L").resize((300, 225))).astype(np.uint16) * 257
-    meta = FileMetaDataset()
-    meta.MediaStorageSOPClassUID = SecondaryCaptureImageStorage
-    meta.MediaStorageSOPInstanceUID = generate_uid()
-    meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    content = FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
-    content.SOPClassUID, content.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
-    content.Rows, content.Columns = grey.shape
-    content.SamplesPerPixel, content.PhotometricInterpretation, content.Modality = 1, "MONOCHROME2", "OT"
-    content.BitsAllocated, content.BitsStored, content.HighBit, content.PixelRepresentation = 16, 16, 15, 0
-    content.PixelData = grey.tobytes()
-    content.save_as(path, enforce_file_format=True)
 
 
 def write_small_hospitals(out: Path, classes: tuple[str, str, str], *, folds: bool = True) -> None:
