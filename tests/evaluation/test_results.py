@@ -22,7 +22,7 @@ from fedmr_med.evaluation.results import (
 )
 from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.report.lines import runaway_line
-from fedmr_med.report.pages.comparison import runaways
+from fedmr_med.report.pages.comparison import remarks
 from tests.helpers.errors import raises
 from tests.helpers.results import whole_score
 
@@ -201,4 +201,4 @@ def test_features_that_run_away_are_noticed(norms: tuple[float | None, ...], not
     assert result.runaway_round == noticed
     warned = [n for n in range(1, len(norms) + 1) if runaway_line(history_of(*norms[:n])) is not None]
     assert warned == ([] if noticed is None else [noticed]), "the log says it once"
-    assert bool(runaways([result])) == (noticed is not None)
+    assert bool(remarks([result])) == (noticed is not None)
