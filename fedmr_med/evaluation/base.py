@@ -96,7 +96,7 @@ class Metric:
         by_class: its values for each class, (C,).
         higher_is_better: its direction.
         format: how a value is printed, as in an f-string.
-        binned: whether it is read off the histograms. Where sites joined small cells, tables then call it rough.
+        binned: whether it is read off the histograms.
     """
 
     name: str
@@ -125,18 +125,10 @@ class Metric:
         """Which values are better, in words."""
         return "higher is better" if self.higher_is_better else "lower is better"
 
-    def text(self, estimate: Estimate | None, *, rough: bool = False) -> str:
-        """Return a value as people read it.
-
-        Args:
-            estimate: the value and its interval.
-            rough: whether cells of the histograms were joined. A value read off them then goes without its interval,
-                which would promise too much.
-        """
+    def text(self, estimate: Estimate | None) -> str:
+        """Return a value and its interval as people read them."""
         if estimate is None:
             return "-"
-        if rough and self.binned:
-            return f"rough, {estimate.value:.2f}"
         value, *ends = (
             format(part, self.format) for part in (estimate.value, estimate.low, estimate.high) if part is not None
         )

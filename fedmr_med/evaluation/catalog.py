@@ -147,11 +147,11 @@ def _brier(histograms: ScoreHistograms, images: int) -> Estimate:
 
 
 def _nll(histograms: ScoreHistograms, images: int) -> float:
-    return float(np.interp(1.0, clinical.TEMPERATURES, histograms.nll)) / images
+    return float(histograms.nll[clinical.TEMPERATURES == 1.0].item()) / images
 
 
 def _calibrated_nll(histograms: ScoreHistograms, images: int) -> float:
-    return float(histograms.nll.min()) / images
+    return clinical.best_temperature(histograms.nll)[1] / images
 
 
 def _calibration_error(histograms: ScoreHistograms, images: int) -> float:

@@ -2,11 +2,11 @@
 
 A site counts, for each class, the images of that class (positives) and the others (negatives) by the probability that
 the model gives the class. Counts of different sites are added, so AUROC, average precision, rates at a threshold and
-calibration of all sites together come from the sum; :mod:`fedmr_med.site.release` joins cells that are too small to
-leave. Pure functions on arrays.
+calibration of all sites together come from the sum; :mod:`fedmr_med.evaluation.spreading` hides single scores. Pure
+functions on arrays.
 
 Intervals are of 95 %. For AUROC DeLong's on the binned scores (ties count half, as in DeLong et al. 1988), with Hanley
-and McNeil's error where that is larger: cells that were joined hide some of the spread. For average precision the logit
+and McNeil's error where that is larger: groups hide some of the spread. For average precision the logit
 interval of Boyd et al. (2013), for rates Wilson's, for means normal ones.
 """
 
@@ -14,6 +14,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
+
+from fedmr_med.evaluation.spreading import spread
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -40,8 +42,9 @@ def _edges(low: float = -40, high: float = 20, middle: float = -1.5, width: floa
 EDGES: FloatArray = _edges()
 CENTRES: FloatArray = (EDGES[1:] + EDGES[:-1]) / 2
 
-TEMPERATURES: FloatArray = np.geomspace(0.25, 8, 31)
-"""The temperatures at which the likelihood is summed up."""
+TEMPERATURES: FloatArray = np.array([0.25, 0.5, 1, 2, 4, 8])
+"""The temperatures at which the likelihood is summed up: fewer than a class has images, or sums tell single scores."""
+_DECIMALS = 1  # of sums of real numbers that leave
 
 
 @dataclass(frozen=True)
@@ -98,21 +101,27 @@ class ScoreHistograms:
         """How many images were counted."""
         return int(self.positives.sum())
 
-    def coarsened(self, least: int) -> "ScoreHistograms":
-        """Return histograms whose cells are zero or hold ``least`` images and more.
+    def spread(self, least: int) -> "ScoreHistograms":
+        """Return histograms that tell groups of ``least`` images and more, and no single score.
 
-        Neighbouring cells are joined at the mean of their bins. Totals stay; a row with fewer images in all is zero,
-        and ``right`` and ``wrong`` are both zero where one of them would be.
+        Totals stay; a row with fewer images in all is zero, and ``right`` and ``wrong`` are both zero where one of
+        them would be. Sums of real numbers are rounded to a tenth.
         """
         if least <= 1:
             return self
-        rows = {
-            name: np.apply_along_axis(_joined, -1, getattr(self, name), least)
-            for name in ("positives", "negatives", "right", "wrong")
-        }
-        if rows["right"].sum() + rows["wrong"].sum() < self.right.sum() + self.wrong.sum():
-            rows["right"], rows["wrong"] = np.zeros_like(self.right), np.zeros_like(self.wrong)
-        return ScoreHistograms(**rows, nll=self.nll, brier=self.brier)
+        pairs = list(zip(self.positives, self.negatives, strict=True))
+        unranked = np.zeros_like(self.right)
+        right, wrong = (spread(row, unranked, least) for row in (self.right, self.wrong))
+        if right.sum() + wrong.sum() < self.right.sum() + self.wrong.sum():
+            right, wrong = unranked, unranked
+        return ScoreHistograms(
+            np.array([spread(own, others, least) for own, others in pairs]),
+            np.array([spread(others, own, least) for own, others in pairs]),
+            right,
+            wrong,
+            self.nll.round(_DECIMALS),
+            self.brier.round(_DECIMALS),
+        )
 
 
 def softmax(logits: FloatArray) -> FloatArray:
@@ -131,24 +140,6 @@ def _nll(logits: FloatArray, labels: IntArray) -> float:
     shifted = logits - logits.max(1, keepdims=True)
     losses = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(labels)), labels]
     return float(np.minimum(losses, MAX_NLL).sum())
-
-
-def _joined(row: IntArray, least: int) -> IntArray:
-    """Join the neighbouring cells of a histogram (BINS,) until each holds ``least``."""
-    groups: list[tuple[int, int]] = []
-    count = weight = 0
-    for cell in np.flatnonzero(row).tolist():
-        count, weight = count + int(row[cell]), weight + int(row[cell]) * cell
-        if count >= least:
-            groups.append((count, weight))
-            count = weight = 0
-    joined = np.zeros_like(row)
-    if not groups:
-        return joined
-    groups[-1] = groups[-1][0] + count, groups[-1][1] + weight
-    for total, moment in groups:
-        joined[round(moment / total)] += total
-    return joined
 
 
 @dataclass(frozen=True)
@@ -239,16 +230,16 @@ def reliability(events: IntArray, others: IntArray) -> Reliability:
     return Reliability(counts.astype(np.int64), predicted, observed, error)
 
 
-def best_temperature(nll: FloatArray) -> float:
-    """Return the temperature of the least likelihood loss, by a parabola through the best grid point's neighbours."""
-    best = int(np.argmin(nll))
-    if best in (0, len(nll) - 1):
-        return float(TEMPERATURES[best])
-    before, at, after = nll[best - 1 : best + 2]
-    curvature = before - 2 * at + after
-    shift = 0.0 if curvature <= 0 else 0.5 * (before - after) / curvature
-    step = np.log(TEMPERATURES[1] / TEMPERATURES[0])
-    return float(TEMPERATURES[best] * np.exp(shift * step))
+def best_temperature(nll: FloatArray) -> tuple[float, float]:
+    """Return the temperature of the least likelihood loss, and the loss there.
+
+    Between the temperatures of the sums stands the polynomial through all of them, of the logarithm of both.
+    """
+    known, losses = np.log(TEMPERATURES), np.log(np.maximum(nll, 1e-6 * max(1.0, float(nll.max()))))
+    curve = np.polynomial.Polynomial.fit(known, losses, len(known) - 1)
+    between = np.linspace(known[0], known[-1], 1001)
+    best = int(curve(between).argmin())
+    return float(np.exp(between[best])), float(np.exp(curve(between)[best]))
 
 
 def hanley_mcneil(auroc: float, positives: int, negatives: int) -> float:

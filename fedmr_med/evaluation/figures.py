@@ -17,8 +17,6 @@ from fedmr_med.evaluation.metrics import Scores, classes_text
 from fedmr_med.schema import Strict
 
 _CURVE_POINTS = 40
-# A curve that rises in so few steps comes from cells that were joined, because each held few images of the class.
-_ROUGH_STEPS = 8
 # What schema version 1 kept as keys of their own.
 _FIRST_METRICS = (
     *("accuracy", "balanced_accuracy", "auroc", "auprc", "brier", "nll", "calibration_error", "calibrated_nll"),
@@ -31,14 +29,9 @@ class _Measured(Strict):
 
     metrics: Values = {}
 
-    @property
-    def rough(self) -> bool:
-        """Whether curves come from a few cells, as the small-cell rule leaves them: their areas can be far off."""
-        raise NotImplementedError
-
     def text(self, name: str) -> str:
         """Return a metric's value as people read it, or a dash."""
-        return described(name).text(self.metrics.get(name), rough=self.rough)
+        return described(name).text(self.metrics.get(name))
 
     @model_validator(mode="before")
     @classmethod
@@ -79,11 +72,6 @@ class ClassFigures(_Measured):
     reliability: tuple[ReliabilityPoint, ...] = ()
     roc: tuple[tuple[float, float], ...] = ()
 
-    @property
-    def rough(self) -> bool:
-        """Whether the class's curves come from a few cells."""
-        return bool(self.roc) and len({sensitivity for _, sensitivity in self.roc}) <= _ROUGH_STEPS
-
 
 class Figures(_Measured):
     """What a confusion matrix and score histograms tell of a model.
@@ -103,11 +91,6 @@ class Figures(_Measured):
     classes: tuple[ClassFigures, ...]
     reliability: tuple[ReliabilityPoint, ...] = ()
     temperature: float | None = None
-
-    @property
-    def rough(self) -> bool:
-        """Whether the curves of any class come from a few cells."""
-        return any(found.rough for found in self.classes)
 
     @property
     def coverage(self) -> str:
@@ -146,7 +129,7 @@ def figures(scores: Scores, thresholds: Sequence[float | None] | None = None) ->
         ),
         metrics=metrics,
         reliability=_reliability(histograms.right, histograms.wrong) if histograms else (),
-        temperature=short(clinical.best_temperature(histograms.nll)) if histograms and counts.chooses else None,
+        temperature=short(clinical.best_temperature(histograms.nll)[0]) if histograms and counts.chooses else None,
     )
 
 

@@ -148,11 +148,6 @@ def _limits(source: Source, pooled: Figures | None, sites: dict[str, SiteCard]) 
             limits.append(f"{name}: no test image that could be counted.")
         elif (auroc := found.metrics.get("auroc")) and (auroc.high or 0) - (auroc.low or 0) > 0.1:
             limits.append(f"{name}: {found.positives} test images; the AUROC is uncertain by more than 0.1.")
-    if pooled.rough:
-        limits.append(
-            "Areas called rough come from a few cells that hospitals joined so that no small count leaves. They can be "
-            "far too good or too bad; score the model on images of your own."
-        )
     silent = [name for name, card in sites.items() if card.figures is None]
     if silent:
         limits.append(f"Not in the pooled results: {', '.join(silent)}.")

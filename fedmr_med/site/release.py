@@ -128,29 +128,27 @@ def released_scores(
 ) -> Scores | None:
     """Return what may leave of a model's logits (n, C) on images with ``labels`` (n,).
 
-    Histograms are of the classes alone whose rows of the confusion matrix leave, and no cell of them holds fewer images
-    than ``policy.min_class_count``: single scores are joined with their neighbours.
+    Histograms are of the classes alone whose rows of the confusion matrix leave, and tell of groups of at least
+    ``policy.min_class_count`` images: single scores are spread with their neighbours.
     """
     matrix = confusion_matrix(labels, logits.argmax(1), len(class_names))
     result = permitted_scores(score(matrix), policy, class_names)
     if result is None or result.confusion is None:
         return result
     leaves = result.confusion.sum(1)[labels] > 0
-    return replace(
-        result, histograms=ScoreHistograms.of(logits[leaves], labels[leaves]).coarsened(policy.min_class_count)
-    )
+    return replace(result, histograms=ScoreHistograms.of(logits[leaves], labels[leaves]).spread(policy.min_class_count))
 
 
 def _permitted_histograms(
     histograms: ScoreHistograms | None, confusion: IntArray, least: int
 ) -> ScoreHistograms | None:
-    """Return histograms that count just the images of a confusion matrix, in cells that are large enough; else None.
+    """Return histograms that count just the images of a confusion matrix, in groups that are large enough; else None.
 
     They cannot be taken apart by class, so nothing of them leaves if they hold a class that may not.
     """
     if histograms is None or not np.array_equal(histograms.positives.sum(1), confusion.sum(1)):
         return None
-    return histograms.coarsened(least)
+    return histograms.spread(least)
 
 
 def _scalars(scores: Scores) -> Scores:

@@ -3,15 +3,12 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.results import RoundResult, RunResult, RunResults, RunSetup, write_result
-from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.files import journal
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.document import render, write_report
@@ -20,7 +17,7 @@ from fedmr_med.report.sources import AuditLog, ChainRun, Comparison, Tables, fin
 from tests.helpers.browser import CHROMIUM, Page, browser
 from tests.helpers.command_line import run
 from tests.helpers.errors import printed_fault, raises
-from tests.helpers.reports import SITES, made_up_history, scores, write_chain
+from tests.helpers.reports import SITES, made_up_history, write_chain
 
 
 def text_of(html: str) -> str:
@@ -116,17 +113,6 @@ def test_a_model_scored_beside_a_baseline_is_two_runs(tmp_path: Path) -> None:
     text = text_of(render(find_sources(tmp_path)))
     assert "scored without training" in text
     assert f"trained here alone ({tmp_path.name})" in text
-
-
-def test_curves_from_few_joined_cells_are_called_rough(tmp_path: Path) -> None:
-    few = scores(1, 1.0)
-    assert few.histograms is not None
-    joined = replace(few, histograms=few.histograms.coarsened(11))
-    history = History().with_evaluation(Evaluation.of(1, {"here": joined}))
-    setup = RunSetup(dataset="own", split=None, method="fedmr", seed=0, class_names=("a", "b", "c"))
-    write_result(tmp_path / "results.json", RunResults(runs=(RunResult.of(setup, history, whole=True),)))
-    text = text_of(render(find_sources(tmp_path)))
-    assert "AUROC, mean over the classes rough, 0." in text and "Rough: hospitals join" in text
 
 
 def test_a_folder_without_results_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

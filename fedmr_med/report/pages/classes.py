@@ -7,7 +7,6 @@ from markupsafe import Markup
 from fedmr_med.evaluation.catalog import described, names_in
 from fedmr_med.evaluation.figures import ClassFigures, ReliabilityPoint
 from fedmr_med.report.elements import (
-    NONE,
     Section,
     figure,
     figures_side_by_side,
@@ -23,11 +22,6 @@ from fedmr_med.report.sources import ChainRun
 from fedmr_med.report.svg import square
 
 _STATUS = {"held_back": "held back", "none": "no test image"}
-_ROUGH = (
-    "Rough: hospitals join neighbouring cells of a histogram until each holds enough images to leave (the policy's "
-    "min_class_count). With few test images of a class its curve has few steps, and its area can come out far too good "
-    "or too bad, whatever an interval says. Trust sensitivity and specificity instead: they come from exact counts."
-)
 _THRESHOLD = (
     "The threshold has the largest sum of sensitivity and specificity on these images, so the figures there are "
     "optimistic."
@@ -44,7 +38,7 @@ def page(run: ChainRun) -> Section | None:
     measured = names_in(figures.metrics for figures in found.classes)
     exact, binned = ([name for name in measured if described(name).binned is of_bins] for of_bins in (False, True))
     answers = [(name, _images(figures), *map(figures.text, exact)) for name, figures in classes.items()]
-    scores = [(name, _threshold(figures), *map(figures.text, binned)) for name, figures in classes.items()]
+    scores = [(name, number(figures.threshold), *map(figures.text, binned)) for name, figures in classes.items()]
     parts: list[Markup | None] = [
         table(
             f"Each class against the others, all hospitals together ({chosen.coverage}): by the model's own answer",
@@ -54,7 +48,6 @@ def page(run: ChainRun) -> Section | None:
         table("By the probability of the class", ("class", "threshold", *headings(binned, of_a_class=True)), scores)
         if binned
         else None,
-        paragraph(_ROUGH, "note") if found.rough else None,
         _curves(classes),
         paragraph(_THRESHOLD) if binned else None,
     ]
@@ -67,12 +60,8 @@ def _images(found: ClassFigures) -> str:
     return _STATUS.get(found.status, str(found.positives))
 
 
-def _threshold(found: ClassFigures) -> str:
-    return NONE if found.rough else number(found.threshold)
-
-
 def _curves(classes: dict[str, ClassFigures]) -> Markup | None:
-    roc = {name: found.roc for name, found in classes.items() if found.roc and not found.rough}
+    roc = {name: found.roc for name, found in classes.items() if found.roc}
     pictures = []
     if roc:
         chart = square("ROC curves", roc, xlabel="1 - specificity", ylabel="sensitivity")
