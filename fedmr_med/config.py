@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.privacy.policy import Sharing
@@ -439,6 +439,21 @@ class JobConfig(Strict):
     policy: Sharing = Sharing(share_prototypes=True, min_class_count=1, share_metrics="per_class")
     chain: FolderName | None = None
     demo: dict[str, Any] = {}
+
+    @field_validator("policy", mode="before")
+    @classmethod
+    def _scatter_is_the_hospitals(cls, content: Any) -> Any:
+        """Read jobs of earlier versions that say what always holds now: a job does not turn scatter off.
+
+        It seems to ask for less, and leaves class means in the head as they are, where whoever wrote the job has them.
+        """
+        if not isinstance(content, Mapping) or "share_scatter" not in content:
+            return content
+        if content["share_scatter"] is not True:
+            raise invalid(
+                "is for the hospital to say, in its site.yaml", code="config.unknown-key", key="share_scatter"
+            )
+        return {name: value for name, value in content.items() if name != "share_scatter"}
 
     @model_validator(mode="after")
     def _texts_are_printable(self) -> Self:

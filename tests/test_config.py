@@ -192,7 +192,7 @@ def test_setting_a_key_that_a_version_adds_changes_the_hashes(job: JobConfig, ch
 
 OTHER_MOMENTUM = create_model("OtherMomentum", __base__=TrainConfig, momentum=(float, 0.5))
 OTHER_SHARE = create_model("OtherShare", __base__=HeadConfig, held_out=(float, 0.3))
-OTHER_POLICY = create_model("OtherPolicy", __base__=Sharing, share_scatter=(bool, False))
+OTHER_POLICY = create_model("OtherPolicy", __base__=Sharing, approval_minutes=(int, 5))
 SHARED = OTHER_POLICY(share_prototypes=True, min_class_count=1, share_metrics="per_class")
 
 
@@ -201,7 +201,7 @@ SHARED = OTHER_POLICY(share_prototypes=True, min_class_count=1, share_metrics="p
     [
         ({"train": (OTHER_MOMENTUM, ...)}, "train.momentum", 0.9),
         ({"head": (OTHER_SHARE, OTHER_SHARE())}, "head.held_out", 0.15),
-        ({"policy": (OTHER_POLICY, SHARED)}, "policy.share_scatter", True),
+        ({"policy": (OTHER_POLICY, SHARED)}, "policy.approval_minutes", 0),
         ({"policy": (Sharing, Sharing())}, "policy", JobConfig.model_fields["policy"].default),
         ({"seed": (int, 1)}, "seed", 0),
     ],
@@ -235,6 +235,13 @@ def first_defaults(section: type[BaseModel], prefix: str = "") -> Iterator[tuple
         for part in (field.annotation, *get_args(field.annotation)):
             if isinstance(part, type) and issubclass(part, BaseModel):
                 yield from first_defaults(part, f"{key}.")
+
+
+def test_a_job_does_not_turn_scatter_off(job: JobConfig) -> None:
+    assert job.override({"policy": {"share_scatter": True}}) == job.override({})
+    with pytest.raises(ConfigError) as error:
+        job.override({"policy": {"share_scatter": False}})
+    assert error.value.code == "config.unknown-key"
 
 
 def test_no_default_is_changed_without_a_word() -> None:

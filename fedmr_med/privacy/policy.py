@@ -32,9 +32,6 @@ class Sharing(Strict):
 
     Attributes:
         share_prototypes: True, False, or the names of the classes whose prototypes may leave.
-        share_scatter: whether the statistics for a closed-form head have the within-class scatter of the features of
-            these classes, one matrix for all of them. Without it a site contributes its class means alone, and where
-            no site shares it the head is that of the nearest class mean.
         min_class_count: a class with fewer local training images leaves neither sum nor count, and one with fewer test
             images takes no part in any score. 11 is the rule of CMS: no cell of 1 to 10.
         share_metrics: scores on the local test images, with training losses and times: ``none``; ``scalar``: accuracy,
@@ -48,7 +45,6 @@ class Sharing(Strict):
     """
 
     share_prototypes: bool | tuple[Name, ...] = False
-    share_scatter: bool = True
     min_class_count: int = Field(11, ge=1)
     share_metrics: Literal["none", "scalar", "per_class"] = "none"
     allow_submit_model: bool = False
@@ -94,6 +90,9 @@ class SitePolicy(Sharing):
     """What a hospital shares, and what it demands of a job; nothing is shared by default.
 
     Attributes:
+        share_scatter: whether the statistics for a closed-form head have the within-class scatter of the features of
+            the shared classes, one matrix for all of them. Without it a site contributes its class means alone, and
+            where no site shares it the head is that of the nearest class mean.
         round_samples: the number of training images, the site's weight in the mean, leaves rounded to a multiple of
             this, and without the images of classes too small to leave; 1 sends it as it is.
         max_share: the largest share that one image, or one patient where the table names them, has in what a feature
@@ -110,6 +109,7 @@ class SitePolicy(Sharing):
         training: what a job must keep to, or the site does not train for it; None demands nothing.
     """
 
+    share_scatter: bool = True
     round_samples: int = Field(10, ge=1, le=1000)
     max_share: float | None = Field(None, gt=0, le=1)
     min_cell_count: int = Field(1, ge=1)
@@ -257,7 +257,6 @@ def _lower(*levels: str) -> Callable[[str, str], str]:
 
 STRICTER: dict[str, Callable[[Any, Any], Any]] = {
     "share_prototypes": _fewer_classes,
-    "share_scatter": lambda a, b: a and b,
     "min_class_count": max,
     "share_metrics": _lower("none", "scalar", "per_class"),
     "allow_submit_model": lambda a, b: a and b,

@@ -245,8 +245,7 @@ def _sharing_in_words(job: JobConfig, *, head: bool) -> str:
     least = f"with at least {asked.min_class_count} images"
     parts = [f"prototypes of {which} {least}" if which else "no prototypes"]
     if head and which:
-        scatter = "with the scatter of their features" if asked.share_scatter else "without their scatter"
-        parts.append(f"means and counts of the same classes for a closed-form head, {scatter}")
+        parts.append("means, counts and scatter of the features of the same classes for a closed-form head")
     parts.append(_METRICS[asked.share_metrics])
     parts += ["local models"] if asked.allow_submit_model else []
     return f"Asks at most for {', '.join(parts)}; the site's own policy can only give less."

@@ -43,7 +43,7 @@ def test_the_one_patient_job_is_refused_at_every_hospital_until_people_there_app
         assert left[0]["weights"] == digest
         said = federation.cli("site", "audit", kit=name).stdout
         assert f"of weights with SHA-256 {digest}" in said
-        shared = "means (counts, sums) of" in said.split(f"job {again}")[1]
+        shared = "kept (counts, sums, moments) of" in said.split(f"job {again}")[1]
         assert shared == (name != "msk"), "msk shares no statistics, whatever was approved"
 
 

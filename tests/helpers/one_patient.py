@@ -67,12 +67,17 @@ class OnePatient:
         return np.asarray(read[:-1] - read[-1] - OFFSET)
 
     def means(self, name: str, rows: Tensor, bias: Tensor, scale: float) -> npt.NDArray[np.float64]:
-        """Return the class mean of chosen features, ``relu(scale * (rows @ pixels + bias))``, as the lead gets it."""
+        """Return the class mean of chosen features, ``relu(scale * (rows @ pixels + bias))``, over ``scale``.
+
+        With all shrinkage a head's weights are the means but for one factor, which a feature of a known value tells.
+        """
+        rows, bias = torch.cat([torch.zeros(1, INPUTS), rows]), torch.cat([torch.ones(1), bias])
         network = crafted(scale * rows, scale * bias)
         file = self.folder / f"{name}.pt"
         torch.save(network.state_dict(), file)
         state = self.run(attack_job(name, len(rows)), file)
-        return state.head["classifier.weight"][self.label].astype(np.float64) / scale
+        weights = state.head["classifier.weight"][self.label].astype(np.float64)
+        return weights[1:] / weights[0]
 
     def run(self, job: JobConfig, weights: Path) -> GlobalState:
         """Run one of the jobs."""
@@ -94,7 +99,7 @@ def attack_job(name: str, features: int) -> JobConfig:
             },
             "train": {"batch_size": 16, "updates": 10, "epochs": None},
             "federation": {"min_sites": 3, "rounds": 0},
-            "policy": {"share_scatter": False},
+            "head": {"shrinkage": 1},
         }
     )
 

@@ -183,12 +183,18 @@ def test_a_key_that_a_version_adds_takes_no_approval_back(
 def test_the_words_name_weights_head_scatter_secure_sums_and_every_exchange() -> None:
     oneshot = load_job(REPOSITORY / "jobs/isic_oneshot/app/config/fedmr.yaml")
     text = " ".join(in_words(oneshot))
-    for part in ("head (1x)", "validate with the closed-form head (1x)", "with the scatter", "secure: none", "seed 0"):
+    for part in (
+        "head (1x)",
+        "validate with the closed-form head (1x)",
+        "counts and scatter",
+        "secure: none",
+        "seed 0",
+    ):
         assert part in text
     assert "train (" not in text
-    changes = {"policy": {"share_scatter": False}, "model": {"weights": "a" * 64}}
+    changes = {"model": {"weights": "a" * 64}}
     text = " ".join(in_words(JOB.override(changes | {"federation": {"secure": "all", "min_sites": 3}})))
-    for part in ("train (9x)", "validate (1x)", "head (1x)", "without their scatter", "secure: all", "a" * 64):
+    for part in ("train (9x)", "validate (1x)", "head (1x)", "secure: all", "a" * 64):
         assert part in text
 
 
