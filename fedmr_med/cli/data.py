@@ -101,12 +101,14 @@ def manifest(
         Path | None, typer.Option(help="A table with the columns image and label, instead of one folder per class.")
     ] = None,
     split: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of the images, or of the groups, to test on.")
+        float,
+        typer.Option(min=0, max=1, help="Share of each class to test on; at least 11 images, where there are 22."),
     ] = 0.2,
     group_by: Annotated[
         str | None,
         typer.Option(
-            help="Column of the table, or level of folders (patient: the folder above the class), to keep whole."
+            help="Column of the table, or level of folders (patient: the folder above the class), to keep whole; none "
+            "for nothing. Default: the columns that name patients or lesions, or DICOM's PatientID."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
@@ -116,12 +118,13 @@ def manifest(
     """Write manifest.csv, and a site.yaml that shares nothing, for a folder of images."""
     from fedmr_med.data.make_manifest import make_manifest
 
-    written = make_manifest(folder, table=table, split=split, group_by=group_by, seed=seed, replace=force)
+    written = make_manifest(folder, table=table, split=split, group_by=group_by, seed=seed, force=force)
     answer(
         as_json,
         written.as_values(),
         f"{written.path}: {written.train} train and {written.test} test images of {', '.join(written.classes)}",
         written.how,
+        *(f"note {warning}" for warning in written.warnings),
         *([f"{written.site_file}: shares nothing yet; see `policy` in it"] if written.site_file else []),
         f"Next: fedmr-med data check {folder}",
     )

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedmr_med.data.duplicates import in_sentences
+from fedmr_med.data.assign import ENOUGH
+from fedmr_med.data.dicom import is_dicom, patient_of
+from fedmr_med.data.duplicates import find_similar, in_sentences
 from fedmr_med.data.folds import Row, open_rows, shared_groups, too_many_bad
+from fedmr_med.data.groups import known_columns, similar_columns
 from fedmr_med.data.images import image_files
 from fedmr_med.data.labels import labels_of
 from fedmr_med.data.manifest import COLUMNS, parse_manifest
@@ -102,6 +105,8 @@ def _check(name: str, site: SiteConfig, classes: tuple[str, ...]) -> Iterator[Fi
         outcome: Literal["note", "fix"] = "note" if site.data.allow_shared_groups else "fix"
         listed = ", ".join(sorted(shared)[:3])
         yield Finding(name, outcome, f"{len(shared)} patients or lesions have images in both folds: {listed}")
+    yield from _columns(name, path)
+    yield from _scarce(name, rows, names)
     if not any(row.fold == "train" for row in rows):
         yield Finding(name, "fix", "no image is in the train fold")
     if not any(row.fold == "test" for row in rows):
@@ -110,6 +115,35 @@ def _check(name: str, site: SiteConfig, classes: tuple[str, ...]) -> Iterator[Fi
     unlisted = _unlisted(root, {row.image for row in rows})
     if unlisted:
         yield Finding(name, "note", f"{len(unlisted)} images of the folder are not listed, such as {unlisted[0]}")
+
+
+def _columns(name: str, path: Path) -> Iterator[Finding]:
+    """Name the columns that may say whose picture it is, and are not used."""
+    table = open_table(path, COLUMNS[:3])
+    records = [record for _, record in table.records]
+    for column in similar_columns(table.columns, records, (*COLUMNS, *known_columns(table.columns))):
+        yield Finding(name, "note", f"column {column!r} is not used: call it group, if its values name patients")
+
+
+def _scarce(name: str, rows: Sequence[Row], names: Sequence[str]) -> Iterator[Finding]:
+    """Name the classes of which too few test images are there to leave a score."""
+    counts = Counter(row.label for row in rows if row.fold == "test")
+    few = [f"{names[label]} {counts[label]}" for label in sorted({row.label for row in rows}) if counts[label] < ENOUGH]
+    if few:
+        said = f"fewer than {ENOUGH} test images (min_class_count), so no score of the class leaves: {', '.join(few)}"
+        yield Finding(name, "note", said)
+
+
+def _patients(name: str, root: Path, rows: Sequence[Row]) -> Iterator[Finding]:
+    """Say which patients that DICOM files name have images in both folds, where the table names none."""
+    folds: dict[str, set[str]] = {}
+    for row in rows:
+        if not row.group and is_dicom(root / row.image) and (patient := patient_of(root / row.image)):
+            folds.setdefault(patient, set()).add(row.fold)
+    shared = [patient for patient, found in folds.items() if len(found) > 1]
+    if len(folds) > 1 and shared:
+        said = f"{len(shared)} patients that DICOM files name (PatientID) have images in both folds: {shared[0]}"
+        yield Finding(name, "fix", said)
 
 
 def _images(name: str, root: Path, rows: Sequence[Row], site: SiteConfig) -> Iterator[Finding]:
@@ -125,7 +159,22 @@ def _images(name: str, root: Path, rows: Sequence[Row], site: SiteConfig) -> Ite
     for duplicate in opened.duplicates:
         for sentence in in_sentences([duplicate]):
             yield Finding(name, "note" if duplicate.kinds == ("names",) else "fix", sentence.rstrip("."))
-    if not opened.duplicates:
+    good = [i for i, error in enumerate(opened.images.errors) if error is None]
+    yield from _patients(name, root, [rows[i] for i in good])
+    train, test = ([i for i in good if rows[i].fold == fold] for fold in ("train", "test"))
+    same = {(one.image, other.image) for d in opened.duplicates for one in d.rows for other in d.rows}
+    similar = [
+        (one, other)
+        for one, other in find_similar(
+            [rows[i] for i in train], [rows[i] for i in test], (opened.images[i] for i in (*train, *test))
+        )
+        if (one.image, other.image) not in same
+    ]
+    if similar:
+        listed = "; ".join(f"{one.image} ~ {other.image}" for one, other in similar[:3])
+        said = f"{len(similar)} pairs of a test and a train picture nearly agree; if they are one, give both a group"
+        yield Finding(name, "note", f"{said}: {listed}")
+    if not opened.duplicates and not similar:
         yield Finding(name, "pass", "no picture is there twice")
 
 

@@ -25,6 +25,16 @@ def is_dicom(path: Path) -> bool:
         return stream.read(_MAGIC_AT + len(_MAGIC))[_MAGIC_AT:] == _MAGIC
 
 
+def patient_of(path: Path) -> str:
+    """Return the PatientID of a DICOM file, "" where it has none or cannot be read."""
+    from pydicom import dcmread
+
+    try:
+        return str(dcmread(path, stop_before_pixels=True, specific_tags=["PatientID"]).get("PatientID") or "").strip()
+    except Exception:  # whatever pydicom raises: who reads the picture says what is wrong with the file
+        return ""
+
+
 def read_dicom(path: Path) -> "Image.Image":
     """Read the picture of a DICOM file.
 

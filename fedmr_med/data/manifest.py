@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import SiteData
 from fedmr_med.data.folds import Row, as_fold, shared_groups, site_data
+from fedmr_med.data.groups import group_names, known_columns
 from fedmr_med.data.labels import labels_of
 from fedmr_med.data.tables import open_table, problems_error
 from fedmr_med.errors import DataError
@@ -49,7 +50,7 @@ def read_folder(dataset: "Dataset", root: Path, task: TaskConfig) -> SiteData:
 
 
 def read_manifest(path: Path, labels: Mapping[str, int]) -> list[Row]:
-    """Read a manifest: columns image, label, fold (train, test), optionally group.
+    """Read a manifest: columns image, label, fold (train, test), optionally :mod:`fedmr_med.data.groups`.
 
     Labels and folds may be written in upper or lower case, and paths with backslashes.
 
@@ -76,18 +77,14 @@ def parse_manifest(path: Path, labels: Mapping[str, int]) -> tuple[list[tuple[in
         DataError: it cannot be read, or a column is missing.
     """
     table = open_table(path, COLUMNS[:3])
+    groups = group_names([record for _, record in table.records], known_columns(table.columns))
     rows: list[tuple[int, Row]] = []
     problems = list(table.problems)
     seen: dict[str, int] = {}
     known = _Labels(labels)
-    for number, record in table.records:
+    for (number, record), group in zip(table.records, groups, strict=True):
         try:
-            row = Row(
-                image_path(record["image"]),
-                known.find(record["label"]),
-                as_fold(record["fold"]),
-                record.get("group", ""),
-            )
+            row = Row(image_path(record["image"]), known.find(record["label"]), as_fold(record["fold"]), group)
         except ValueError as e:
             problems.append((number, str(e)))
             continue

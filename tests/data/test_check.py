@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageEnhance
 
 from fedmr_med.data.check import check_folder
 from fedmr_med.data.describe import describe
 from fedmr_med.errors import DataError
+from tests.helpers.dicoms import write_dicom
 from tests.helpers.errors import raises
 from tests.helpers.pictures import write_csv, write_manifest_folder, write_picture
 
@@ -31,7 +33,10 @@ def messages(folder: Path, *outcomes: str) -> list[str]:
 def test_a_good_folder_has_nothing_to_fix(tmp_path: Path) -> None:
     root = tmp_path / "north"
     write_manifest_folder(root, ROWS)
-    assert messages(root, "note", "fix") == []
+    assert messages(root, "fix") == []
+    assert messages(root, "note") == [
+        "fewer than 11 test images (min_class_count), so no score of the class leaves: blue 1, red 1"
+    ]
     assert messages(tmp_path, "pass") == [
         "4 images: train 2 (blue 1, red 1); test 2 (blue 1, red 1)",
         "all 4 images can be read",
@@ -63,6 +68,33 @@ def test_every_mistake_of_a_folder_is_said_at_once(tmp_path: Path) -> None:
         "images of the folder are not listed, such as e.png",
     ):
         assert said in found, found
+
+
+def test_columns_that_name_patients_are_seen(tmp_path: Path) -> None:
+    rows = [(f"{i}.png", "ab"[i % 2], "test" if i > 5 else "train", f"L{i % 4}", f"E{i // 2}") for i in range(8)]
+    write_manifest_folder(tmp_path, [(*row[:3], "") for row in rows])
+    write_csv(tmp_path / "manifest.csv", ("image", "label", "fold", "lesion_id", "exam_no"), rows)
+    assert "2 patients or lesions have images in both folds: L2, L3" in messages(tmp_path, "fix")
+    assert any("'exam_no' is not used" in message for message in messages(tmp_path, "note"))
+
+
+def test_the_patients_of_dicom_files_are_seen(tmp_path: Path) -> None:
+    rows = [(f"{i}.dcm", "ab"[i % 2], "test" if i > 5 else "train", "") for i in range(8)]
+    write_manifest_folder(tmp_path, rows, pictures=False)
+    for i, row in enumerate(rows):
+        picture = np.random.default_rng(i).integers(0, 4096, (16, 16)).astype(np.uint16)
+        write_dicom(tmp_path / row[0], picture, PatientID=f"P{i % 3}")
+    assert any("2 patients that DICOM files name" in message for message in messages(tmp_path, "fix"))
+
+
+def test_a_picture_in_another_size_and_exposure_is_seen_in_the_other_fold(tmp_path: Path) -> None:
+    rows = [(f"{i}.png", "ab"[i % 2], "train" if i < 30 else "test", "") for i in range(60)]
+    write_manifest_folder(tmp_path, rows)
+    with Image.open(tmp_path / "7.png") as picture:
+        ImageEnhance.Brightness(picture.resize((40, 30))).enhance(1.2).save(tmp_path / "44.png")
+    (found,) = (message for message in messages(tmp_path, "note") if "nearly agree" in message)
+    assert found.startswith("1 pairs") and found.endswith("44.png ~ 7.png")
+    assert "no picture is there twice" not in messages(tmp_path, "pass")
 
 
 def test_a_site_that_cannot_be_checked_does_not_hide_the_others(tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedmr_med.data.assign import Item, assign_folds
 from fedmr_med.data.check import check_folder
+from fedmr_med.data.folds import shared_groups
 from fedmr_med.data.images import SUFFIXES
-from fedmr_med.data.make_manifest import Item, assign_folds, make_manifest
+from fedmr_med.data.make_manifest import make_manifest
+from fedmr_med.data.manifest import parse_manifest
 from fedmr_med.data.prepared import find_images
 from fedmr_med.errors import DataError
 from tests.helpers.dicoms import write_dicom
@@ -37,7 +40,7 @@ def test_folders_name_the_classes(tmp_path: Path) -> None:
     assert "16 (MEL 8, NV 8)" in next(f.message for f in check_folder(tmp_path) if f.outcome == "pass")
     with raises("file.exists", "--force", kind=DataError):
         make_manifest(tmp_path)
-    assert make_manifest(tmp_path, replace=True).site_file is None
+    assert make_manifest(tmp_path, force=True).site_file is None
 
 
 def test_folders_of_folds_are_taken_as_they_are(tmp_path: Path) -> None:
@@ -74,9 +77,9 @@ def test_a_table_names_images_labels_and_patients(tmp_path: Path) -> None:
     ]
     write_csv(tmp_path / "metadata.csv", ("image_id", "dx"), [("ISIC_9", "nv")])
     with pytest.raises(DataError, match=r"not in .*: ISIC_9 \(row 2\)"):
-        make_manifest(tmp_path, replace=True)
+        make_manifest(tmp_path, force=True)
     with raises("data.column", "patient"):
-        make_manifest(tmp_path, replace=True, group_by="patient")
+        make_manifest(tmp_path, force=True, group_by="patient")
 
 
 def test_what_cannot_be_told_is_asked(tmp_path: Path) -> None:
@@ -85,6 +88,75 @@ def test_what_cannot_be_told_is_asked(tmp_path: Path) -> None:
     touch(tmp_path, "a.png", "MEL/b.png")
     with raises("data.layout"):
         make_manifest(tmp_path)
+
+
+def lesions(shared_data: Path) -> list[dict[str, str]]:
+    with (shared_data / "fed_isic2019" / "HAM10000_metadata.csv").open() as stream:
+        return list(csv.DictReader(stream))[:1500]
+
+
+def test_the_lesions_of_ham10000_stay_in_one_fold(shared_data: Path, tmp_path: Path) -> None:
+    """Drawn image by image, half of the test images show a lesion that is in the train fold too."""
+    listed = lesions(shared_data)
+    touch(tmp_path, *(f"{row['image_id']}.jpg" for row in listed))
+    write_csv(tmp_path / "HAM10000_metadata.csv", tuple(listed[0]), [tuple(row.values()) for row in listed])
+    made = make_manifest(tmp_path)
+    assert "'lesion_id'" in made.how
+    folds: dict[str, set[str]] = {}
+    for row in rows(tmp_path):
+        folds.setdefault(row["group"], set()).add(row["fold"])
+    assert len(folds) == len({row["lesion_id"] for row in listed})
+    assert all(len(fold) == 1 for fold in folds.values())
+    make_manifest(tmp_path, group_by="none", force=True)
+    assert {row["group"] for row in rows(tmp_path)} == {""}
+    # A manifest that keeps the column of its table is checked by it as well.
+    named = [(f"{row['image_id']}.jpg", row["dx"], "test" if i % 5 == 0 else "train") for i, row in enumerate(listed)]
+    with_lesions = [(*row, source["lesion_id"]) for row, source in zip(named, listed, strict=True)]
+    write_csv(tmp_path / "manifest.csv", ("image", "label", "fold", "lesion_id"), with_lesions)
+    numbered, problems = parse_manifest(tmp_path / "manifest.csv", {row["dx"]: 0 for row in listed})
+    assert not problems and len(shared_groups([row for _, row in numbered])) > 50
+
+
+def test_folds_of_a_table_are_kept_and_the_others_are_drawn(tmp_path: Path) -> None:
+    names = [f"{i}.png" for i in range(40)]
+    touch(tmp_path, *names)
+    given = ["test"] * 4 + ["val"] * 4 + ["Training"] * 4 + [""] * 28
+    table = [(name, "ab"[i % 2], fold) for i, (name, fold) in enumerate(zip(names, given, strict=True))]
+    write_csv(tmp_path / "table.csv", ("image", "label", "split"), table)
+    make_manifest(tmp_path, seed=4)
+    found = {row["image"]: row["fold"] for row in rows(tmp_path)}
+    assert [found[name] for name in names[:12]] == ["test"] * 4 + ["train"] * 8
+    assert "train" in {found[name] for name in names[12:]}
+    write_csv(
+        tmp_path / "table.csv", ("image", "label", "fold"), [(name, "ab"[i % 2], i % 5) for i, name in enumerate(names)]
+    )
+    with raises("data.fold", "fold"):
+        make_manifest(tmp_path, force=True)
+
+
+def test_a_column_that_may_name_patients_is_asked_about(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"{i}.png" for i in range(12)))
+    table = [(f"{i}.png", "ab"[i % 2], i // 2, i // 3) for i in range(12)]
+    write_csv(tmp_path / "table.csv", ("image", "label", "exam_no", "whatever"), table)
+    with raises("data.groups", "--group-by"):
+        make_manifest(tmp_path)
+    assert "'exam_no'" in make_manifest(tmp_path, group_by="exam_no").how
+    assert "not used: 'exam_no'" in make_manifest(tmp_path, group_by="none", force=True).how
+    write_csv(tmp_path / "table.csv", ("image", "label", "exam_no", "patient_id"), table)
+    assert "kept together by 'patient_id'; not used: 'exam_no'" in make_manifest(tmp_path, force=True).how
+
+
+def test_the_patients_of_dicom_files_are_kept_together(tmp_path: Path) -> None:
+    picture = np.zeros((8, 8), dtype=np.uint16)
+    for i in range(24):
+        (tmp_path / "ab"[i % 2]).mkdir(exist_ok=True)
+        write_dicom(tmp_path / "ab"[i % 2] / f"{i}.dcm", picture, PatientID=f"P{i // 4}")
+    assert "PatientID" in make_manifest(tmp_path).how
+    assert {row["group"] for row in rows(tmp_path)} == {f"P{i}" for i in range(6)}
+    for i in range(20):
+        write_dicom(tmp_path / "ab"[i % 2] / f"{i}.dcm", picture, PatientID="ANONYMOUS")
+    assert "is not used" in make_manifest(tmp_path, force=True).how
+    assert {row["group"] for row in rows(tmp_path)} == {""}
 
 
 def test_every_class_with_two_groups_is_tested_and_trained() -> None:
