@@ -39,6 +39,21 @@ Metric = Literal["balanced_accuracy", "accuracy"]
 _CONDITION = re.compile(r"\s*(balanced_accuracy|accuracy)\s*(>=|>)\s*(0|1|0?\.\d+|[01]\.\d*)\s*")
 
 
+class PreparationConfig(Strict):
+    """What is done to a photograph before it is decoded, as ``fedmr-med data prepare-isic`` does it.
+
+    It is scaled to the edge, freed of the colour of its light (shades of grey, Minkowski norm of power 6), and goes
+    through a JPEG file of Pillow's usual quality.
+
+    Attributes:
+        version: of this recipe.
+        edge: shorter edge in pixels.
+    """
+
+    version: Literal[1]
+    edge: int = Field(ge=4, le=10_000)
+
+
 class TaskConfig(Strict):
     """What is learned.
 
@@ -51,6 +66,9 @@ class TaskConfig(Strict):
         transform: name of a pair of train and test transforms in :mod:`fedmr_med.data.transforms`.
         split: how a benchmark dataset is partitioned (``P5C2``, ``dir0.5``, ``iid``); None where
             the hospitals hold their own data.
+        preparation: what pictures go through first, at sites and wherever the model is used, unless they are prepared
+            already (``data.prepared`` of ``site.yaml``, ``--prepared``). None takes them as they are. Datasets of a
+            site's own code are taken as prepared.
     """
 
     dataset: Name
@@ -59,6 +77,7 @@ class TaskConfig(Strict):
     channels: int = Field(3, ge=1, le=64)
     transform: Name
     split: Name | None = None
+    preparation: PreparationConfig | None = None
 
     @model_validator(mode="after")
     def _one_name_per_class(self) -> Self:

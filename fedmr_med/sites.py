@@ -66,12 +66,15 @@ class ManifestSource(Strict):
         root: folder that image paths in the CSV are relative to.
         manifest: the CSV, relative to ``root``.
         allow_shared_groups: accept a patient or lesion that has images in both folds.
+        prepared: whether the images went through the preparation of the jobs already, such as those of ``fedmr-med
+            data prepare-isic``: ``task.preparation`` is then not done again.
     """
 
     source: Literal["manifest"]
     root: Path
     manifest: Path = Path("manifest.csv")
     allow_shared_groups: bool = False
+    prepared: bool = False
 
 
 class BenchmarkSource(Strict):

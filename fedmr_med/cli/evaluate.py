@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.options import AllowCode, Json, answer
+from fedmr_med.cli.options import AllowCode, Json, Prepared, answer
 from fedmr_med.errors import ConfigError
 
 
@@ -26,6 +26,7 @@ def evaluate(
     local_baseline: Annotated[
         bool, typer.Option("--local-baseline", help="Also train on the train fold alone, with the same budget.")
     ] = False,
+    prepared: Prepared = False,
     allow_code: AllowCode = False,
     as_json: Json = False,
 ) -> None:
@@ -47,10 +48,13 @@ def evaluate(
     from fedmr_med.inference import evaluate as work
     from fedmr_med.inference.predict import write_predictions
     from fedmr_med.models.model_file import load_model
+    from fedmr_med.models.provenance import DEMO
     from fedmr_med.report.document import write_report
 
     saved = load_model(model, allow_code=allow_code)
-    table = work.OwnTable.open(place, saved.job.task.class_names, fold)  # type: ignore[arg-type]
+    table = work.OwnTable.open(place, saved.job.task.class_names, fold, prepared=prepared)  # type: ignore[arg-type]
+    if saved.is_demo:
+        typer.echo(DEMO, err=True)
     result, predictions = work.evaluate_here(saved, table, site)
     failed = write_predictions(out / "predictions.csv", predictions, saved.job.task.class_names)
     for prediction in failed:

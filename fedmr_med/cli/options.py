@@ -14,6 +14,13 @@ AllowCode = Annotated[
     bool,
     typer.Option("--allow-code", help="Build a network that the model file names by a dotted path: it runs that code."),
 ]
+Prepared = Annotated[
+    bool,
+    typer.Option(
+        "--prepared",
+        help="The images are prepared already, as by `data prepare-isic`: do not do the model's preparation again.",
+    ),
+]
 
 
 def answer(as_json: bool, values: Mapping[str, Any], *lines: object) -> None:

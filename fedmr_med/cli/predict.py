@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.options import AllowCode, Json, answer
+from fedmr_med.cli.options import AllowCode, Json, Prepared, answer
 
 
 def predict(
@@ -14,6 +14,7 @@ def predict(
     out: Annotated[Path, typer.Option("-o", "--out", help="The table to write.")] = Path("predictions.csv"),
     calibrate: Annotated[bool, typer.Option(help="Divide logits by the model's temperature.")] = True,
     gradcam: Annotated[Path | None, typer.Option(help="Write Grad-CAM overlays into this folder.")] = None,
+    prepared: Prepared = False,
     allow_code: AllowCode = False,
     as_json: Json = False,
 ) -> None:
@@ -21,10 +22,13 @@ def predict(
     from fedmr_med.data.prepared import find_images
     from fedmr_med.inference.predict import Predictor, write_predictions
     from fedmr_med.models.model_file import load_model
+    from fedmr_med.models.provenance import DEMO
 
     saved = load_model(model, allow_code=allow_code)
     place = find_images(images)
-    predictor = Predictor(saved, calibrated=calibrate)
+    predictor = Predictor(saved, calibrated=calibrate, prepared=prepared)
+    if saved.is_demo:
+        typer.echo(DEMO, err=True)
     failed = write_predictions(out, predictor(place), predictor.class_names)
     for prediction in failed:
         typer.echo(f"cannot be read: {place.root / prediction.image}: {prediction.error}", err=True)

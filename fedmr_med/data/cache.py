@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from fedmr_med.config import PreparationConfig
 from fedmr_med.data.bounds import UnreadableImageError
 from fedmr_med.data.images import decode
 from fedmr_med.errors import DataError
@@ -86,7 +87,13 @@ class DecodedImages:
 
 
 def open_images(
-    root: Path, names: Sequence[str], *, edge: int, folder: Path | None = None, limit: int = DEFAULT_LIMIT
+    root: Path,
+    names: Sequence[str],
+    *,
+    edge: int,
+    preparation: PreparationConfig | None = None,
+    folder: Path | None = None,
+    limit: int = DEFAULT_LIMIT,
 ) -> DecodedImages:
     """Return the images ``root / name``, decoded to a shorter edge of ``edge`` pixels, from the cache or into it.
 
@@ -96,6 +103,7 @@ def open_images(
         root: folder that the names are relative to.
         names: the image files.
         edge: shorter edge in pixels.
+        preparation: see :func:`fedmr_med.data.images.decode`.
         folder: the cache; None uses ``FEDMR_MED_CACHE``, then ``~/.cache/fedmr_med``.
         limit: bytes the cache may hold before the least recently used entries go.
 
@@ -106,11 +114,11 @@ def open_images(
     try:
         # Only the owner may look: these are patients' images.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        entry = folder / _key(root, names, edge)
+        entry = folder / _key(root, names, edge, preparation)
         with locked(_lock_file(entry), patience=math.inf):
             images = _open(entry)
             if images is None:
-                _build(entry, [root / name for name in names], edge)
+                _build(entry, [root / name for name in names], edge, preparation)
                 images = DecodedImages(entry)
             os.utime(entry)
         with locked(folder / "cache.lock", patience=math.inf):
@@ -130,9 +138,10 @@ def default_folder() -> Path:
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "fedmr_med"
 
 
-def _key(root: Path, names: Sequence[str], edge: int) -> str:
+def _key(root: Path, names: Sequence[str], edge: int, preparation: PreparationConfig | None) -> str:
     """Return a hash of the files and of the preparation."""
-    digest = hashlib.blake2b(repr((_VERSION, edge)).encode(), digest_size=16)
+    how = () if preparation is None else (preparation.model_dump_json(),)
+    digest = hashlib.blake2b(repr((_VERSION, edge, *how)).encode(), digest_size=16)
     for name in names:
         path = root / name
         try:
@@ -155,7 +164,7 @@ def _open(entry: Path) -> DecodedImages | None:
         return None
 
 
-def _build(entry: Path, paths: Sequence[Path], edge: int) -> None:
+def _build(entry: Path, paths: Sequence[Path], edge: int, preparation: PreparationConfig | None) -> None:
     """Decode all images into a new folder and put it in the place of ``entry``."""
     _log.info("Decoding %d images, once, into %s.", len(paths), entry)
     for left_over in entry.parent.glob(f".{entry.name}.*"):
@@ -163,7 +172,7 @@ def _build(entry: Path, paths: Sequence[Path], edge: int) -> None:
     building = Path(tempfile.mkdtemp(dir=entry.parent, prefix=f".{entry.name}."))
     try:
         with (building / _PIXELS).open("wb") as stream:
-            index = _decode_all(paths, edge, stream)
+            index = _decode_all(paths, edge, preparation, stream)
             stream.flush()
             os.fsync(stream.fileno())
         _write_index(building / _INDEX, index)
@@ -176,12 +185,14 @@ def _build(entry: Path, paths: Sequence[Path], edge: int) -> None:
         raise
 
 
-def _decode_all(paths: Sequence[Path], edge: int, stream: BinaryIO) -> dict[str, list[Any]]:
+def _decode_all(
+    paths: Sequence[Path], edge: int, preparation: PreparationConfig | None, stream: BinaryIO
+) -> dict[str, list[Any]]:
     """Decode images in parallel threads and write their pixels in order; return shapes, hashes, reasons of failure."""
 
     def attempt(path: Path) -> npt.NDArray[np.uint8] | str:
         try:
-            return decode(path, edge)
+            return decode(path, edge, preparation)
         except UnreadableImageError as e:
             return str(e)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import SiteData
 from fedmr_med.data.folds import Row, as_fold, site_data
+from fedmr_med.data.preparation import check_prepared
 from fedmr_med.data.tables import read_table
 from fedmr_med.errors import DataError
 from fedmr_med.sites import ISIC_VARIABLE, FlambyIsicSource, SiteConfig
@@ -70,7 +71,8 @@ def load_flamby_isic(source: FlambyIsicSource, task: TaskConfig, site: SiteConfi
     elif source.without_leaked:
         left_out = leaked_images(centers)
         rows = [row for row in rows if row.image not in left_out]
-    return site_data(root / PREPARED_FOLDER, rows, task, site)
+    check_prepared(root, task.preparation)
+    return site_data(root / PREPARED_FOLDER, rows, task, site, prepared=True)
 
 
 @lru_cache(maxsize=1)

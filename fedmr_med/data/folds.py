@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedmr_med.config import TaskConfig
+from fedmr_med.config import PreparationConfig, TaskConfig
 from fedmr_med.data.base import SiteData
 from fedmr_med.data.cache import DecodedImages, open_images
 from fedmr_med.data.duplicates import Duplicate, find_duplicates, in_sentences
@@ -91,27 +91,37 @@ class Opened:
     duplicates: tuple[Duplicate, ...]
 
 
-def open_rows(root: Path, rows: Sequence[Row], *, image_size: int, cache: Path | None) -> Opened:
+def open_rows(
+    root: Path,
+    rows: Sequence[Row],
+    *,
+    image_size: int,
+    cache: Path | None,
+    preparation: PreparationConfig | None = None,
+) -> Opened:
     """Decode the images of ``rows``, or take them from the cache.
 
     Raises:
         DataError: the cache cannot be written.
     """
-    images = open_images(root, [row.image for row in rows], edge=edge_for(image_size), folder=cache)
+    names = [row.image for row in rows]
+    images = open_images(root, names, edge=edge_for(image_size), preparation=preparation, folder=cache)
     errors = zip(rows, images.errors, strict=True)
     skipped = tuple(f"{root / row.image}: {error}" for row, error in errors if error is not None)
     return Opened(images, skipped, tuple(find_duplicates(rows, images.digests)))
 
 
-def site_data(root: Path, rows: Sequence[Row], task: TaskConfig, site: SiteConfig) -> SiteData:
+def site_data(root: Path, rows: Sequence[Row], task: TaskConfig, site: SiteConfig, *, prepared: bool) -> SiteData:
     """Decode the images of ``rows`` and return the two folds, in the order of the rows.
 
-    Images that cannot be read are left out and listed, up to ``site.max_bad_fraction`` of all.
+    Images that cannot be read are left out and listed, up to ``site.max_bad_fraction`` of all. Unless they are
+    ``prepared`` already, they go through the preparation of the task.
 
     Raises:
         DataError: too many images cannot be read, or none of the train fold is left.
     """
-    opened = open_rows(root, rows, image_size=task.image_size, cache=site.cache)
+    preparation = None if prepared else task.preparation
+    opened = open_rows(root, rows, image_size=task.image_size, cache=site.cache, preparation=preparation)
     skipped = opened.skipped
     if problem := too_many_bad(skipped, len(rows), site):
         raise DataError(f"{problem}.", code="data.unreadable-images", key="max_bad_fraction")

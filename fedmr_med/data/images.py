@@ -1,14 +1,17 @@
 """Reading one image file, whatever its format."""
 
 import re
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from fedmr_med.config import PreparationConfig
 from fedmr_med.data.bounds import UnreadableImageError, check_size
 from fedmr_med.data.dicom import is_dicom, read_dicom
+from fedmr_med.data.preparation import jpeg_of
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -38,10 +41,15 @@ def _is_image(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES or (not path.suffix and is_dicom(path))
 
 
-def decode(path: Path, edge: int) -> npt.NDArray[np.uint8]:
+def decode(path: Path, edge: int, preparation: PreparationConfig | None = None) -> npt.NDArray[np.uint8]:
     """Read an image upright, in RGB, with a shorter edge of ``edge`` pixels.
 
     An image whose shorter edge has that length, or one pixel less by FLamby's rounding, keeps its pixels.
+
+    Args:
+        path: the file.
+        edge: shorter edge in pixels.
+        preparation: what the picture goes through first; None where it is prepared, or nothing is to be done.
 
     Returns:
         (height, width, 3) uint8.
@@ -52,16 +60,26 @@ def decode(path: Path, edge: int) -> npt.NDArray[np.uint8]:
     from PIL import Image
 
     # Twice the edge: the JPEG decoder may leave out resolution that nobody will see.
-    image = read_rgb(path, at_least=2 * edge)
+    if preparation is None:
+        image = read_rgb(path, at_least=2 * edge)
+    else:
+        raw = read_rgb(path)
+        _check_shape(raw)
+        image = _photograph(BytesIO(jpeg_of(raw, preparation)), 2 * edge)
+    _check_shape(image)
+    shorter = min(image.size)
+    if shorter not in (edge - 1, edge):
+        width, height = (max(edge, round(length * edge / shorter)) for length in image.size)
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(image)
+
+
+def _check_shape(image: "Image.Image") -> None:
     shorter, longer = sorted(image.size)
     if longer > MAX_ASPECT_RATIO * shorter:
         raise UnreadableImageError(f"{image.width} x {image.height} pixels are too long for a picture of a lesion")
     if shorter < MIN_EDGE:
         raise UnreadableImageError(f"{image.width} x {image.height} pixels are too few for a picture of a lesion")
-    if shorter not in (edge - 1, edge):
-        width, height = (max(edge, round(length * edge / shorter)) for length in image.size)
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
-    return np.asarray(image)
 
 
 def read_rgb(path: Path, *, at_least: int | None = None) -> "Image.Image":
@@ -74,18 +92,14 @@ def read_rgb(path: Path, *, at_least: int | None = None) -> "Image.Image":
     Raises:
         UnreadableImageError: the file is missing, empty, damaged, too large, or does not hold brightness values.
     """
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import Image, UnidentifiedImageError
 
     try:
         if path.stat().st_size == 0:
             raise UnreadableImageError("the file is empty")
         if is_dicom(path):
             return read_dicom(path)
-        with Image.open(path, formats=_FORMATS) as opened:
-            if at_least is not None:
-                opened.draft("RGB", (at_least, at_least))
-            check_size(*opened.size)
-            return to_rgb(ImageOps.exif_transpose(opened))
+        return _photograph(path, at_least)
     except (UnreadableImageError, MemoryError):
         raise
     except UnidentifiedImageError as e:
@@ -99,6 +113,16 @@ def read_rgb(path: Path, *, at_least: int | None = None) -> "Image.Image":
     except Exception as e:
         # Pillow's readers raise almost anything for a file that is damaged after its beginning.
         raise UnreadableImageError(f"{type(e).__name__}: {e}") from e
+
+
+def _photograph(file: Path | BytesIO, at_least: int | None) -> "Image.Image":
+    from PIL import Image, ImageOps
+
+    with Image.open(file, formats=_FORMATS) as opened:
+        if at_least is not None:
+            opened.draft("RGB", (at_least, at_least))
+        check_size(*opened.size)
+        return to_rgb(ImageOps.exif_transpose(opened))
 
 
 def to_rgb(image: "Image.Image") -> "Image.Image":

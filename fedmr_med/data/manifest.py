@@ -34,7 +34,7 @@ def load_manifest(source: ManifestSource, task: TaskConfig, site: SiteConfig) ->
     rows = read_manifest(path, labels_of(site, task.class_names))
     if not source.allow_shared_groups:
         _check_groups(path, rows)
-    return site_data(source.root, rows, task, site)
+    return site_data(source.root, rows, task, site, prepared=source.prepared)
 
 
 def read_folder(dataset: "Dataset", root: Path, task: TaskConfig) -> SiteData:

@@ -10,22 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
+from fedmr_med.config import PreparationConfig
 from fedmr_med.data.bounds import UnreadableImageError
 from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER, RAW_FOLDER, SPLIT_FILE
 from fedmr_med.data.images import read_rgb
+from fedmr_med.data.preparation import RECORD, jpeg_of
 from fedmr_med.errors import DataError
 from fedmr_med.files import atomic_writer, write_text
-
-if TYPE_CHECKING:
-    from PIL import Image
-
-RECORD = "preparation.json"
-"""File in the target folder that says how its images were made."""
 
 _CHUNK = 16  # images handed to a process at a time
 
@@ -89,34 +81,6 @@ def prepare_isic(
     return PrepareReport(folder, written=len(missing) - len(failed), kept=kept, failed=tuple(failed))
 
 
-def flamby_resize(image: "Image.Image", edge: int) -> "Image.Image":
-    """Scale an image to a shorter edge of ``edge`` pixels, with FLamby's rounding."""
-    from PIL import Image
-
-    ratio = edge / min(image.size)
-    return image.resize((int(image.width * ratio), int(image.height * ratio)), Image.Resampling.BILINEAR)
-
-
-def shades_of_grey(image: npt.NDArray[np.uint8], power: int = 6) -> npt.NDArray[np.uint8]:
-    """Remove the colour of the light: scale each channel by its Minkowski norm (Finlayson and Trezzi, 2004).
-
-    FLamby lets values above 255 wrap round to 0; here they become 255.
-
-    Args:
-        image: (height, width, 3).
-        power: of the norm.
-    """
-    pixels = image.astype(np.float32)
-    light = np.power(np.mean(np.power(pixels, power), axis=(0, 1)), 1 / power)
-    length = np.sqrt(np.sum(np.power(light, 2.0)))
-    if length == 0:  # an all-black image has no light to correct
-        return image
-    # A channel without any light stays black, whatever it is multiplied with.
-    gain = 1 / (np.maximum(light / length, np.finfo(np.float32).tiny) * np.sqrt(3))
-    corrected: npt.NDArray[np.uint8] = np.clip(pixels * gain, 0, 255).astype(np.uint8)
-    return corrected
-
-
 def _prepare_all(paths: list[Path], folder: Path, edge: int, workers: int) -> Iterator[str | None]:
     """Prepare images, in processes of their own if ``workers`` is above 1; yield an error or None for each."""
     prepare = partial(_prepare_one, folder=folder, edge=edge)
@@ -134,15 +98,13 @@ def _ignore_interrupt() -> None:
 
 def _prepare_one(path: Path, *, folder: Path, edge: int) -> str | None:
     """Prepare one image; return why it cannot be read, or None."""
-    from PIL import Image
-
     try:
         image = read_rgb(path)
     except UnreadableImageError as e:
         return f"{path}: {e}"
-    prepared = Image.fromarray(shades_of_grey(np.asarray(flamby_resize(image, edge))))
+    content = jpeg_of(image, PreparationConfig(version=1, edge=edge))
     with atomic_writer(folder / path.name) as stream:
-        prepared.save(stream, format="JPEG")
+        stream.write(content)
     return None
 
 

@@ -61,13 +61,15 @@ def find_images(place: Path) -> Place:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is done to an image before a model sees it: the test transform of its task.
+    """What is done to an image before a model sees it: the preparation and the test transform of its task.
 
     Attributes:
         task: the model's.
+        prepared: whether the images went through the preparation already.
     """
 
     task: TaskConfig
+    prepared: bool = False
 
     def pixels(self, path: Path) -> npt.NDArray[np.uint8]:
         """Return an image (height, width, channels) as the transform takes it.
@@ -77,7 +79,8 @@ class Preparation:
         """
         size = self.task.image_size
         small = size <= SMALL and self.task.split is not None
-        image = decode(path, size if small else edge_for(size))
+        preparation = None if self.prepared else self.task.preparation
+        image = decode(path, size if small else edge_for(size), preparation)
         if self.task.channels == 1:
             from PIL import Image
 

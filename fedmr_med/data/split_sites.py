@@ -138,5 +138,5 @@ def _site_file(hospital: str, rows: Sequence[Row], center: int) -> str:
         f"paths count from the folder of this file. FLamby splits by image: {leaked} test images show a lesion that is "
         "in the train fold too, which makes the test too easy."
     )
-    source = ManifestSource(source="manifest", root=Path(), allow_shared_groups=bool(shared))
+    source = ManifestSource(source="manifest", root=Path(), allow_shared_groups=bool(shared), prepared=True)
     return commented_yaml(SiteConfig(data=source), heading)

@@ -56,6 +56,7 @@ def _inference(source: Source) -> dict[str, Any]:
         "output": "$@bundle_root + '/predictions.csv'",
         "class_names": list(task.class_names),
         "temperature": source.saved.temperature or 1.0,
+        "prepared": False,
         "preprocessing": {
             "_target_": "Compose",
             "transforms": [
@@ -63,6 +64,7 @@ def _inference(source: Source) -> dict[str, Any]:
                     "_target_": "fedmr_med.export.runtime.ReadImaged",
                     "keys": "image",
                     "job": "$@bundle_root + '/configs/fedmr.yaml'",
+                    "prepared": "@prepared",
                 },
             ],
         },
@@ -86,9 +88,11 @@ def _evaluate(source: Source) -> dict[str, Any]:
         "manifest": "$@bundle_root + '/manifest.csv'",
         "output": "$@bundle_root + '/evaluation'",
         "fold": "test",
+        "prepared": False,
         "run": [
             "$@network.load_state_dict(@weights)",
-            f"$runtime.write_evaluation(@network, @bundle_root, @manifest, @output, @fold, {source.saved.round})",
+            "$runtime.write_evaluation(@network, @bundle_root, @manifest, @output, @fold, "
+            f"{source.saved.round}, @prepared)",
         ],
     }
 
@@ -112,12 +116,15 @@ def _metadata(source: Source) -> dict[str, Any]:
         "required_packages_version": {"fedmr-med": version("fedmr-med")},
         "name": job.name,
         "task": f"Classification of {task.dataset} images into {len(classes)} classes",
-        "description": f"{job.model.name}, trained by hospitals together with {job.method.name}. See docs/README.md.",
+        "description": ("DEMO, trained on generated pictures. " if source.is_demo else "")
+        + f"{job.model.name}, trained by hospitals together with {job.method.name}. See docs/README.md.",
         "authors": "the hospitals of the federation",
         "copyright": "see docs/README.md",
         "intended_use": "Research. Not a medical device; see docs/README.md.",
         "model_sha256": source.digest,
+        "provenance": source.provenance,
         "preprocessing": {
+            "preparation": source.preparation,
             "transform": task.transform,
             "image_size": task.image_size,
             "normalisation": normalisation(task.transform, task.channels),

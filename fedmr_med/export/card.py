@@ -77,7 +77,7 @@ def make_card(source: Source) -> Card:
     sites = _sites(history, evaluation)
     return Card(
         name=job.name,
-        demo=bool(source.run and source.run.demo),
+        demo=source.is_demo,
         intended_use=f"Research on the classification of {job.task.dataset} images. Not a medical device.",
         limits=_limits(source, pooled, sites),
         classes=job.task.class_names,
@@ -90,6 +90,7 @@ def make_card(source: Source) -> Card:
             "training": job.train.model_dump(mode="json"),
             "image size": job.task.image_size,
             "transform": job.task.transform,
+            "preparation": source.preparation,
             "BatchNorm statistics": job.federation.buffers,
             "seed": job.seed,
             "temperature": saved.temperature,
@@ -103,7 +104,7 @@ def make_card(source: Source) -> Card:
         chosen=history.why_last(job.task.class_names),
         privacy=_privacy(source, sites),
         open_points=OPEN,
-        versions=installed(),
+        versions=saved.provenance.code if saved.provenance else installed(),
         model_sha256=source.digest,
     )
 
@@ -138,7 +139,7 @@ def _limits(source: Source, pooled: Figures | None, sites: dict[str, SiteCard]) 
     limits = ["Scored on test images of the hospitals that trained it; no outside hospital is among them."]
     if source.saved.temperature:
         limits.append("The temperature was fitted on the same test images, so calibration elsewhere may be worse.")
-    if source.run is not None and source.run.demo:
+    if source.is_demo:
         limits.append("Trained on GENERATED pictures (the demo). No figure here is a medical result.")
     if pooled is None:
         limits.append("No results are at hand for this model.")

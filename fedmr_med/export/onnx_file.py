@@ -1,5 +1,6 @@
 """ONNX: images in, logits out, for any number of images at a time."""
 
+import json
 import logging
 import warnings
 from pathlib import Path
@@ -10,6 +11,7 @@ from torch import nn
 from fedmr_med.errors import FedMRError
 from fedmr_med.export.source import Source
 from fedmr_med.inference.logits import Logits
+from fedmr_med.models.provenance import DEMO
 
 OPSET = 18
 FILE = Path("models", "model.onnx")
@@ -18,7 +20,8 @@ FILE = Path("models", "model.onnx")
 def write_onnx(source: Source, folder: Path) -> list[Path]:
     """Write ``models/model.onnx``: input ``image`` (batch, channels, size, size) float32, output ``logits`` (batch, C).
 
-    Class names, normalisation and temperature are in the file's metadata.
+    Class names, transform, preparation, temperature and provenance are in the file's metadata. The preparation of raw
+    pictures is a step before the file: docs/clinical.md has it in plain Pillow and numpy.
 
     Raises:
         FedMRError: the packages for it are not installed, or the network cannot be expressed.
@@ -60,8 +63,10 @@ def write_onnx(source: Source, folder: Path) -> list[Path]:
         "class_names": ",".join(task.class_names),
         "temperature": str(saved.temperature or 1.0),
         "transform": task.transform,
+        "preparation": json.dumps(source.preparation),
+        "provenance": json.dumps(source.provenance),
         "model_sha256": source.digest,
-    }
+    } | ({"demo": DEMO} if source.is_demo else {})
     onnx.helper.set_model_props(model, facts)
     onnx.save(model, str(path))
     return [path]

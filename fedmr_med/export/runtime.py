@@ -1,5 +1,6 @@
 """What the configurations of an exported bundle call."""
 
+import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from fedmr_med.inference.predict import Prediction, write_predictions
 from fedmr_med.models import state_arrays
 from fedmr_med.models.job_network import whole_network
 from fedmr_med.models.model_file import SavedModel
+from fedmr_med.models.provenance import Provenance
 
 NAME, ERROR = "name", "error"
 
@@ -41,9 +43,9 @@ def listed(images: str) -> list[dict[str, str]]:
 class ReadImaged(MapTransform):  # type: ignore[misc]
     """Reads image files as the sites do; one that cannot be read becomes zeros, and its reason stands beside it."""
 
-    def __init__(self, keys: str | Sequence[str], job: str):
+    def __init__(self, keys: str | Sequence[str], job: str, prepared: bool = False):
         super().__init__(keys)
-        self.prepare = Preparation(load_job(Path(job)).task)
+        self.prepare = Preparation(load_job(Path(job)).task, prepared)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Replace paths by tensors (channels, size, size)."""
@@ -80,12 +82,14 @@ def write_table(
 
 
 def write_evaluation(
-    network: Logits, bundle_root: str, manifest: str, output: str, fold: str, round_number: int
+    network: Logits, bundle_root: str, manifest: str, output: str, fold: str, round_number: int, prepared: bool
 ) -> None:
     """Score the model on the images of a manifest and write results as ``fedmr-med evaluate`` does."""
     job = load_job(Path(bundle_root, "configs", "fedmr.yaml"))
-    saved = SavedModel(state_arrays(network.network), job, round_number, {})
-    table = OwnTable.open(Path(manifest), job.task.class_names, fold)  # type: ignore[arg-type]
+    told = json.loads(Path(bundle_root, "configs", "metadata.json").read_text(encoding="utf-8"))["provenance"]
+    provenance = None if told is None else Provenance.model_validate(told)
+    saved = SavedModel(state_arrays(network.network), job, round_number, {}, provenance)
+    table = OwnTable.open(Path(manifest), job.task.class_names, fold, prepared=prepared)  # type: ignore[arg-type]
     result, predictions = evaluate_here(saved, table, "here")
     write_predictions(Path(output) / "predictions.csv", predictions, job.task.class_names, logits=True)
     write_result(Path(output) / "results.json", RunResults(runs=(result,)))

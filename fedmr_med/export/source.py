@@ -4,6 +4,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from fedmr_med.errors import ResultsError
 from fedmr_med.evaluation.results import RunResult, RunResults, read_result
 from fedmr_med.evaluation.score import Evaluation
@@ -48,6 +50,22 @@ class Source:
         if not runs:
             raise ResultsError(f"{path} holds no run.", code="results.empty")
         return cls(saved, digest, runs[0])
+
+    @property
+    def is_demo(self) -> bool:
+        """Whether generated pictures stood in for data, as the model file or the results tell."""
+        return self.saved.is_demo or bool(self.run and self.run.demo)
+
+    @property
+    def provenance(self) -> JsonValue:
+        """Where the model comes from, as plain values; None where its file is of an earlier version."""
+        return None if self.saved.provenance is None else self.saved.provenance.model_dump(mode="json")
+
+    @property
+    def preparation(self) -> JsonValue:
+        """What pictures go through first, as plain values; None where they are taken as they are."""
+        preparation = self.saved.job.task.preparation
+        return None if preparation is None else preparation.model_dump(mode="json")
 
     @property
     def evaluation(self) -> Evaluation | None:

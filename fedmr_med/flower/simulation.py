@@ -7,7 +7,7 @@ import flwr.app
 from flwr.simulation import run_simulation
 
 from fedmr_med.config import JobConfig
-from fedmr_med.data.demo import effective_job
+from fedmr_med.data.demo import effective_job, on_demo
 from fedmr_med.exchange.events import Event
 from fedmr_med.flower.apps import client_app, server_app
 from fedmr_med.server.chain import Chain
@@ -35,7 +35,7 @@ def simulate(
         FedMRError: the job cannot run, or too few replies of a round were usable.
     """
     job = effective_job(job, sites)
-    chain = Chain(folder, job)
+    chain = Chain(folder, job, demo=on_demo(sites))
     run_simulation(
         server_app(chain, on_event, nodes=len(sites)),
         client_app(simulated_site(job, sites, folder)),

@@ -38,13 +38,17 @@ class OwnTable:
     Attributes:
         manifest: the table.
         rows: of the fold that is scored.
+        prepared: whether the images went through the model's preparation already.
     """
 
     manifest: Path
     rows: tuple[Row, ...]
+    prepared: bool = False
 
     @classmethod
-    def open(cls, place: Path, class_names: tuple[str, ...], fold: FoldChoice = "test") -> "OwnTable":
+    def open(
+        cls, place: Path, class_names: tuple[str, ...], fold: FoldChoice = "test", *, prepared: bool = False
+    ) -> "OwnTable":
         """Read a manifest, or the ``manifest.csv`` of a folder.
 
         Raises:
@@ -64,13 +68,17 @@ class OwnTable:
                 code="data.empty",
                 key="--fold",
             )
-        return cls(manifest, chosen)
+        return cls(manifest, chosen, prepared)
 
 
-def site_of(manifest: Path) -> SiteConfig:
+def site_of(manifest: Path, *, prepared: bool = False) -> SiteConfig:
     """Return settings of a site that this machine is: nothing of it goes anywhere."""
     source = ManifestSource(
-        source="manifest", root=manifest.parent, manifest=Path(manifest.name), allow_shared_groups=True
+        source="manifest",
+        root=manifest.parent,
+        manifest=Path(manifest.name),
+        allow_shared_groups=True,
+        prepared=prepared,
     )
     return SiteConfig(data=source, policy=_EVERYTHING, max_bad_fraction=1)
 
@@ -92,7 +100,7 @@ def evaluate_here(saved: SavedModel, table: OwnTable, name: str) -> tuple[RunRes
     """
     check_name(name, "--site")
     labels = {row.image: row.label for row in table.rows}
-    predictor = Predictor(saved)
+    predictor = Predictor(saved, prepared=table.prepared)
     found = list(predictor(Place(table.manifest.parent, tuple(labels))))
     good = [prediction for prediction in found if not prediction.error]
     if not good:
@@ -103,7 +111,8 @@ def evaluate_here(saved: SavedModel, table: OwnTable, name: str) -> tuple[RunRes
     logits = np.stack([prediction.logits for prediction in good])
     scores = scored(logits, np.array([labels[prediction.image] for prediction in good], dtype=np.int64))
     history = History().with_evaluation(Evaluation.of(saved.round, {name: scores}))
-    return RunResult.of(setup_of(saved.job, "this model"), history, whole=True), found
+    setup = setup_of(saved.job, "this model").model_copy(update={"demo": saved.is_demo})
+    return RunResult.of(setup, history, whole=True), found
 
 
 def lines(run: RunResult) -> list[str]:
@@ -135,7 +144,11 @@ def evaluation_job(saved: SavedModel, sites: Mapping[str, object]) -> JobConfig:
     Args:
         saved: the model.
         sites: the sites by name; empty where it is not known who is connected.
+
+    Raises:
+        CheckpointError: the model is not whole.
     """
+    saved.check_whole()
     quorum = {"min_sites": len(sites)} if sites else {}
     changes = {
         "name": f"{saved.job.name}_evaluate",

@@ -45,14 +45,18 @@ class Predictor:
     Args:
         saved: the model file's content.
         calibrated: whether to divide logits by the model's own temperature, where it has one.
+        prepared: whether images went through the model's preparation already.
+
+    Raises:
+        CheckpointError: the model file cannot be used, or its model is not whole.
     """
 
-    def __init__(self, saved: SavedModel, *, calibrated: bool = True):
+    def __init__(self, saved: SavedModel, *, calibrated: bool = True, prepared: bool = False):
         self.saved = saved
         self.class_names = saved.job.task.class_names
         self.temperature = (saved.temperature or 1.0) if calibrated else 1.0
         self.network = saved.network()
-        self.preparation = Preparation(saved.job.task)
+        self.preparation = Preparation(saved.job.task, prepared)
         self._prototypes = saved.prototypes
 
     def __call__(self, place: Place) -> Iterator[Prediction]:

@@ -61,7 +61,7 @@ def new_job(
     quorum = max(min(2, len(found)), -(-2 * len(found) // 3))
     own = {
         "name": name,
-        "task": {"dataset": name, "class_names": list(classes), "split": None},
+        "task": {"dataset": name, "class_names": list(classes), "split": None, "preparation": None},
         "loss": {"class_weights": weights},
         "federation": {"min_sites": quorum, "sites_per_round": None},
         "chain": None,

@@ -21,6 +21,8 @@ from fedmr_med.data.transforms import normalisation
 from fedmr_med.errors import CheckpointError
 from fedmr_med.files import atomic_writer
 from fedmr_med.models.job_network import whole_network
+from fedmr_med.models.norm import batch_norm_names
+from fedmr_med.models.provenance import Provenance
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.registry import is_dotted
 from fedmr_med.schema import brief, dump_yaml, parse_yaml, validated
@@ -29,6 +31,7 @@ FORMAT = 2
 AVERAGED = "averaged"
 """Key of a checkpoint: parameters of the model that leaves, where a method goes on from another one."""
 
+PROVENANCE = "provenance"
 _DIGEST = "sha256"
 
 _PLAIN = {torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool}
@@ -43,22 +46,45 @@ class SavedModel:
         job: the settings it was trained with; class names, image size and transform among them.
         round: rounds of training that it had.
         about: further plain facts.
+        provenance: where it comes from; None in files of earlier versions.
     """
 
     model: Arrays
     job: JobConfig
     round: int
     about: dict[str, Any]
+    provenance: Provenance | None = None
+
+    @property
+    def is_demo(self) -> bool:
+        """Whether it is known to have been trained on generated pictures alone."""
+        return self.provenance is not None and self.provenance.demo
 
     def network(self) -> models.Network:
         """Return the network with these weights, in evaluation mode.
 
         Raises:
-            CheckpointError: the weights do not fit the job's network.
+            CheckpointError: the weights do not fit the job's network, or some of them are at the sites alone.
         """
+        self.check_whole()
         network = whole_network(self.job)
         models.load_arrays(network, self.model)
         return network.eval()
+
+    def check_whole(self) -> None:
+        """Refuse a global model whose BatchNorm layers each site keeps for itself: it has the initial ones.
+
+        Raises:
+            CheckpointError: so.
+        """
+        of_site = self.provenance is not None and self.provenance.site is not None
+        if self.job.federation.buffers == "local" and not of_site and batch_norm_names(self.model):
+            raise CheckpointError(
+                "This global model has no BatchNorm layers of its own: with federation.buffers: local each site keeps "
+                "the trained ones, and the file holds the initial ones. Use the model of a site, or buffers: average.",
+                code="model.own-layers",
+                key="federation.buffers",
+            )
 
     @property
     def temperature(self) -> float | None:
@@ -86,16 +112,24 @@ class SavedModel:
         return prototypes if bool(prototypes.available.any()) else None
 
 
-def save_model(path: Path, model: Arrays, job: JobConfig, *, round_number: int, **about: Any) -> None:
-    """Write a model with what is needed to use it, and further plain facts.
+def save_model(
+    path: Path,
+    model: Arrays,
+    job: JobConfig,
+    *,
+    round_number: int,
+    provenance: Provenance | None = None,
+    **about: Any,
+) -> None:
+    """Write a model with what is needed to use it, where it comes from, and further plain facts.
 
     Raises:
         CheckpointError: it could not be written; the file that was there before stays.
     """
-    write_tensors(path, described(model, job, round_number) | about)
+    write_tensors(path, described(model, job, round_number, provenance) | about)
 
 
-def described(model: Arrays, job: JobConfig, round_number: int) -> dict[str, Any]:
+def described(model: Arrays, job: JobConfig, round_number: int, provenance: Provenance | None = None) -> dict[str, Any]:
     """Return the part of the content that every model file has."""
     return {
         "format": FORMAT,
@@ -104,6 +138,7 @@ def described(model: Arrays, job: JobConfig, round_number: int) -> dict[str, Any
         "normalisation": normalisation(job.task.transform, job.task.channels),
         "model": as_tensors(model),
         "round": round_number,
+        PROVENANCE: (provenance or Provenance.of(job)).model_dump(mode="json"),
     }
 
 
@@ -144,7 +179,7 @@ def load_model(path: Path, *, allow_code: bool = False) -> SavedModel:
         CheckpointError: it cannot be read, or names such a class.
     """
     content = read_tensors(path)
-    known = ("format", "job", "class_names", "normalisation", "model", AVERAGED, "round")
+    known = ("format", "job", "class_names", "normalisation", "model", AVERAGED, "round", PROVENANCE)
     try:
         job = job_of(content, path)
         if is_dotted(job.model.name) and not allow_code:
@@ -158,7 +193,9 @@ def load_model(path: Path, *, allow_code: bool = False) -> SavedModel:
         if not all(np.isfinite(array).all() for array in model.values() if array.dtype.kind == "f"):
             raise CheckpointError(f"{path} holds NaN or infinite weights.", code="checkpoint.not-finite")
         about = {key: value for key, value in content.items() if key not in known}
-        return SavedModel(model, job, whole_number(content["round"]), about)
+        told = content.get(PROVENANCE)
+        provenance = None if told is None else validated(Provenance, told, f"the provenance in {path}", CheckpointError)
+        return SavedModel(model, job, whole_number(content["round"]), about, provenance)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise CheckpointError(f"{path} holds no model with its job ({brief(repr(e))}).", code="checkpoint.form") from e
 

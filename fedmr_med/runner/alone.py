@@ -22,5 +22,5 @@ def local_baseline(saved: SavedModel, table: OwnTable, name: str, folder: Path) 
         "head": {"exchange": "none"},
     }
     job = saved.job.override(alone)
-    state = Federation(job, {name: site_of(table.manifest)}, folder).run()
+    state = Federation(job, {name: site_of(table.manifest, prepared=table.prepared)}, folder).run()
     return RunResult.of(setup_of(job, "this hospital alone"), state.history, whole=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold, SiteData
-from fedmr_med.data.demo import effective_job
+from fedmr_med.data.demo import effective_job, on_demo
 from fedmr_med.errors import ConfigError
 from fedmr_med.evaluation.metrics import pooled
 from fedmr_med.exchange.events import Event, Refused, RoundDone
@@ -106,7 +106,7 @@ class Federation:
         self.costs = Costs()
         # Opened once for all rounds. Sites with many images have them in files, mapped into memory.
         self._data = open_sites(job, sites)
-        self._chain = Chain(folder, job, id=job.chain or CHAIN, initial_model=initial_model)
+        self._chain = Chain(folder, job, id=job.chain or CHAIN, initial_model=initial_model, demo=on_demo(sites))
         if test is not None and job.federation.buffers == "local":
             raise ConfigError(
                 "federation.buffers: local leaves nothing for the server to score; let sites do it.",

@@ -11,6 +11,7 @@ from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.results import RunResult, RunResults, RunSetup, write_result
 from fedmr_med.files import journal, locked
 from fedmr_med.models.model_file import as_list, save_model
+from fedmr_med.models.provenance import Provenance
 from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint
 from fedmr_med.server.owner import Owner, claim
 from fedmr_med.server.state import GlobalState, initial_state, weights_sent
@@ -35,7 +36,7 @@ class Chain:
         job: the settings of the job that works on it.
         id: as above; "" takes the job's, or the folder's name.
         initial_model: a file with the weights to start from; None takes the seeded or pretrained ones.
-        demo: whether all sites are known to work on generated pictures; the results then say so.
+        demo: whether all sites are known to work on generated pictures; results and model files then say so.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Chain:
         self.job = job
         self.id = id or job.chain or folder.name
         self._demo = demo
+        self._provenance = Provenance.of(job, demo=demo)
         self._initial_model = initial_model
         self._lock = ExitStack()
         self._previous: GlobalState | None = None
@@ -153,11 +155,12 @@ class Chain:
                     round_number=best.round,
                     **({} if best.balanced_accuracy is None else {"balanced_accuracy": best.balanced_accuracy}),
                     chosen="last" if best.balanced_accuracy is None else "best",
+                    provenance=self._provenance,
                     closed_form_head=best.head,
                     temperature=_temperature(state.history),
                     prototypes=as_list(candidate.prototypes),
                 )
-        save_checkpoint(self.checkpoint, state, self.job, previous=self.previous)
+        save_checkpoint(self.checkpoint, state, self.job, previous=self.previous, provenance=self._provenance)
         self._previous = state
 
     def note(self, event: str, **details: str) -> None:

@@ -22,6 +22,7 @@ from fedmr_med.models.model_file import (
     whole_number,
     write_tensors,
 )
+from fedmr_med.models.provenance import Provenance
 from fedmr_med.schema import brief, differences
 from fedmr_med.server.state import GlobalState
 
@@ -34,7 +35,14 @@ _OWN = {
 }
 
 
-def save_checkpoint(path: Path, state: GlobalState, job: JobConfig, *, previous: Path | None = None) -> None:
+def save_checkpoint(
+    path: Path,
+    state: GlobalState,
+    job: JobConfig,
+    *,
+    previous: Path | None = None,
+    provenance: Provenance | None = None,
+) -> None:
     """Write the global state.
 
     Args:
@@ -42,12 +50,13 @@ def save_checkpoint(path: Path, state: GlobalState, job: JobConfig, *, previous:
         state: what to write.
         job: the job that made it.
         previous: keeps the checkpoint that was there before.
+        provenance: where its model comes from; None tells of the job alone.
 
     Raises:
         CheckpointError: it could not be written, or would not be one to resume from; the file that was there before
             stays.
     """
-    content = described(state.model, job, state.round) | {
+    content = described(state.model, job, state.round, provenance) | {
         "settings": job.digest(),
         "parameters": sorted(state.parameters),
         "prototypes": as_list(state.prototypes),

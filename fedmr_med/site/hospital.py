@@ -17,6 +17,7 @@ from fedmr_med.data.base import SiteData
 from fedmr_med.errors import PolicyError
 from fedmr_med.models.job_network import build_network
 from fedmr_med.models.model_file import load_model, save_model
+from fedmr_med.models.provenance import Provenance
 from fedmr_med.site.client_state import chain_folder
 from fedmr_med.site.features import SiteFeatures
 from fedmr_med.site.floors import SiteFloors
@@ -134,7 +135,9 @@ class Hospital:
             known = None if own is None else own.load(accepted)
             trained = self._rounds.train(task, self.batches.train, known, should_stop)
         if self.policy.allow_submit_model:
-            save_model(self._model_file, models.state_arrays(self.network), self.job, round_number=task.round + 1)
+            origin = Provenance.of(self.job, demo=self.data.is_demo, site=self.name)
+            trained_arrays = models.state_arrays(self.network)
+            save_model(self._model_file, trained_arrays, self.job, round_number=task.round + 1, provenance=origin)
         with self._timed("prototypes"):
             prototypes, stays = self.releases.prototypes(task, self.images, keep_withheld=own is not None)
             if own is not None and stays is not None:

@@ -37,7 +37,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the files that were really decoded, in the order of the calls."""
     calls: list[str] = []
 
-    def counting(path: Path, edge: int) -> np.ndarray:
+    def counting(path: Path, edge: int, *preparation: object) -> np.ndarray:
         calls.append(path.name)
         return decode(path, edge)
 

@@ -18,7 +18,8 @@ from fedmr_med.data.flamby_isic import (
     TRAIN_COUNTS,
     read_split,
 )
-from fedmr_med.data.prepare import RECORD, prepare_isic, shades_of_grey
+from fedmr_med.data.preparation import RECORD, shades_of_grey
+from fedmr_med.data.prepare import prepare_isic
 from fedmr_med.errors import DataError
 from tests.helpers.errors import raises
 from tests.helpers.pictures import flamby_site, isic_task, write_picture

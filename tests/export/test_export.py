@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,8 +18,10 @@ from fedmr_med.evaluation.results import RunResults, read_result
 from fedmr_med.export import EXPORTERS, Source
 from fedmr_med.export.card import Card, make_card
 from fedmr_med.export.onnx_file import OPSET
+from fedmr_med.inference.evaluate import evaluation_job
 from fedmr_med.inference.predict import Predictor
 from fedmr_med.models.model_file import load_model, save_model
+from fedmr_med.models.provenance import Provenance
 from tests.helpers.errors import raises
 from tests.helpers.pictures import write_csv
 from tests.helpers.small import initial_state, small_job
@@ -104,6 +107,37 @@ def test_a_model_without_results_says_so(tmp_path: Path) -> None:
     card = make_card(Source.open(tmp_path / "m.pt"))
     assert card.pooled is None
     assert any("No results" in line for line in card.limits)
+
+
+def test_a_demo_model_says_so_wherever_it_is_copied(run: Path, pictures: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "copied.pt"  # without results.json beside it
+    shutil.copy(run / "best_model.pt", alone)
+    folder = tmp_path / "bundle"
+    done = CliRunner().invoke(app, ["export", str(alone), "-o", str(folder), "--onnx"])
+    assert done.exit_code == 0, done.output
+    assert "DEMO" in (folder / "docs" / "README.md").read_text()
+    metadata = json.loads((folder / "configs" / "metadata.json").read_text())
+    assert metadata["description"].startswith("DEMO")
+    assert metadata["provenance"]["job"] == load_model(alone).job.digest()
+    onnx = pytest.importorskip("onnx")
+    facts = {item.key: item.value for item in onnx.load(str(folder / "models" / "model.onnx")).metadata_props}
+    assert facts["demo"].startswith("DEMO")
+    done = CliRunner().invoke(app, ["predict", str(alone), str(pictures), "-o", str(tmp_path / "p.csv")])
+    assert "DEMO" in done.stderr
+
+
+def test_a_global_model_without_batchnorm_layers_of_its_own_is_refused(tmp_path: Path) -> None:
+    job = small_job(model={"name": "resnet18"}, federation={"buffers": "local"})
+    state, path = initial_state(job), tmp_path / "m.pt"
+    save_model(path, state.model, job, round_number=1)
+    for use in (lambda saved: Predictor(saved), lambda saved: evaluation_job(saved, {})):
+        with raises("model.own-layers", "federation.buffers"):
+            use(load_model(path))
+    done = CliRunner().invoke(app, ["export", str(path), "-o", str(tmp_path / "bundle")])
+    assert done.exit_code != 0
+    of_site = Provenance.of(job, site="bcn")
+    save_model(path, state.model, job, round_number=1, provenance=of_site)
+    load_model(path).network()  # a site's own model has the layers it was trained with
 
 
 def test_exporters_go_by_name() -> None:

@@ -31,7 +31,7 @@ def write_csv(path: Path, header: tuple[str, ...], rows: list[tuple[object, ...]
 
 
 def manifest_site(root: Path, **settings: object) -> SiteConfig:
-    data = {name: settings.pop(name) for name in ("allow_shared_groups", "manifest") if name in settings}
+    data = {name: settings.pop(name) for name in ("allow_shared_groups", "manifest", "prepared") if name in settings}
     source = ManifestSource.model_validate({"source": "manifest", "root": root, **data})
     return SiteConfig.model_validate({"data": source, "cache": root.parent / "cache", **settings})
 

@@ -87,7 +87,7 @@ def test_a_place_without_images_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_memory_is_too_small_for_does_not_end_the_folder(
     run: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def scarce(path: Path, edge: int) -> np.ndarray:
+    def scarce(path: Path, edge: int, *preparation: object) -> np.ndarray:
         if path.name == "a.png":
             raise MemoryError
         return decode(path, edge)

@@ -36,13 +36,14 @@ ISIC2019 = register(
             # slower ones once four have answered, two hours in all.
             settings={
                 "federation": {"min_sites": 4, "grace_seconds": 1800, "timeout_seconds": 7200},
+                "task": {"preparation": {"version": 1, "edge": 224}},
                 "loss": {"name": "focal", "gamma": 2.0, "class_weights": "flamby"},
                 "train": {"batch_size": 64, "updates": 100, "epochs": None},
             },
             # A few minutes on two cores, from scratch. FLamby's class weights are made from the real class counts,
             # which the demo does not have; its pictures vary enough without augmentation.
             demo={
-                "task": {"image_size": 40},
+                "task": {"image_size": 40, "preparation": None},
                 "model": {"options": {"bn_momentum": 0.1, "dropout": 0.0, "drop_connect": 0.0}},
                 "loss": {"name": "cross_entropy", "class_weights": "none"},
                 "train": {
