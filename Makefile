@@ -56,8 +56,8 @@ lint: $(TESTS)
 # A process that outlives the tests makes them fail. Output comes as it is made, also into a file; at its end what took longest.
 PYTEST := PYTHONUNBUFFERED=1 $(BIN)/python -m tests.helpers.leftovers $(BIN)/pytest --durations=20
 WORKERS ?= 2
-# The federation waits more than it computes, so one more runs beside the others.
-BESIDE := $(shell expr $(WORKERS) + 1)
+# The two halves of the federation wait more than they compute, so two more run beside the others.
+BESIDE := $(shell expr $(WORKERS) + 2)
 
 test-fast: lint
 	$(PYTEST) -n $(WORKERS) -m "not slow and not nightly"
