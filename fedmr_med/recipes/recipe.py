@@ -14,7 +14,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError
 from fedmr_med.files import write_text
 from fedmr_med.recipes.job import FedMRJob
-from fedmr_med.recipes.settings import RecipeSettings, Sites, site_files
+from fedmr_med.recipes.settings import Sites, job_and_sites, script_of, site_files
 from fedmr_med.sites import SITE_FILE, SITES_VARIABLE
 
 
@@ -84,51 +84,32 @@ class MethodRecipe(Recipe):
                 code="config.conflict",
                 key="sites",
             )
-        asked = RecipeSettings(
-            name=name or method,
-            method=method,
-            task=task,
-            model=model,
-            min_clients=min_clients,
-            num_rounds=num_rounds,
-            method_options=method_options or {},
-            loss=loss,
-            train=train or {},
-            sites=Path(sites) if isinstance(sites, str) else sites or per_site_config,
-            key_metric=key_metric,
-            stop_cond=stop_cond,
-            patience=patience,
-            seed=seed,
-            demo=demo,
-            settings=settings or {},
+        given = Path(sites) if isinstance(sites, str) else sites or per_site_config
+        stop = {"condition": stop_cond, "patience": patience, "metric": key_metric}
+        changes = {
+            "federation.rounds": num_rounds,
+            "federation.min_sites": min_clients,
+            **({"federation.stop": stop} if stop_cond is not None or patience is not None else {}),
+            **({"loss.name": loss} if isinstance(loss, str) else _prefixed("loss", loss)),
+            **_prefixed("train", train),
+            **_prefixed(method, method_options),
+            **(settings or {}),
+        }
+        job, files = job_and_sites(
+            task, method, given, name=name or method, model=model, seed=seed, demo=demo, changes=changes
         )
-        job, files = asked.job_and_sites()
-        initial = None if initial_ckpt is None else Path(initial_ckpt)
-        if initial is not None and not initial.is_file():
-            raise ConfigError(
-                f"initial_ckpt: {initial} is not a file; the job carries it, so it must be here.",
-                code="file.missing",
-                key="initial_ckpt",
-            )
         self.framework = FrameworkType.PYTORCH
-        script = None if train_script is None else Path(train_script)
-        if script is not None and not script.is_file():
-            raise ConfigError(
-                f"train_script: {script} is not a file; the job carries it, so it must be here.",
-                code="file.missing",
-                key="train_script",
-            )
         self._own = FedMRJob(
             job,
             files,
-            initial_model=initial,
+            initial_model=_carried("initial_ckpt", initial_ckpt),
             best_model_filename=best_model_filename,
-            script=script,
+            script=_carried("train_script", train_script),
             script_args=train_args,
         )
         super().__init__(self._own)
-        if asked.script is not None:
-            self.add_client_file(str(asked.script))
+        if (own_file := script_of(model)) is not None:
+            self.add_client_file(str(own_file))
 
     @property
     def settings(self) -> JobConfig:
@@ -157,6 +138,25 @@ class MethodRecipe(Recipe):
         for name, text in carried.items():
             write_text(folder / name / SITE_FILE, text)
         os.environ[SITES_VARIABLE] = str(folder)
+
+
+def _prefixed(section: str, settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {f"{section}.{key}": value for key, value in (settings or {}).items()}
+
+
+def _carried(argument: str, file: str | Path | None) -> Path | None:
+    """Return a file that the job carries.
+
+    Raises:
+        ConfigError: it is not here.
+    """
+    if file is not None and not Path(file).is_file():
+        raise ConfigError(
+            f"{argument}: {file} is not a file; the job carries it, so it must be here.",
+            code="file.missing",
+            key=argument,
+        )
+    return None if file is None else Path(file)
 
 
 class FedMRRecipe(MethodRecipe):

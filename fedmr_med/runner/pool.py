@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,29 +37,14 @@ class Received:
         """The message as a task."""
         return decode_task(self.message)
 
-    @property
-    def is_task(self) -> bool:
-        """Whether it is one: a step of a secure sum is none."""
-        return MODEL in self.message.parts
-
 
 Question = Callable[[LocalSites, str, Received], T]
-"""What is asked of the local sites for one of them, or for a part of the test set."""
+"""What is asked of the local sites for one of them, or for a part of the test set. It can be pickled."""
 
 
-@dataclass(frozen=True)
-class AskSite:
-    """Asks a site. It can be pickled.
-
-    Attributes:
-        kind: of the message.
-    """
-
-    kind: str
-
-    def __call__(self, sites: LocalSites, site: str, received: Received) -> SiteAnswer:
-        """Return what came of it."""
-        return sites.answer(self.kind, site, received.message, received.task if received.is_task else None)
+def _ask(sites: LocalSites, site: str, received: Received, *, kind: str) -> SiteAnswer:
+    task = received.task if MODEL in received.message.parts else None  # a step of a secure sum is none
+    return sites.answer(kind, site, received.message, task)
 
 
 def _score(sites: LocalSites, rows: str, received: Received) -> Scores:
@@ -92,7 +76,7 @@ class Pool(ABC):
         Raises:
             FedMRError: a worker process ended.
         """
-        return self._each(AskSite(kind), sites, message)
+        return self._each(partial(_ask, kind=kind), sites, message)
 
     def score(self, parts: Iterable[str], message: Message) -> Iterator[tuple[str, Scores]]:
         """Score a model on parts of the server's test set.
