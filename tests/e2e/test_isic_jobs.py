@@ -10,10 +10,10 @@ from fedmr_med.config import load_job
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.data.prepare import prepare_isic
 from fedmr_med.runner import Federation
-from fedmr_med.sites import DemoSource, SiteConfig
 from tests.helpers import REPOSITORY
 from tests.helpers.simulator import Simulation, change_job, simulate, without_floors
-from tests.helpers.small import CLOSED, OPEN
+from tests.helpers.small import CLOSED
+from tests.helpers.transports import demo_sites
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -46,11 +46,7 @@ def test_the_demo_of_isic_fedmr_is_learned(tmp_path: Path) -> None:
     """In the in-process runner, which gives the simulator's model bit for bit in a third of its time."""
     job = load_job(REPOSITORY / "jobs" / "isic_fedmr" / "app" / "config" / "fedmr.yaml").for_demo()
     job = job.override({"federation": {"rounds": 3}})
-    sites = {
-        name: SiteConfig(data=DemoSource(source="demo", center=center), policy=CLOSED if name == "msk" else OPEN)
-        for center, name in enumerate(HOSPITALS)
-    }
-    state = Federation(job, sites, tmp_path).run()
+    state = Federation(job, demo_sites(*HOSPITALS, msk=CLOSED), tmp_path).run()
     terms = [record.sites["bcn"].terms["classification"] for record in state.history.rounds]
     assert terms[-1] < terms[0]
     assert state.history.head is not None

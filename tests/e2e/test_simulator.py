@@ -29,6 +29,7 @@ from fedmr_med.wire import codec
 from tests.helpers.pictures import write_flamby_folder
 from tests.helpers.simulator import Simulation, record_wire, simulate, write_test_job
 from tests.helpers.small import initial_state, lenient, small_hospital, small_job, task_for
+from tests.helpers.transports import demo_sites
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -159,12 +160,7 @@ def test_a_frozen_backbone_travels_once_and_gives_the_runners_model(tmp_path: Pa
     state = done.state(job)
     first, second = ([site.bytes_down for site in record.sites.values()] for record in state.history.rounds)
     assert {a - b for a, b in zip(first, second, strict=True)} == {state.backbone.size}
-    policy = lenient(share_prototypes=True, share_metrics="per_class")
-    configs = {
-        site: SiteConfig(data=DemoSource(source="demo", center=center), policy=policy)
-        for site, center in CENTERS.items()
-    }
-    same = Federation(job, configs, tmp_path / "runner").run()
+    same = Federation(job, demo_sites(*CENTERS), tmp_path / "runner").run()
     assert model_hash(state) == model_hash(same)
     assert all(np.array_equal(state.head[name], array) for name, array in same.head.items())
 
@@ -227,11 +223,7 @@ def test_statistics_are_summed_securely_to_the_runners_model(tmp_path: Path) -> 
     assert done.exit_code == 0, done.output[-3000:]
     state = done.state(job)
     assert [record.secure.sites for record in state.history.rounds if record.secure] == [tuple(sorted(CENTERS))] * 2
-    configs = {
-        site: SiteConfig(data=DemoSource(source="demo", center=center), policy=lenient(share_prototypes=True))
-        for site, center in CENTERS.items()
-    }
-    expected = Federation(job, configs, tmp_path / "runner").run()
+    expected = Federation(job, demo_sites(*CENTERS), tmp_path / "runner").run()
     assert all(np.array_equal(state.model[name], expected.model[name]) for name in state.model)
     assert state.prototypes.means.equal(expected.prototypes.means)
 
@@ -244,12 +236,8 @@ def test_simulator_and_runner_agree_on_half_precision_and_on_a_site_that_refuses
     done = simulate(write_test_job(tmp_path / "job", job, sites), tmp_path / "workspace", "-t", "3")
     assert done.exit_code == 0, done.output[-3000:]
     state = done.state(job)
-    shared = {"share_prototypes": True, "share_metrics": "per_class"}
-    policies = {site: lenient(**shared) for site in CENTERS} | {"vienna-dias": SitePolicy(**shared)}
-    configs = {
-        site: SiteConfig(data=DemoSource(source="demo", center=center), policy=policies[site])
-        for site, center in CENTERS.items()
-    }
+    with_floors = SitePolicy(share_prototypes=True, share_metrics="per_class")
+    configs = demo_sites(*CENTERS, vienna_dias=with_floors)
     same = Federation(job, configs, tmp_path / "runner").run()
     assert [record.refused.keys() for record in state.history.rounds] == [{"vienna-dias"}] * 2
     assert [record.refused for record in state.history.rounds] == [record.refused for record in same.history.rounds]

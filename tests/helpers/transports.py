@@ -9,12 +9,12 @@ from fedmr_med.sites import DemoSource, SiteConfig
 from tests.helpers.small import OPEN
 
 
-def demo_sites(*names: str, **policies: SitePolicy) -> dict[str, SiteConfig]:
+def demo_sites(*names: str, policy: SitePolicy = OPEN, **policies: SitePolicy) -> dict[str, SiteConfig]:
     """Return the settings of hospitals on generated pictures; a policy of its own by a name with underscores."""
     return {
         name: SiteConfig(
             data=DemoSource(source="demo", center=HOSPITALS.index(name)),
-            policy=policies.get(name.replace("-", "_"), OPEN),
+            policy=policies.get(name.replace("-", "_"), policy),
         )
         for name in names
     }

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from fedmr_med.config import JobConfig
-from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.faults import FAULTS_VARIABLE
 from fedmr_med.runner import Federation
-from fedmr_med.sites import DemoSource, SiteConfig
 from tests.helpers import REPOSITORY
 from tests.helpers.benchmarks import equal_states
-from tests.helpers.small import CLOSED, OPEN, small_job
+from tests.helpers.small import CLOSED, small_job
+from tests.helpers.transports import demo_sites
 
 pytestmark = pytest.mark.slow
 
@@ -33,13 +32,7 @@ JOBS = {
 
 
 def federation(job: JobConfig, folder: Path) -> Federation:
-    sites = {
-        name: SiteConfig(
-            data=DemoSource(source="demo", center=HOSPITALS.index(name)), policy=CLOSED if name == "msk" else OPEN
-        )
-        for name in SITES
-    }
-    return Federation(job, sites, folder)
+    return Federation(job, demo_sites(*SITES, msk=CLOSED), folder)
 
 
 SCRIPT = """

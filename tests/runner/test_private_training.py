@@ -7,10 +7,8 @@ import pytest
 from fedmr_med.privacy.accountant import Noisy, epsilon
 from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.runner import Federation
-from fedmr_med.sites import DemoSource, SiteConfig
 from tests.helpers.small import lenient, small_hospital, small_job
-
-CENTERS = {"bcn": 0, "msk": 4, "vienna-dias": 5}
+from tests.helpers.transports import demo_sites
 
 
 def test_a_site_whose_training_budget_is_used_up_stops_and_the_others_go_on(tmp_path: Path) -> None:
@@ -27,15 +25,10 @@ def test_a_site_whose_training_budget_is_used_up_stops_and_the_others_go_on(tmp_
     assert private is not None
     one_round = epsilon([Noisy(1.0, private.rate, 3)])
     budget = PrivacyBudget(epsilon=1.01 * one_round)
-    sites = {
-        site: SiteConfig(
-            data=DemoSource(source="demo", center=center),
-            policy=policy.model_copy(update={"training_privacy": budget}) if site == "msk" else policy,
-        )
-        for site, center in CENTERS.items()
-    }
+    poor = policy.model_copy(update={"training_privacy": budget})
+    sites = demo_sites("bcn", "msk", "vienna-dias", policy=policy, msk=poor)
     first, second = Federation(job, sites, tmp_path / "run").run().history.rounds
-    assert set(first.sites) == set(CENTERS)
+    assert set(first.sites) == set(sites)
     assert first.sites["msk"].training_epsilon == pytest.approx(one_round)
     assert set(second.sites) == {"bcn", "vienna-dias"}
     assert second.refused == {"msk": "its privacy budget for training is used up"}
