@@ -94,7 +94,7 @@ def tuned(
     rounds: int | None = None,
     resources: Resources = ALL_CORES,
 ) -> BenchRequest:
-    """Choose a coefficient for each method of a comparison on held-out training data, and return it with them.
+    """Choose settings for each method of a comparison on held-out training data, and return it with them.
 
     Args:
         request: the comparison.

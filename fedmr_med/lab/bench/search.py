@@ -1,7 +1,8 @@
-"""Choosing each method's coefficient before a comparison: as many values for everyone, never on the test set."""
+"""Choosing each method's settings before a comparison: as many tries for everyone, never on the test set."""
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -16,8 +17,9 @@ HELD_OUT = 0.2
 
 
 def values(method: str) -> list[dict[str, JsonValue]]:
-    """Return the settings that are tried for a method, one key each; none for a method without a coefficient."""
-    return [{key: value} for key, candidates in _grids().get(method, {}).items() for value in candidates]
+    """Return the settings that are tried for a method, every combination of its lists; none for one without lists."""
+    grid = _grids().get(method, {})
+    return [dict(zip(grid, combination, strict=True)) for combination in product(*grid.values())] if grid else []
 
 
 def candidates(request: BenchRequest, seed: int, rounds: int | None = None) -> list[BenchRequest]:

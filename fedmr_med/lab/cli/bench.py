@@ -61,7 +61,7 @@ def bench(
         int | None,
         typer.Option(
             metavar="SEED",
-            help="First choose each method's coefficient, of four, on held-out training data with this seed.",
+            help="First choose each method's settings, by six tries on held-out training data with this seed.",
         ),
     ] = None,
     tune_rounds: Annotated[int | None, typer.Option(help="Rounds of that search; default: as the comparison.")] = None,
