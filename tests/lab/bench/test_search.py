@@ -58,5 +58,6 @@ def test_a_comparison_takes_what_the_search_chose_and_names_it(tmp_path: Path) -
     assert (tmp_path / "out" / "search" / "results.json").is_file()
     for run in ready.runs():
         assert run.job.method.options["mu"] == settings["fedprox.mu"]
-        assert run.label == f"fedprox (mu {settings['fedprox.mu']})"
+        assert run.job.train.lr == settings["train.lr"]
+        assert run.label == f"fedprox (train.lr {settings['train.lr']}, mu {settings['fedprox.mu']})"
         assert run.held_out == 0
