@@ -19,6 +19,10 @@ Kit = Annotated[Path, typer.Option(envvar=KIT_VARIABLE, help="The hospital's sta
 Job = Annotated[Path | None, typer.Option(help="Job folder to prepare for; default: Fed-ISIC2019 with FedMR.")]
 
 
+_IN_FORCE = (
+    "The running client keeps to it: what became stricter since it started is in force from the next reply on, what "
+    "became looser from the next job on."
+)
 _RESTART = "Restart the client now: until then FLARE's part of it runs with the settings it started with."
 
 
@@ -42,13 +46,14 @@ def show(kit: Kit = Path(), as_json: Json = False) -> None:
     """Print the policy in force, and whether the running client has it."""
     from fedmr_med.deploy.client_process import stale_client
     from fedmr_med.deploy.site_policy import policy_of
+    from fedmr_med.sites import SITE_FILE
 
     policy, stale = policy_of(kit), stale_client(kit)
     values = policy.model_dump(mode="json")
     lines = [f"{name}: {value}" for name, value in values.items()]
     answer(as_json, {"policy": values, "restart_needed": stale is not None}, *lines)
     if stale and not as_json:
-        typer.echo(f"NOT ACTIVE YET: {stale}", err=True)
+        typer.echo(_IN_FORCE if stale.files == (SITE_FILE,) else f"NOT ACTIVE YET: {stale}", err=True)
 
 
 @app.command()

@@ -73,7 +73,7 @@ class Source:
         if self.run is None or self.run.history is None:
             return None
         history = self.run.history
-        best = history.best_evaluation
-        if best is not None and best.round == self.saved.round:
-            return best
+        if self.saved.about.get("closed_form_head"):
+            head = history.head
+            return head.evaluation if head is not None and head.round == self.saved.round else None
         return next((e for e in history.evaluations if e.round == self.saved.round), None)

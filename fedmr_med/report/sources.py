@@ -64,6 +64,7 @@ class AuditLog:
     place: Path
     entries: tuple[dict[str, Any], ...]
     problems: tuple[str, ...] = field(default=())
+    head: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def find_sources(place: Path) -> list[Source]:
 def _read(path: Path) -> list[Source]:
     if path.suffix == ".jsonl":
         log = journal.read(path)
-        return [AuditLog(path.parent, tuple(log.entries), tuple(log.problems))]
+        return [AuditLog(path.parent, tuple(log.entries), tuple(log.problems), log.head)]
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         keys = content.keys()

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from typer.testing import CliRunner
+
+from fedmr_med.cli.site import app
 from fedmr_med.deploy.client_process import rival, running_clients, stale_client
 
 CREATED = "{},000 - conn_manager - INFO - Connection [CN00001 127.0.0.1:1 => 127.0.0.1:2 SSL server] is created: PID: 9"
@@ -40,6 +43,18 @@ def test_a_client_that_was_not_restarted_is_found(kits: Path) -> None:
         assert (stale.pid, stale.files) == (process.pid, ("privacy.json",))
         assert "restart it" in str(stale)
     assert running_clients(kit) == []
+
+
+def test_a_policy_that_became_stricter_is_said_to_be_in_force(kits: Path) -> None:
+    kit = kits / "msk"
+    for path in (kit / "local").iterdir():
+        os.utime(path, (time.time() - 100, time.time() - 100))
+    with client(kit):
+        for name, said in (("site.yaml", "is in force from the next reply on"), ("privacy.json", "NOT ACTIVE YET")):
+            os.utime(kit / "local" / name, (time.time() + 5, time.time() + 5))
+            shown = CliRunner().invoke(app, ["policy", "show", "--kit", str(kit)])
+            assert said in shown.stderr
+            assert ("NOT ACTIVE YET" in shown.stderr) == (name != "site.yaml")
 
 
 def test_a_second_client_of_the_same_name_on_this_machine(kits: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A provisioned federation from submission to the downloaded model, with each hospital in control."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from fedmr_med.models.model_file import as_arrays, load_model, read_tensors
 from fedmr_med.runner import Federation as InProcess
 from fedmr_med.sites import load_site
 from tests.helpers import REPOSITORY
-from tests.helpers.chains import assert_same_model, finish, in_process, tiny_job
+from tests.helpers.chains import TWO, assert_same_model, finish, in_process, tiny_job
 from tests.helpers.federation import LEAD, Federation, wait_for
 
 pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -39,6 +40,32 @@ def test_from_submission_to_the_model(federation: Federation, tmp_path: Path) ->
     trained = [line for line in lines if line["job"] == chain and line["task"] == "train"]
     assert [line["round"] for line in trained] == [1, 2]
     assert all("prototypes" not in line["parts"] and line["metrics"] == "none" for line in trained)
+
+
+def test_an_opt_out_in_round_two_is_the_same_in_report_and_audit(federation: Federation, tmp_path: Path) -> None:
+    name = "vienna-dias"
+    federation.arm(name, "train-2")
+    chain = federation.submit(tiny_job(rounds=3), sites=TWO)
+    watcher = federation.watching(chain)
+    federation.wait_reached(name, "train-2")
+    federation.cli("site", "policy", "set", "--share-prototypes", "off", "--share-metrics", "none", kit=name)
+    try:
+        assert "NOT ACTIVE YET" not in federation.cli("site", "policy", "show", kit=name).stderr
+        federation.release(name, "train-2")
+        assert finish(watcher)["status"] == "FINISHED:COMPLETED"
+    finally:
+        federation.cli("site", "policy", "set", "--share-prototypes", "on", "--share-metrics", "per_class", kit=name)
+    federation.cli("deploy", "download", chain, "--out", str(tmp_path / "out"))
+    federation.run("report", str(tmp_path / "out"), "-o", str(tmp_path / "report.html"))
+    text = re.sub(r"<[^>]+>", " ", (tmp_path / "report.html").read_text())
+    assert f"{name} sent class prototypes in round 1, and none in rounds 2 to 3." in text
+    assert f"{name} changed what it shares: confusion matrix and score histograms of test images" in text
+    replies = json.loads(federation.cli("site", "audit", "--json", kit=name).stdout)["replies"]
+    mine = [line for line in replies if line["job"] == chain and line["code"] == "OK"]
+    trained = {line["round"]: line for line in mine if line["task"] == "train"}
+    assert {number for number, line in trained.items() if "prototypes" in line["parts"]} == {1}
+    told = [line["metrics"] for line in mine if "metrics" in line]
+    assert told[0] == "per_class" and set(told[1:]) == {"none"}
 
 
 @pytest.mark.nightly

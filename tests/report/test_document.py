@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.records import HeadRecord, RoundRecord
 from fedmr_med.evaluation.results import RoundResult, RunResult, RunResults, RunSetup, write_result
+from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.files import journal
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.document import render, write_report
@@ -17,7 +20,7 @@ from fedmr_med.report.sources import AuditLog, ChainRun, Comparison, Tables, fin
 from tests.helpers.browser import CHROMIUM, Page, browser
 from tests.helpers.command_line import run
 from tests.helpers.errors import printed_fault, raises
-from tests.helpers.reports import SITES, made_up_history, write_chain
+from tests.helpers.reports import SITES, made_up_history, part, scores, write_chain
 
 
 def text_of(html: str) -> str:
@@ -92,8 +95,57 @@ def test_what_folders_hold_is_found(tmp_path: Path) -> None:
     sources = write_report(places, tmp_path / "report.html")
     assert [type(source) for source in sources] == [ChainRun, Comparison, Tables, Tables, AuditLog]
     text = text_of((tmp_path / "report.html").read_text())
-    for said in ("fedmr, seed 0: no disk", "Ablation (smoke budget)", "a note", "NV (1x)", "No line of the journal"):
+    for said in (
+        "fedmr, seed 0: no disk",
+        "Ablation (smoke budget)",
+        "a note",
+        "NV (1x)",
+        "cut off at its end leave no trace",
+    ):
         assert said in text, said
+
+
+def opts_out_in_round(number: int, rounds: int = 4) -> History:
+    """Return a chain in which nord-klinik stops to share in a round."""
+    history = History().with_evaluation(Evaluation.of(0, {"nord-klinik": scores(9, 0.1), "ouest": scores(1, 0.1)}))
+    for done in range(1, rounds + 1):
+        still = done < number
+        sites = {"nord-klinik": part(done, ("MEL", "NV") if still else ()), "ouest": part(done, ("MEL",))}
+        answers = {"nord-klinik": scores(9, 0.4) if still else None, "ouest": scores(1, 0.4 * done)}
+        history = history.with_round(RoundRecord(round=done, sites=sites)).with_evaluation(Evaluation.of(done, answers))
+    return history
+
+
+def test_an_opt_out_in_mid_run_says_when_it_was_and_what_had_left_before(tmp_path: Path) -> None:
+    setup = RunSetup(dataset="own", split=None, method="fedmr", seed=0, class_names=("MEL", "NV", "BCC"))
+    result = RunResult.of(setup, opts_out_in_round(3), whole=True)
+    write_result(tmp_path / "results.json", RunResults(runs=(result,)))
+    text = text_of(render(find_sources(tmp_path)))
+    assert "nord-klinik sent class prototypes in rounds 1 to 2, and none in rounds 3 to 4." in text
+    assert "Confusion matrix and score histograms of test images left nord-klinik, ouest." in text
+    assert (
+        "nord-klinik changed what it shares: confusion matrix and score histograms of test images of the model after "
+        "rounds 0 to 2; no score of the model after rounds 3 to 4." in text
+    )
+    assert "shared until round 2" in text
+    assert "Accuracies alone" not in text and "ouest changed" not in text
+
+
+def test_the_curve_has_the_model_with_its_head(tmp_path: Path) -> None:
+    history = opts_out_in_round(9)
+    evaluation = Evaluation.of(4, {"nord-klinik": scores(9, 3.0), "ouest": scores(1, 3.0)})
+    record = HeadRecord(
+        round=4, shrinkage=0.1, prior="uniform", sites=SITES, classes=(), bytes_up=1, evaluation=evaluation
+    )
+    setup = RunSetup(dataset="own", split=None, method="fedmr", seed=0, class_names=("MEL", "NV", "BCC"))
+    result = RunResult.of(setup, history.with_head(record), whole=True)
+    write_result(tmp_path / "results.json", RunResults(runs=(result,)))
+    html = render(find_sources(tmp_path))
+    value = evaluation.pooled.balanced_accuracy
+    assert f"all together, with the head: {value:.4g} at rounds done 4" in html
+    assert f"{value:.3f}" in text_of(html), "the headline is of the same model"
+    assert "A guess among 3 classes has a balanced accuracy of 0.333" in text_of(html)
+    assert "ROC curves" in html and "Reliability" in html
 
 
 def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:

@@ -38,6 +38,13 @@ def final(run: ChainRun) -> Evaluation | None:
     return chosen[-1] if chosen else past.evaluations[-1] if past.evaluations else None
 
 
+def scored(run: ChainRun) -> list[Evaluation]:
+    """Return the scores of every model of a run, that with the closed-form head last."""
+    past = history(run)
+    of_head = past.head.evaluation if past.head else None
+    return [*sorted(past.evaluations, key=lambda e: e.round), *([of_head] if of_head else [])]
+
+
 def scores_of(evaluation: Evaluation, site: str | None) -> tuple[Figures | None, Score | None]:
     """Return the figures and the scalars of a site; of all sites together where ``site`` is None."""
     if site is None:

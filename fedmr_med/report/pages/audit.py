@@ -26,7 +26,14 @@ def page(log: AuditLog) -> Section:
         cells = (entry.get(key, NONE) for key in ("time", "task", "round"))
         rows.append((*map(str, cells), what, size, str(entry.get("metrics", NONE))))
     changed = bool(log.problems)
-    said = "The journal is NOT INTACT." if changed else "No line of the journal was changed or removed."
+    said = (
+        "The journal is NOT INTACT."
+        if changed
+        else (
+            f"Every line of the journal follows the one before it, up to the head {log.head}. Lines that were cut off "
+            "at its end leave no trace: `fedmr-med site audit --head` looks for a head that was written down elsewhere."
+        )
+    )
     intact = paragraph(said, "loud" if changed else "")
     return Section(
         "audit",

@@ -70,9 +70,18 @@ def _score(run: ChainRun) -> Markup:
         Markup('<dl class="cards">{}</dl>').format(body),
         paragraph(
             f"Of {which}{head}, on {score.samples} test images of {where} ({chosen.coverage}); with intervals of 95 %."
+            f"{_chance(run)}"
         ),
         paragraph(why, "note") if why else None,
     ])  # fmt: skip
+
+
+def _chance(run: ChainRun) -> str:
+    """Say what balanced accuracy a guess has, where the classes are known."""
+    classes = names(run)
+    return (
+        f" A guess among {len(classes)} classes has a balanced accuracy of {1 / len(classes):.3f}." if classes else ""
+    )
 
 
 def _who(run: ChainRun) -> Markup | None:

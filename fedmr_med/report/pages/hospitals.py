@@ -47,9 +47,10 @@ def sharing(run: ChainRun) -> Section | None:
     rows, marks = [], {}
     for number, site in enumerate(sites(run)):
         taken = past.parts_of(site)
-        shared = {name for part in taken for name in part.shared_classes}
-        none = ABSENT if not taken else WITHHELD if shared else OPTED_OUT
-        states = [SHARED if name in shared else none for name in classes]
+        last = {name: r.round for r in past.rounds if site in r.sites for name in r.sites[site].shared_classes}
+        none = ABSENT if not taken else WITHHELD if last else OPTED_OUT
+        end = max((record.round for record in past.rounds if site in record.sites), default=0)
+        states = [_shared(last[name], end) if name in last else none for name in classes]
         rows.append((site, *states))
         for column, state in enumerate(states, start=1):
             marks[number, column] = state.split()[0]
@@ -63,6 +64,11 @@ def sharing(run: ChainRun) -> Section | None:
     caption = "Prototypes by hospital and class; withheld: few images of the class, none, or the hospital's decision"
     parts = [table(caption, ("hospital", *classes), rows, classes=marks), bullets(few) if few else None]
     return Section("sharing", "Who shared what", join(parts))
+
+
+def _shared(last: int, end: int) -> str:
+    """Say that a class was shared, and until which round if that is not the last one of its hospital."""
+    return SHARED if last == end else f"{SHARED} until round {last}"
 
 
 def images(run: ChainRun) -> Section | None:

@@ -2,36 +2,79 @@
 
 from fedmr_med.privacy.explain import UPDATE_SPEAKS, privacy_costs
 from fedmr_med.report.elements import Section, bullets, join, paragraph
-from fedmr_med.report.pages._run import final, history, sites
+from fedmr_med.report.pages._run import history, scored, sites
 from fedmr_med.report.sources import ChainRun
+
+MATRIX, ACCURACY, NO_SCORE = "Confusion matrix and score histograms of test images", "Accuracies alone", "No score"
 
 
 def page(run: ChainRun) -> Section:
     """Return in sentences what was sent, and the sentence that no policy changes."""
     past = history(run)
-    shared = sorted({s for r in past.rounds for s, part in r.sites.items() if part.shared_classes})
-    opted = sorted(site for site in sites(run) if site not in shared)
-    lines = [f"Class prototypes (sum of features and number of images of a class) left {_names(shared)}."]
     secure = any(record.secure for record in past.rounds)
     if secure:
         lines = [
             "Class prototypes and scores were added up so that the server saw their total alone (secure sum). Which "
             "hospital shared what, nobody can tell."
         ]
-    elif opted and past.rounds:
-        lines.append(f"{_names(opted)} sent no class prototypes.")
-    chosen = final(run)
-    if chosen and not secure:
-        detailed = sorted(chosen.pooled_sites)
-        scalar = sorted(chosen.sites.keys() - set(detailed))
-        lines.append(f"Confusion matrix and score histograms of test images left {_names(detailed)}.")
-        lines += [f"Accuracies alone left {_names(scalar)}."] if scalar else []
-        lines += [f"No score left {_names(sorted(chosen.held_back))}."] if chosen.held_back else []
+    else:
+        lines = [*_prototypes(run), *_scores(run)]
     if past.head and not secure:
         lines.append(f"Class statistics for the closed-form head left {_names(sorted(past.head.sites))}.")
     lines += privacy_costs(past)
     never = paragraph("No image, no path of a file and no patient's name leaves a hospital.")
     return Section("privacy", "Privacy", join([bullets([*lines, UPDATE_SPEAKS]), never]))
+
+
+def _prototypes(run: ChainRun) -> list[str]:
+    """Say whose class prototypes left, and of those who sent them in some rounds alone, in which."""
+    past, shared, changed = history(run), [], []
+    for site in sites(run):
+        sent = {record.round: bool(record.sites[site].shared_classes) for record in past.rounds if site in record.sites}
+        if any(sent.values()):
+            shared.append(site)
+        if len(set(sent.values())) > 1:
+            with_them, without = (
+                _rounds([number for number, left in sent.items() if left is kind]) for kind in (True, False)
+            )
+            changed.append(f"{site} sent class prototypes in {with_them}, and none in {without}.")
+    opted = [site for site in sites(run) if site not in shared]
+    lines = [f"Class prototypes (sum of features and number of images of a class) left {_names(shared)}."]
+    return [*lines, *([f"{_names(opted)} sent no class prototypes."] if opted and past.rounds else []), *changed]
+
+
+def _scores(run: ChainRun) -> list[str]:
+    """Say which scores left whom; of a hospital that sent different ones, of which models it sent what."""
+    sent: dict[str, dict[str, list[int]]] = {}
+    for evaluation in scored(run):
+        for site in {*evaluation.sites, *evaluation.held_back}:
+            score = evaluation.sites.get(site)
+            kind = NO_SCORE if score is None else MATRIX if score.recall else ACCURACY
+            sent.setdefault(site, {}).setdefault(kind, []).append(evaluation.round)
+    if not sent:
+        return []
+    most = {site: next(kind for kind in (MATRIX, ACCURACY, NO_SCORE) if kind in kinds) for site, kinds in sent.items()}
+    lines = []
+    for kind in (MATRIX, ACCURACY, NO_SCORE):
+        who = sorted(site for site, what in most.items() if what == kind)
+        lines += [f"{kind} left {_names(who)}."] if who or kind == MATRIX else []
+    for site, kinds in sorted(sent.items()):
+        if len(kinds) > 1:
+            parts = [f"{kind.lower()} of the model after {_rounds(numbers)}" for kind, numbers in kinds.items()]
+            lines.append(f"{site} changed what it shares: {'; '.join(parts)}.")
+    return lines
+
+
+def _rounds(numbers: list[int]) -> str:
+    """Return rounds in words, runs of them as a span."""
+    spans: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1][1:] = [number]
+        else:
+            spans.append([number])
+    words = [" to ".join(map(str, span)) for span in spans]
+    return f"round{'s' if len(set(numbers)) > 1 else ''} {', '.join(words)}"
 
 
 def _names(sites: list[str]) -> str:

@@ -16,14 +16,17 @@ from fedmr_med.report.elements import (
     table,
 )
 from fedmr_med.report.lines import duration, megabytes
-from fedmr_med.report.pages._run import history, sites
+from fedmr_med.report.pages._run import history, names, sites
 from fedmr_med.report.sources import ChainRun
 from fedmr_med.report.svg import Points, lines
+
+WITH_HEAD = "all together, with the head"
 
 
 def scores(run: ChainRun) -> Section | None:
     """Return the mean recall by round, per hospital and pooled."""
-    evaluations = sorted(history(run).evaluations, key=lambda e: e.round)
+    past = history(run)
+    evaluations = sorted(past.evaluations, key=lambda e: e.round)
     series = {
         site: [
             (float(e.round), s.mean_recall)
@@ -40,11 +43,15 @@ def scores(run: ChainRun) -> Section | None:
     series = {name: points for name, points in series.items() if points}
     if not series:
         return None
+    of_head = past.head.evaluation.pooled if past.head and past.head.evaluation else None
+    if past.head and of_head and of_head.balanced_accuracy is not None:
+        series[WITH_HEAD] = [(float(past.head.round), of_head.balanced_accuracy)]
     title = "Mean recall of the global model on each hospital's test images"
-    values = _values(title, series, [e.round for e in evaluations])
+    values = _values(title, series, sorted({int(number) for points in series.values() for number, _ in points}))
     chart = lines(title, series, xlabel="rounds done", ylabel="mean recall", yrange=(0, 1))
     over = {name: s.coverage for name, s in evaluations[-1].sites.items() if s.balanced_accuracy is None}
     caption = "Round 0 is the model before any training. All together: balanced accuracy, over all classes of the task."
+    caption += f" Chance is {1 / len(classes):.3f}." if (classes := names(run)) else ""
     caption += f" Over fewer: {'; '.join(f'{name} {text}' for name, text in over.items())}." if over else ""
     return Section("curves", "Round by round", join([legend(list(series)), figure(chart, caption, values)]))
 
