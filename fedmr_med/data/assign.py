@@ -1,11 +1,12 @@
 """Drawing a test fold: by count, class by class, with the images of a patient together."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from fedmr_med.data.drawing import Drawn
 from fedmr_med.data.folds import FoldName
 from fedmr_med.privacy.policy import SitePolicy
 
@@ -37,48 +38,13 @@ def assign_folds(items: Sequence[Item], split: float, seed: int) -> list[FoldNam
         contents.setdefault(key, Counter())[item.label] += 1
         if item.fold:
             known[key] = "train" if item.fold == "train" else known.get(key, "test")
-    drawn = _Drawn(contents, {key for key, fold in known.items() if fold == "test"})
+    drawn = Drawn(contents, {key for key, fold in known.items() if fold == "test"})
     generator, total = np.random.default_rng(seed), sum(contents.values(), Counter())
     for label in sorted(total, key=lambda name: (total[name], name)):
         holders = sorted(key for key, content in contents.items() if content[label])
         free = [holders[i] for i in generator.permutation(len(holders)) if holders[i] not in known]
         drawn.fill(label, test_count(total[label], split), free, everything=split == 1)
-    return [item.fold or ("test" if key in drawn.test else "train") for key, item in zip(keys, items, strict=True)]
-
-
-class _Drawn:
-    """The groups of the test fold, while it is drawn.
-
-    Args:
-        contents: images of each class, by group.
-        test: the groups that are known to be in it.
-    """
-
-    def __init__(self, contents: Mapping[str, Counter[str]], test: set[str]):
-        self.test = test
-        self._contents = contents
-        self._training = Counter(label for key, content in contents.items() if key not in test for label in content)
-
-    def fill(self, label: str, target: int, free: Sequence[str], *, everything: bool) -> None:
-        """Add groups as long as that brings a class nearer to its number of test images."""
-        have = sum(self._contents[key][label] for key in self.test)
-        left = [key for key in free if key not in self.test]
-        for key in left if target else ():
-            more = self._contents[key][label]
-            if everything or (abs(have + more - target) < abs(have - target) and self._leaves_some(key)):
-                self._add(key)
-                have += more
-        small = [key for key in sorted(left, key=lambda key: self._contents[key][label]) if self._leaves_some(key)]
-        if target and not have and small:
-            self._add(small[0])
-
-    def _add(self, key: str) -> None:
-        self.test.add(key)
-        self._training.subtract(self._contents[key].keys())
-
-    def _leaves_some(self, key: str) -> bool:
-        """Whether another group of each class of a group stays in the train fold."""
-        return all(self._training[label] > 1 for label in self._contents[key])
+    return [item.fold or ("test" if key in drawn.chosen else "train") for key, item in zip(keys, items, strict=True)]
 
 
 def test_count(images: int, split: float) -> int:

@@ -14,11 +14,17 @@ class Fold(Protocol):
 
     Attributes:
         labels: (n,) int64, the class of each item.
+        groups: patient or lesion of each item, "" where it is not known; None where nothing says. Whatever is made of a
+            fold keeps them: privacy of patients, intervals and what is held out follow from them.
     """
 
     @property
     def labels(self) -> npt.NDArray[np.int64]:
         """The class of each item, (n,) int64."""
+
+    @property
+    def groups(self) -> tuple[str, ...] | None:
+        """Patient or lesion of each item."""
 
     def __len__(self) -> int: ...
 
@@ -33,10 +39,12 @@ class ArrayFold:
     Attributes:
         items: (n, ...) array, one item per row; images are (n, height, width, channels) uint8, features (n, d) float32.
         labels: (n,) int64.
+        groups: see :class:`Fold`.
     """
 
     items: npt.NDArray[Any]
     labels: npt.NDArray[np.int64]
+    groups: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -64,6 +72,12 @@ class SubsetFold:
         labels: npt.NDArray[np.int64] = self.fold.labels[self.indices]
         return labels
 
+    @cached_property
+    def groups(self) -> tuple[str, ...] | None:
+        """Patient or lesion of each item."""
+        groups = self.fold.groups
+        return None if groups is None else tuple(groups[index] for index in self.indices.tolist())
+
     def __len__(self) -> int:
         return len(self.indices)
 
@@ -81,6 +95,13 @@ class JoinedFold:
     def labels(self) -> npt.NDArray[np.int64]:
         """The class of each item, (n,) int64."""
         return np.concatenate([fold.labels for fold in self.folds])
+
+    @cached_property
+    def groups(self) -> tuple[str, ...] | None:
+        """Patient or lesion of each item; one that several folds name is the same."""
+        if all(fold.groups is None for fold in self.folds):
+            return None
+        return tuple(name for fold in self.folds for name in fold.groups or [""] * len(fold))
 
     @cached_property
     def _ends(self) -> npt.NDArray[np.int64]:
@@ -151,6 +172,16 @@ class Partitioned:
     clients: tuple[Fold, ...]
     skipped: tuple[tuple[str, ...], ...]
     test: Fold
+
+
+def units(fold: Fold) -> npt.NDArray[np.int64]:
+    """Return the number of the unit that each item belongs to, (n,): its patient or lesion, or the item itself."""
+    if fold.groups is None:
+        return np.arange(len(fold))
+    # An item without a name of its own is alone.
+    names = [(name, index if name == "" else -1) for index, name in enumerate(fold.groups)]
+    known = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([known[name] for name in names], dtype=np.int64)
 
 
 def class_counts(fold: Fold, num_classes: int) -> npt.NDArray[np.int64]:

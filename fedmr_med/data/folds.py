@@ -61,7 +61,7 @@ class ImageFold:
         images: all decoded images of the site.
         positions: (n,) int64, where in ``images`` each item is.
         labels: (n,) int64.
-        groups: patient or lesion of each item, "" where it is not known; None where no table says.
+        groups: see :class:`fedmr_med.data.base.Fold`.
     """
 
     images: DecodedImages

@@ -71,10 +71,12 @@ class DatasetFold:
     Attributes:
         dataset: the items.
         labels: (n,) int64.
+        groups: see :class:`fedmr_med.data.base.Fold`.
     """
 
     dataset: MapStyle
     labels: npt.NDArray[np.int64]
+    groups: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -137,11 +139,14 @@ def from_torch(
     if labels is None:
         names = {name: number for number, name in enumerate(task.class_names)}
         labels = {str(number): number for number in names.values()} | names
-    train, test = (_fold(dataset, own.class_names, labels, task) for dataset in (own.train, own.test))
-    _check_groups(own, len(train), len(test), shared_groups)
+    _check_groups(own, len(own.train), len(own.test), shared_groups)
+    train, test = (
+        _fold(dataset, own.class_names, labels, task, groups)
+        for dataset, groups in ((own.train, own.train_groups), (own.test, own.test_groups))
+    )
     if not len(train):
         raise DataError(f"{_name(own.train)} has no item in the train fold.", code="data.empty")
-    plain = None if own.plain is None else DatasetFold(own.plain, train.labels)
+    plain = None if own.plain is None else DatasetFold(own.plain, train.labels, train.groups)
     if own.plain is not None and len(own.plain) != len(train):
         raise DataError(
             f"{_name(own.plain)} has {len(own.plain)} items without augmentation, the train fold {len(train)}.",
@@ -152,7 +157,11 @@ def from_torch(
 
 
 def _fold(
-    dataset: MapStyle, class_names: tuple[str, ...] | None, labels: Mapping[str, int], task: TaskConfig
+    dataset: MapStyle,
+    class_names: tuple[str, ...] | None,
+    labels: Mapping[str, int],
+    task: TaskConfig,
+    groups: Sequence[str],
 ) -> DatasetFold:
     numbers = np.empty(len(dataset), dtype=np.int64)
     for index, label in enumerate(_raw_labels(dataset)):
@@ -162,7 +171,7 @@ def _fold(
             known = ", ".join(sorted(labels))
             raise DataError(f"item {index} of {_name(dataset)}: label {said} is not one of {known}.", code="data.label")
         numbers[index] = labels[text]
-    fold = DatasetFold(dataset, numbers)
+    fold = DatasetFold(dataset, numbers, tuple(groups) if any(groups) else None)
     if len(fold):
         _check_item(fold, task)
     return fold

@@ -88,7 +88,7 @@ def feature_fold(job: JobConfig, fold: Fold, backbone: Backbone, folder: Path | 
         return extract(network, fold, job)
 
     features = open_features(made_from, make, shape=(len(fold), network.feature_size), folder=folder)
-    return ArrayFold(features, fold.labels)
+    return ArrayFold(features, fold.labels, fold.groups)
 
 
 @torch.no_grad()

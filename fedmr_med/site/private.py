@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from fedmr_med.config import JobConfig, PrivateConfig
-from fedmr_med.data.base import Fold, class_counts
+from fedmr_med.data.base import Fold, class_counts, units
 from fedmr_med.data.loading import Batches
 from fedmr_med.network import Network
 from fedmr_med.privacy.accountant import DELTA
@@ -221,9 +221,6 @@ def _length(network: Network, directions: torch.Tensor | None) -> int:
 
 def image_shares(fold: Fold) -> Weights:
     """Return how much each image counts, (n,): one, or its share of the patient or lesion that it shows."""
-    groups = getattr(fold, "groups", None)
-    if groups is None:
-        return np.ones(len(fold))
-    _, which, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    # An image without a name of its own is alone.
-    return np.where(np.asarray(groups) == "", 1.0, 1.0 / sizes[which])
+    own = units(fold)
+    shares: Weights = 1.0 / np.bincount(own)[own]
+    return shares

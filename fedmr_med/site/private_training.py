@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from fedmr_med.config import JobConfig, PrivateTrainConfig
-from fedmr_med.data.base import Fold, class_counts
+from fedmr_med.data.base import Fold, class_counts, units
 from fedmr_med.data.loading import Batches
 from fedmr_med.methods.base import ClientHalf
 from fedmr_med.network import Network
@@ -182,14 +182,3 @@ def private_step(
         torch.stack([*penalties.values()]).sum().backward()  # type: ignore[no-untyped-call]
     client.after_backward()
     optimizer.step()
-
-
-def units(fold: Fold) -> npt.NDArray[np.int64]:
-    """Return the number of what each image is protected with, (n,): the image itself, or the patient that it shows."""
-    groups = getattr(fold, "groups", None)
-    if groups is None:
-        return np.arange(len(fold))
-    # An image without a name of its own is alone.
-    names = [(name, index if name == "" else -1) for index, name in enumerate(groups)]
-    known = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return np.array([known[name] for name in names])

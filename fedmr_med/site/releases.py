@@ -227,7 +227,7 @@ class Releases:
             return {}
         network, batches, fold = open_images()
         held = hold_out(
-            fold.labels,
+            fold,
             shared,
             fraction=self._job.head.held_out,
             smallest=self.policy.min_class_count,

@@ -8,11 +8,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedmr_med.data.base import Fold
+from fedmr_med.data.base import Fold, units
+from fedmr_med.data.held_out import draw
 from fedmr_med.data.loading import Batches
 from fedmr_med.network import Network
 from fedmr_med.privacy.mechanisms import Dominance
-from fedmr_med.seeding import numpy_generator
 from fedmr_med.site.raw_features import check_not_raw
 from fedmr_med.site.training import features, to_device
 from fedmr_med.statistics.base import Sizes
@@ -24,27 +24,29 @@ Mask = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 
 
-def hold_out(
-    labels: npt.NDArray[np.int64], classes: Mask, *, fraction: float, smallest: int, stream: tuple[int | str, ...]
-) -> Mask:
+def hold_out(fold: Fold, classes: Mask, *, fraction: float, smallest: int, stream: tuple[int | str, ...]) -> Mask:
     """Return which samples (n,) are set aside to choose the shrinkage.
 
     A class takes part only if both of its parts are large enough to leave the site on their own: what is held out of
-    a small class would be a few patients' features.
+    a small class would be a few patients' features. The samples of a patient are in one part.
 
     Args:
-        labels: (n,) classes of the samples.
+        fold: the samples.
         classes: (C,) the classes that are shared.
         fraction: share of a class to set aside.
         smallest: fewest samples of a class that may be shared.
         stream: draws the samples.
     """
-    held = np.zeros(len(labels), dtype=np.bool_)
-    for label in np.flatnonzero(classes):
-        rows = np.flatnonzero(labels == label)
-        count = round(fraction * len(rows))
-        if smallest <= count <= len(rows) - smallest:
-            held[numpy_generator(*stream, "held out", int(label)).permutation(rows)[:count]] = True
+    targets = {}
+    for label, total in enumerate(np.bincount(fold.labels, minlength=len(classes)).tolist()):
+        if classes[label] and smallest <= (count := round(fraction * total)) <= total - smallest:
+            targets[label] = count
+    held = draw(fold.labels, None if fold.groups is None else units(fold), targets, (*stream, "held out"))
+    for label in range(len(classes)):
+        rows = fold.labels == label
+        count = int(held[rows].sum())
+        if label not in targets or not smallest <= count <= int(rows.sum()) - smallest:
+            held[rows] = False  # a patient of several classes, or patients of many images
     return held
 
 
@@ -106,11 +108,7 @@ class Bound:
     @classmethod
     def of(cls, dominance: Dominance, fold: Fold) -> "Bound":
         """Return the rule for a fold."""
-        names = getattr(fold, "groups", None)
-        if names is None:
-            return cls(dominance, np.arange(len(fold)))
-        alone = [name or f" {row}" for row, name in enumerate(names)]  # an image without a name of its own
-        return cls(dominance, np.unique(alone, return_inverse=True)[1].astype(np.int64))
+        return cls(dominance, units(fold))
 
     def __call__(self, features: Tensor, labels: Tensor, classes: Mask, part: Mask | None = None) -> Tensor:
         """Return features (n, d) with labels (n,) of which no image stands out in a class, in float64.

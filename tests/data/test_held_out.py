@@ -6,7 +6,7 @@ import numpy as np
 
 from fedmr_med import data
 from fedmr_med.config import TaskConfig
-from fedmr_med.data.base import ArrayFold, JoinedFold
+from fedmr_med.data.base import ArrayFold, JoinedFold, SubsetFold, units
 from fedmr_med.data.datasets import DATASETS
 from fedmr_med.data.held_out import set_aside
 from fedmr_med.jobs.benchmark import benchmark_sites
@@ -64,3 +64,29 @@ def test_a_site_with_test_data_of_its_own_scores_on_what_it_holds_out():
     held = data.load(SiteConfig(data=DemoSource(source="demo", center=3), held_out=0.25), task, seed=0)
     assert len(held.train) + len(held.test) == len(plain.train)
     assert 0 < len(held.test) < len(held.train)
+
+
+def test_patients_are_held_out_whole():
+    """Forty patients of five images; one of them has images of two classes."""
+    labels = np.repeat(np.arange(2), 100)
+    groups = tuple(f"p{i // 5}" for i in range(200))
+    fold = ArrayFold(np.arange(200), labels, (*groups[:195], *["p0"] * 5))
+    for seed in range(5):
+        kept, held = set_aside(fold, 0.2, seed)
+        assert not {*kept.groups} & {*held.groups}
+        assert all(abs(count - 20) <= 5 for count in np.bincount(held.labels))
+    alone = ArrayFold(np.arange(6), np.array([0] * 3 + [1] * 3), ("a", "a", "a", "b", "", ""))
+    kept, held = set_aside(alone, 0.5, 0)
+    assert 0 not in held.labels, "all of a class is one patient's"
+    assert held.labels.tolist() == [1, 1]
+
+
+def test_whatever_is_made_of_a_fold_knows_its_patients():
+    fold = ArrayFold(np.arange(4), np.array([0, 1, 0, 1]), ("a", "a", "", "b"))
+    nobody = ArrayFold(np.arange(2), np.array([0, 1]))
+    assert SubsetFold(fold, np.array([3, 2, 0])).groups == ("b", "", "a")
+    assert SubsetFold(nobody, np.array([1])).groups is None
+    assert JoinedFold([fold, nobody]).groups == ("a", "a", "", "b", "", "")
+    assert JoinedFold([nobody, nobody]).groups is None
+    assert units(JoinedFold([fold, nobody])).tolist() == [0, 0, 1, 2, 3, 4]
+    assert units(nobody).tolist() == [0, 1]

@@ -171,7 +171,7 @@ def test_what_a_person_sees(opted_out: tuple[Simulation, Path]) -> None:
         for number in (1, 2):
             lines = [line for line in done.output.splitlines() if f"round {number}/2 · {site}" in line]
             assert len(lines) == 1, f"one line per hospital and round, not {lines}"
-    for text in ("Balanced accuracy", "pooled", "What each hospital took part with", "checkpoint:", "DEMO"):
+    for text in ("Mean recall", "pooled", "What each hospital took part with", "checkpoint:", "DEMO"):
         assert text in done.output
     assert (done.chain / "results.json").exists()
     best = torch.load(done.chain / "best_model.pt", weights_only=True)

@@ -1,6 +1,6 @@
 """The dominance rule: no image, and no patient, stands out in a class's sums."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +13,6 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.site.releases import Releases
 from fedmr_med.site.statistics import Bound
 from tests.helpers.small import initial_state, small_hospital, small_job, task_for
-
-
-@dataclass(frozen=True)
-class Grouped(ArrayFold):
-    """A fold whose table names patients."""
-
-    groups: list[str]
 
 
 def bounded(features: torch.Tensor, labels: list[int], units: list[int], share: float = 0.2) -> torch.Tensor:
@@ -73,7 +66,7 @@ def test_images_of_one_patient_count_as_one() -> None:
 def test_a_class_of_too_few_patients_does_not_leave(tmp_path: Path) -> None:
     labels = np.repeat([0, 1, 2], 20)
     groups = ["p1"] * 20 + [f"q{n}" for n in range(5)] * 4 + [""] * 20
-    fold = Grouped(np.zeros((60, 4, 4, 3), np.uint8), labels, groups)
+    fold = ArrayFold(np.zeros((60, 4, 4, 3), np.uint8), labels, groups)
     job = small_job()
     for policy, expected in (
         (SitePolicy(share_prototypes=True, max_share=0.5), [1, 2]),

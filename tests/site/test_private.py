@@ -35,13 +35,8 @@ def features_alone() -> Network:
     return ClassifierOnly(whole)
 
 
-class Grouped(ArrayFold):
-    groups: tuple[str, ...] | None = None
-
-
 def statistics(items: np.ndarray, labels: Sequence[int], groups: tuple[str, ...] | None = None) -> Clipped:
-    fold = Grouped(items.astype(np.float32), np.array(labels))
-    object.__setattr__(fold, "groups", groups)
+    fold = ArrayFold(items.astype(np.float32), np.array(labels), groups)
     batches = Batches(fold, transforms.unchanged, batch_size=4)
     return clipped(features_alone(), batches, fold, Clip(1.0), np.array([True, True]))
 

@@ -18,7 +18,7 @@ from nvflare.apis.signal import Signal
 from opacus.accountants import RDPAccountant
 
 from fedmr_med.config import JobConfig
-from fedmr_med.data.base import ArrayFold
+from fedmr_med.data.base import ArrayFold, units
 from fedmr_med.errors import ConfigError
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.methods.base import Method
@@ -29,7 +29,7 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import BudgetError
 from fedmr_med.runner import Federation
 from fedmr_med.site.hospital import Hospital
-from fedmr_med.site.private_training import PrivateTraining, units
+from fedmr_med.site.private_training import PrivateTraining
 from fedmr_med.sites import DemoSource, SiteConfig
 from tests.helpers import containers as messages
 from tests.helpers.errors import raises
@@ -44,14 +44,8 @@ def private_job(base: str = "fedmr", /, **changes: Any) -> JobConfig:
     return small_job(base, method=method, train={"private": PRIVATE}, loss={"class_weights": "none"}).override(changes)
 
 
-class Grouped(ArrayFold):
-    groups: tuple[str, ...] | None = None
-
-
 def fold(size: int, groups: tuple[str, ...] | None = None) -> ArrayFold:
-    made = Grouped(np.zeros((size, 2, 2, 3), dtype=np.uint8), np.arange(size) % 2)
-    object.__setattr__(made, "groups", groups)
-    return made
+    return ArrayFold(np.zeros((size, 2, 2, 3), dtype=np.uint8), np.arange(size) % 2, groups)
 
 
 def trainer(folder: Path, size: int = 1000, batch_size: int = 100, groups: tuple[str, ...] | None = None) -> Any:

@@ -131,7 +131,7 @@ def _partitioned(root: Path, task: TaskConfig, clients: int, seed: int, fraction
     train, test = data.train, _of_classes(data.test, data.train.labels[used])
     if isinstance(train, ArrayFold):
         # What the fraction leaves out is not held in memory.
-        train = ArrayFold(train.items[used], train.labels[used])
+        train = ArrayFold(train.items[used], train.labels[used], SubsetFold(train, used).groups)
         parts = [np.searchsorted(used, part) for part in parts]
     # Nobody knows whose the unreadable items would have been; the first client reports them.
     skipped = (data.skipped, *((),) * (clients - 1))

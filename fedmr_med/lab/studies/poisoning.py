@@ -72,6 +72,11 @@ class Relabelled:
     fold: Fold
     labels: npt.NDArray[np.int64]
 
+    @property
+    def groups(self) -> tuple[str, ...] | None:
+        """Patient or lesion of each item."""
+        return self.fold.groups
+
     def __len__(self) -> int:
         return len(self.labels)
 
