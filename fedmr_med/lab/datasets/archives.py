@@ -12,17 +12,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import ArrayFold, SiteData
+from fedmr_med.data.datasets.base import Dataset, Reader, RemoteFile
 from fedmr_med.errors import DataError, FedMRError
-
-if TYPE_CHECKING:  # the records of the datasets use these readers
-    from fedmr_med.data.datasets.base import Dataset, Reader
 
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
@@ -35,17 +33,23 @@ class CifarLayout:
     """Names in an official CIFAR archive: the archive, the folder in it, its batches and the key of the labels."""
 
     archive: str
+    md5: str
     folder: str
     train: tuple[str, ...]
     test: str
     label_key: bytes
 
+    @property
+    def files(self) -> tuple[RemoteFile]:
+        """What to download."""
+        return (RemoteFile(self.archive, f"https://www.cs.toronto.edu/~kriz/{self.archive}", self.md5),)
 
-Official = Callable[["Dataset", Path], Folds | None]
+
+Official = Callable[[Dataset, Path], Folds | None]
 """Reads a dataset's official files from a place; None where there are none. Raises DataError where one is damaged."""
 
 
-def arrays(official: Official | None = None) -> "Reader":
+def arrays(official: Official | None = None) -> Reader:
     """Return the reader of a dataset whose images have one size: official files, or an .npz with the same arrays.
 
     The reader looks in a file, in the folder that holds the files, and in ``<name>/`` below it. It raises DataError
@@ -55,7 +59,7 @@ def arrays(official: Official | None = None) -> "Reader":
         official: reads the dataset's official files; None knows only the .npz.
     """
 
-    def read(dataset: "Dataset", root: Path, task: TaskConfig) -> SiteData:
+    def read(dataset: Dataset, root: Path, task: TaskConfig) -> SiteData:
         for place in (root, root / dataset.name):
             if not place.exists():
                 continue
@@ -71,7 +75,7 @@ def arrays(official: Official | None = None) -> "Reader":
     return read
 
 
-def _checked(dataset: "Dataset", images: Images, labels: Labels, place: Path) -> ArrayFold:
+def _checked(dataset: Dataset, images: Images, labels: Labels, place: Path) -> ArrayFold:
     """Return a fold, or refuse other shapes, types and labels than the dataset has."""
     shape = (dataset.image_size, dataset.image_size, dataset.channels)
     problem, code, key = None, "data.damaged", "labels"
@@ -89,7 +93,7 @@ def _checked(dataset: "Dataset", images: Images, labels: Labels, place: Path) ->
     return ArrayFold(images, labels)
 
 
-def read_npz(dataset: "Dataset", place: Path) -> Folds | None:
+def read_npz(dataset: Dataset, place: Path) -> Folds | None:
     """Read ``x_train``, ``y_train``, ``x_test`` and ``y_test``; grey images may lack the channel axis.
 
     Args:
@@ -116,7 +120,7 @@ def read_npz(dataset: "Dataset", place: Path) -> Folds | None:
 
 
 @contextmanager
-def reading(path: Path, dataset: "Dataset") -> Iterator[None]:
+def reading(path: Path, dataset: Dataset) -> Iterator[None]:
     """Turn any failure to parse ``path`` into a DataError that names it and the way to get it again."""
     try:
         yield
@@ -134,7 +138,7 @@ def reading(path: Path, dataset: "Dataset") -> Iterator[None]:
 def cifar(layout: CifarLayout) -> Official:
     """Return the reader of an official CIFAR archive, of the folder it is in, or of what was extracted from it."""
 
-    def read(dataset: "Dataset", place: Path) -> Folds | None:
+    def read(dataset: Dataset, place: Path) -> Folds | None:
         extracted = (place / layout.test).is_file()
         candidates = [place] if place.is_file() or extracted else [place / layout.archive, place / layout.folder]
         path = next((path for path in candidates if path.exists() and path.suffix != ".npz"), None)
@@ -210,7 +214,7 @@ def _npz_fold(content: Any, fold: str) -> tuple[Images, Labels]:
     return images, labels.reshape(-1).astype(np.int64)
 
 
-def find_all(dataset: "Dataset", folder: Path) -> list[Path]:
+def find_all(dataset: Dataset, folder: Path) -> list[Path]:
     """Return the dataset's files, gzipped or not; an empty list where there is none of them.
 
     Raises:

@@ -1,10 +1,11 @@
 """CIFAR-100 (Krizhevsky, 2009): 60,000 colour images of 32 pixels, with their fine labels."""
 
-from fedmr_med.data.datasets.base import Dataset, Protocol, RemoteFile
+from fedmr_med.data.datasets.base import Dataset, Protocol
 from fedmr_med.lab.datasets.archives import CifarLayout, arrays, cifar
 
 LAYOUT = CifarLayout(
     archive="cifar-100-python.tar.gz",
+    md5="eb9058c3a382ffc7106e4002c42a8d85",
     folder="cifar-100-python",
     train=("train",),
     test="test",
@@ -31,12 +32,6 @@ CIFAR100 = Dataset(
     class_names=CLASS_NAMES,
     image_size=32,
     read=arrays(cifar(LAYOUT)),
-    files=(
-        RemoteFile(
-            LAYOUT.archive,
-            f"https://www.cs.toronto.edu/~kriz/{LAYOUT.archive}",
-            md5="eb9058c3a382ffc7106e4002c42a8d85",
-        ),
-    ),
+    files=LAYOUT.files,
     protocol=Protocol("wide_resnet28_10", "crop_flip", 200, split="P10C10", rounds_by_clients={50: 400, 100: 400}),
 )
