@@ -12,6 +12,7 @@ from fedmr_med.data.transforms import normalisation
 from fedmr_med.export.source import Source
 from fedmr_med.files import atomic_writer, write_text
 from fedmr_med.inference.logits import Logits
+from fedmr_med.methods.label import label_of
 from fedmr_med.schema import dump_yaml
 
 SCHEMA = "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/meta_schema_20240725.json"
@@ -109,7 +110,7 @@ def _metadata(source: Source) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "version": VERSION,
-        "changelog": {VERSION: f"after {source.saved.round} rounds of {job.method.name}"},
+        "changelog": {VERSION: f"after {source.saved.round} rounds of {label_of(job)}"},
         "monai_version": monai.__version__.split("+")[0],
         "pytorch_version": torch.__version__.split("+")[0],
         "numpy_version": numpy.__version__,
@@ -117,7 +118,7 @@ def _metadata(source: Source) -> dict[str, Any]:
         "name": job.name,
         "task": f"Classification of {task.dataset} images into {len(classes)} classes",
         "description": ("DEMO, trained on generated pictures. " if source.is_demo else "")
-        + f"{job.model.name}, trained by hospitals together with {job.method.name}. See docs/README.md.",
+        + f"{job.model.name}, trained by hospitals together with {label_of(job)}. See docs/README.md.",
         "authors": "the hospitals of the federation",
         "copyright": "see docs/README.md",
         "intended_use": "Research. Not a medical device; see docs/README.md.",

@@ -10,6 +10,7 @@ from rich.text import Text
 from fedmr_med.config import JobConfig
 from fedmr_med.evaluation.history import Best, History
 from fedmr_med.evaluation.records import SiteRound
+from fedmr_med.methods.label import label_of
 from fedmr_med.methods.plan import head_exchange
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.console import wide_console
@@ -31,7 +32,7 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
     """Return the tables: scores by round, and what each hospital took part with."""
     history = state.history
     parts: list[RenderableType] = [
-        Text(f"\n{job.name}: {job.method.name}, {job.model.name}, {state.round} rounds", style="bold"),
+        Text(f"\n{job.name}: {label_of(job)}, {job.model.name}, {state.round} rounds", style="bold"),
         scores_table(history, job.task.class_names),
         *([sites_table(history)] if history.rounds else []),
     ]

@@ -10,6 +10,7 @@ from fedmr_med.errors import CheckpointError
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.results import RunResult, RunResults, RunSetup, write_result
 from fedmr_med.files import journal, locked
+from fedmr_med.methods.label import label_of
 from fedmr_med.models.model_file import as_list, save_model
 from fedmr_med.models.provenance import Provenance
 from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint
@@ -176,6 +177,8 @@ class Chain:
             dataset=job.task.dataset,
             split=job.task.split,
             method=job.method.name,
+            label=label_of(job),
+            options=job.method.options,
             seed=job.seed,
             model=job.model.name,
             class_names=job.task.class_names,
