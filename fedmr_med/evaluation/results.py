@@ -129,6 +129,7 @@ class RunResult(RunSetup):
         engine_ms_per_task: what the runner itself cost per task, in milliseconds.
         kept_bytes: what the site with the most keeps from round to round.
         runaway_round: the first round in which features ran away from their prototypes.
+        one_class: whether the last model takes every test image for the same class.
         history: the whole history of a chain.
         error: why the run failed.
     """
@@ -150,6 +151,7 @@ class RunResult(RunSetup):
     engine_ms_per_task: float | None = None
     kept_bytes: int | None = None
     runaway_round: Omitted[int] = None
+    one_class: Omitted[bool] = None
     history: Omitted[History] = None
     error: Omitted[str] = None
 
@@ -192,6 +194,7 @@ class RunResult(RunSetup):
             "engine_ms_per_task": engine_ms_per_task,
             "kept_bytes": kept_bytes,
             "runaway_round": history.runaway_round,
+            "one_class": (scores[max(scores)].of_one_class or None) if scores else None,
             "history": history if whole else None,
         }
         return cls.model_validate(content)

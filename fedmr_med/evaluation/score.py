@@ -66,6 +66,12 @@ class Score(Strict):
         return content | known
 
     @property
+    def of_one_class(self) -> bool:
+        """Whether every image was taken for the same class, as far as the shared scores tell."""
+        counted = [value for value in self.recall if value is not None]
+        return len(counted) >= _FEWEST and sorted(counted) == [0.0] * (len(counted) - 1) + [1.0]
+
+    @property
     def coverage(self) -> str:
         """How many of the classes count, in words."""
         return classes_text(self.classes, len(self.recall))

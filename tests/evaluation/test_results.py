@@ -20,7 +20,7 @@ from fedmr_med.evaluation.results import (
     versioned,
     write_result,
 )
-from fedmr_med.evaluation.score import Evaluation
+from fedmr_med.evaluation.score import Evaluation, Score
 from fedmr_med.report.lines import runaway_line
 from fedmr_med.report.pages.comparison import remarks
 from tests.helpers.errors import raises
@@ -202,3 +202,16 @@ def test_features_that_run_away_are_noticed(norms: tuple[float | None, ...], not
     warned = [n for n in range(1, len(norms) + 1) if runaway_line(history_of(*norms[:n])) is not None]
     assert warned == ([] if noticed is None else [noticed]), "the log says it once"
     assert bool(remarks([result])) == (noticed is not None)
+
+
+@pytest.mark.parametrize(
+    ("recall", "one_class"),
+    [((0.0, 1.0, 0.0), True), ((None, 1.0, 0.0), True), ((0.0, 1.0, 0.1), False), ((None, 1.0), False), ((), False)],
+)
+def test_a_model_that_answers_with_one_class_is_named(recall: tuple[float | None, ...], one_class: bool) -> None:
+    mean = sum(value or 0 for value in recall) / max(len(recall), 1)
+    score = Score(accuracy=0.9, mean_recall=mean, balanced_accuracy=mean, classes=3, samples=10, recall=recall)
+    history = history_of(None).with_evaluation(Evaluation(round=1, sites={}, pooled=score, pooled_sites=("a",)))
+    result = RunResult.of(SETUP, history)
+    assert bool(result.one_class) is one_class
+    assert bool(remarks([result])) is one_class

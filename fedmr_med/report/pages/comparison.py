@@ -69,12 +69,14 @@ def caption(run: RunSetup) -> str:
 
 
 def remarks(runs: Sequence[RunResult]) -> list[str]:
-    """Return a sentence for each run whose features ran away from their prototypes, or that has no head."""
+    """Return a sentence for each run whose features ran away, that predicts one class, or that has no head."""
     sentences = []
     for run in runs:
         if run.runaway_round is not None:
             what = f"features ran away from their prototypes, noticed in round {run.runaway_round}"
             sentences.append(f"{run.label}, seed {run.seed}: {what}.")
+        if run.one_class:
+            sentences.append(f"{run.label}, seed {run.seed}: the last model takes every test image for one class.")
         if run.no_head is not None:
             sentences.append(f"{run.label}, seed {run.seed}: no closed-form head, since {run.no_head}.")
     return sentences
