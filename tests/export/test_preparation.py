@@ -1,7 +1,6 @@
 """What training saw is what every use of a model sees: a raw picture gets the probabilities of its prepared file."""
 
 import csv
-import os
 import re
 import shutil
 import subprocess
@@ -30,9 +29,6 @@ from tests.helpers.errors import raises
 from tests.helpers.pictures import flamby_site, manifest_site, write_csv, write_picture, write_split
 from tests.helpers.small import initial_state, small_job
 
-RAW_IMAGES = "FEDMR_MED_ISIC_RAW"
-"""Names a folder with the raw images of Fed-ISIC2019, for the tests on real photographs."""
-
 SIZE, EDGE = 200, 224
 SAME = {"rtol": 0, "atol": 1e-4}
 
@@ -52,28 +48,29 @@ class Case:
         return load_model(self.model)
 
 
-def drawn(folder: Path) -> list[str]:
+def draw(folder: Path) -> None:
     """Draw photographs in warm light, of several sizes."""
     for seed, size in enumerate([(600, 450), (450, 600), (1024, 768), (300, 260)]):
         write_picture(folder / f"ISIC_{seed}.jpg", size=size, seed=seed)
-    return sorted(path.stem for path in folder.glob("*.jpg"))
 
 
-def real(folder: Path) -> list[str]:
-    named = os.environ.get(RAW_IMAGES)
-    if named is None:
-        pytest.skip(f"needs {RAW_IMAGES}, the folder with the raw images of Fed-ISIC2019")
+def copy_some(raw: Path, folder: Path) -> None:
+    """Copy every two-thousandth real photograph."""
+    if not raw.is_dir():
+        pytest.skip("no images of Fed-ISIC2019 beside the checkout")
     folder.mkdir(parents=True)
-    photographs = sorted((Path(named) / RAW_FOLDER).glob("*.jpg"))[::2000]
-    for path in photographs:
+    for path in sorted(raw.glob("*.jpg"))[::2000]:
         shutil.copy(path, folder)
-    return [path.stem for path in photographs]
 
 
-@pytest.fixture(scope="module", params=[drawn, real])
+@pytest.fixture(scope="module", params=["drawn", "real"])
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     root = tmp_path_factory.mktemp("isic")
-    names = request.param(root / RAW_FOLDER)
+    if request.param == "drawn":
+        draw(root / RAW_FOLDER)
+    else:
+        copy_some(request.getfixturevalue("shared_data") / "fed_isic2019" / RAW_FOLDER, root / RAW_FOLDER)
+    names = sorted(path.stem for path in (root / RAW_FOLDER).glob("*.jpg"))
     write_split(root / SPLIT_FILE, [(name, label % 8, 0, "train") for label, name in enumerate(names)])
     prepare_isic(root, root / "target")
     task = {"image_size": SIZE, "preparation": {"version": 1, "edge": EDGE}}
