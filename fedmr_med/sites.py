@@ -28,10 +28,14 @@ class DemoSource(Strict):
 
     Attributes:
         center: centre 0 to 5.
+        classes: the only classes that the site holds, each with ``images`` pictures; None holds what the centre holds.
+        images: training pictures of each of ``classes``; a third as many are for testing.
     """
 
     source: Literal["demo"]
     center: int = Field(ge=0, le=5)
+    classes: tuple[Name, ...] | None = Field(None, exclude_if=lambda classes: classes is None)
+    images: int = Field(60, ge=3, le=10_000, exclude_if=lambda images: images == 60)
 
 
 class FlambyIsicSource(Strict):

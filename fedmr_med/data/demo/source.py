@@ -37,31 +37,52 @@ def load_demo(source: DemoSource, task: TaskConfig) -> SiteData:
     They do not depend on the seed of the job: the demo stands in for a fixed dataset.
 
     Raises:
-        DataError: the classes of the task are not those of ISIC2019.
+        DataError: the classes of the task, or of the site, are not those of ISIC2019.
     """
+    if source.classes is not None:
+        return _of_classes(source, source.classes, task)
     if task.class_names != CLASS_NAMES:
         raise DataError(
             f"The demo has the classes {', '.join(CLASS_NAMES)}; task.class_names has {', '.join(task.class_names)}.",
             code="data.class-names",
             key="task.class_names",
         )
+    train, test = class_counts_of(source.center)
     edge = edge_for(task.image_size)
     return SiteData(
-        train=_fold(source.center, "train", edge),
-        test=_fold(source.center, "test", edge),
+        train=_fold(source.center, "train", edge, tuple(train)),
+        test=_fold(source.center, "test", edge, tuple(test)),
         class_names=CLASS_NAMES,
         is_demo=True,
     )
 
 
+def _of_classes(source: DemoSource, classes: tuple[str, ...], task: TaskConfig) -> SiteData:
+    """Generate pictures of some of the demo's classes, in equal number, for a task of any of them."""
+    unknown = [name for name in task.class_names if name not in CLASS_NAMES]
+    unknown += [name for name in classes if name not in task.class_names]
+    if unknown:
+        raise DataError(
+            f"{unknown[0]} is not a class of both the demo and the job.", code="data.class-names", key="data.classes"
+        )
+    edge, held = edge_for(task.image_size), [name in classes for name in CLASS_NAMES]
+    label_of = np.array([task.class_names.index(name) if name in classes else -1 for name in CLASS_NAMES])
+
+    def fold(name: FoldName, images: int) -> ArrayFold:
+        drawn = _fold(source.center, name, edge, tuple(images * own for own in held))
+        return ArrayFold(drawn.items, label_of[drawn.labels])
+
+    return SiteData(
+        fold("train", source.images), fold("test", source.images // 3), class_names=task.class_names, is_demo=True
+    )
+
+
 @lru_cache(maxsize=2 * len(HOSPITALS))
-def _fold(center: int, fold: FoldName, edge: int) -> ArrayFold:
+def _fold(center: int, fold: FoldName, edge: int, counts: tuple[int, ...]) -> ArrayFold:
     """Draw the pictures of one fold; picture ``index`` depends on centre, fold and index alone.
 
     They are kept, read-only: a process that works for several sites and rounds draws the pictures of each site once.
     """
-    train, test = class_counts_of(center)
-    counts = train if fold == "train" else test
     labels = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     labels = numpy_generator("demo", center, fold).permutation(labels)
     items = np.empty((len(labels), edge, edge, 3), dtype=np.uint8)
