@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from fedmr_med import losses, methods, models
     from fedmr_med.config import JobConfig, load_job
     from fedmr_med.errors import FedMRError
+    from fedmr_med.inference.predict import load_model
     from fedmr_med.losses import inter_class_loss, intra_class_loss
     from fedmr_med.models.job_network import build_network
     from fedmr_med.privacy.policy import SitePolicy
     from fedmr_med.prototypes import ClassSums, Prototypes
     from fedmr_med.recipes.recipe import FedMRRecipe, MethodRecipe
+    from fedmr_med.report.document import write_report
     from fedmr_med.runner import Federation
+    from fedmr_med.runner.showcase.show import demo
     from fedmr_med.sites import SiteConfig, load_site
 
 __all__ = [
@@ -33,13 +36,16 @@ __all__ = [
     "SitePolicy",
     "__version__",
     "build_network",
+    "demo",
     "inter_class_loss",
     "intra_class_loss",
     "load_job",
+    "load_model",
     "load_site",
     "losses",
     "methods",
     "models",
+    "write_report",
 ]
 
 _MODULES = ("losses", "methods", "models")
@@ -54,10 +60,13 @@ _HOMES = {
     "SiteConfig": "sites",
     "SitePolicy": "privacy.policy",
     "build_network": "models.job_network",
+    "demo": "runner.showcase.show",
     "inter_class_loss": "losses",
     "intra_class_loss": "losses",
     "load_job": "config",
+    "load_model": "inference.predict",
     "load_site": "sites",
+    "write_report": "report.document",
 }
 
 

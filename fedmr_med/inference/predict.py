@@ -9,10 +9,11 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional as F
 
-from fedmr_med.data.prepared import Place, Preparation
+from fedmr_med.data.prepared import Place, Preparation, find_images
 from fedmr_med.data.tables import table_text
 from fedmr_med.evaluation.clinical import softmax
 from fedmr_med.files import write_text
+from fedmr_med.models import model_file
 from fedmr_med.models.model_file import SavedModel
 
 
@@ -59,6 +60,14 @@ class Predictor:
         self.preparation = Preparation(saved.job.task, prepared)
         self._prototypes = saved.prototypes
 
+    def predict(self, images: Path | str) -> list[Prediction]:
+        """Answer for a folder of images, the images of a manifest, or one image; DICOM too.
+
+        Raises:
+            DataError: there is no image.
+        """
+        return list(self(find_images(Path(images))))
+
     def __call__(self, place: Place) -> Iterator[Prediction]:
         """Answer for every image, in order; one that cannot be read has its reason instead."""
         for names, images, errors in self.preparation.batches(place.root, place.names):
@@ -82,6 +91,20 @@ class Predictor:
         likeness = F.normalize(features.float()) @ F.normalize(self._prototypes.means[known].float()).T
         order = known[likeness.argsort(dim=1, descending=True)]
         return [tuple(self.class_names[label] for label in row) for row in order.tolist()]
+
+
+def load_model(path: Path | str, *, allow_code: bool = False, calibrated: bool = True) -> Predictor:
+    """Read a model file, such as ``best_model.pt``, and return the model ready to answer.
+
+    Args:
+        path: the file.
+        allow_code: build a network that the file names by a dotted path, which runs that code.
+        calibrated: see :class:`Predictor`.
+
+    Raises:
+        FedMRError: see :func:`fedmr_med.models.model_file.load_model`.
+    """
+    return Predictor(model_file.load_model(Path(path), allow_code=allow_code), calibrated=calibrated)
 
 
 def write_predictions(

@@ -31,17 +31,21 @@ class Part:
     sections: tuple[Section, ...]
 
 
-def write_report(places: Sequence[Path], out: Path) -> list[Source]:
+def write_report(places: Sequence[Path | str], out: Path | str = "report.html") -> list[Source]:
     """Write a report about everything that the places hold, and return what that was.
+
+    Args:
+        places: simulator workspaces, downloaded chains, folders of comparisons, a hospital's kit, ...
+        out: the HTML file.
 
     Raises:
         ResultsError: there is nothing to report on, or a file is damaged.
         OSError: it cannot be written.
     """
-    sources = [source for place in places for source in find_sources(place)]
+    sources = [source for place in places for source in find_sources(Path(place))]
     if not sources:
         raise ResultsError("Name at least one folder to report on.", code="results.empty")
-    write_text(out, render(sources))
+    write_text(Path(out), render(sources))
     return sources
 
 

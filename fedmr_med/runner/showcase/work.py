@@ -1,0 +1,115 @@
+"""Runs the federations of the demo in worker processes, and says how far they are."""
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedmr_med import models
+from fedmr_med.data import transforms
+from fedmr_med.data.base import JoinedFold
+from fedmr_med.data.loading import Batches
+from fedmr_med.evaluation.results import RunResult
+from fedmr_med.models.job_network import build_network
+from fedmr_med.runner import Federation, open_sites
+from fedmr_med.runner.showcase.plan import Run, hospitals
+from fedmr_med.runner.workers import worker_pool
+from fedmr_med.server.chain import BEST_MODEL
+from fedmr_med.server.state import GlobalState
+from fedmr_med.site.training import outputs
+
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        run: its number.
+        rounds: rounds done.
+        score: balanced accuracy of its model on the test pictures of all hospitals; None before it is known.
+    """
+
+    run: int
+    rounds: int
+    score: float | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run.
+
+    Attributes:
+        run: what it was.
+        result: its entry in ``results.json``.
+        labels: (n,) classes of the test pictures of all hospitals.
+        answers: (n, C) logits of the last model for them.
+        model: the file of the best model.
+    """
+
+    run: Run
+    result: RunResult
+    labels: npt.NDArray[np.int64]
+    answers: npt.NDArray[np.float32]
+    model: Path
+
+
+def carry_out(run: Run, folder: Path, after_round: Callable[[GlobalState], None]) -> Outcome:
+    """Do one run in this process, and keep its files in a folder of its own."""
+    job, place = run.job, folder / run.name
+    test = JoinedFold([data.test for data in open_sites(job, hospitals()).values()])
+    state = Federation(job, run.sites, place, test=test).run(after_round)
+    network = build_network(job)
+    models.load_arrays(network, state.leaving().model)
+    plain = transforms.build(job.task.transform, train=False, image_size=job.task.image_size)
+    answers, labels = outputs(network, Batches(test, plain, batch_size=job.train.batch_size))
+    return Outcome(run, RunResult.of(run.setup(), state.history), labels, answers, place / BEST_MODEL)
+
+
+def carry_out_all(
+    runs: Sequence[Run], folder: Path, workers: int, on_progress: Callable[[Progress], None]
+) -> list[Outcome]:
+    """Do all runs, some of them side by side, and return what came of them in the order of the runs."""
+    progress: Any = multiprocessing.get_context("spawn").SimpleQueue()
+    with worker_pool(workers, _begin, progress) as pool:
+        futures = [pool.submit(_carry_out, number, run, folder) for number, run in enumerate(runs)]
+        for _ in _until_done(futures):
+            while not progress.empty():
+                on_progress(progress.get())
+        return [future.result() for future in futures]
+
+
+def _until_done(futures: Sequence["Future[Outcome]"]) -> Iterator[None]:
+    """Yield again and again until all are done, or one has failed; and once more."""
+    open_ones = set(futures)
+    while open_ones:
+        done, open_ones = wait(open_ones, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
+        if any(future.exception() for future in done):
+            break
+        yield
+    time.sleep(_POLL_SECONDS)
+    yield
+
+
+_progress: Any = None  # of this worker process
+
+
+def _begin(progress: Any) -> None:
+    global _progress  # noqa: PLW0603
+    _progress = progress
+
+
+def _carry_out(number: int, run: Run, folder: Path) -> Outcome:
+    def tell(state: GlobalState) -> None:
+        scores = [e.pooled.balanced_accuracy for e in state.history.evaluations if e.pooled]
+        _progress.put(Progress(number, state.round, scores[-1] if scores else None))
+
+    _progress.put(Progress(number, 0, None))
+    return carry_out(run, folder, tell)
