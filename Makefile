@@ -6,6 +6,7 @@
 # make test-flower  the adapter to Flower, in an environment of its own: build/flower
 # make mutation   changes the code at 150 places; fails if no test sees one
 # make coverage   how much of the core the tests of test-fast run; fails below 97 % of its lines
+# make pictures   the pictures in docs/pictures, from a run of the demo; needs Chromium
 # make docs       the documentation with the API from the docstrings, in build/docs
 # Each installs first what it needs into .venv, when that is missing or older than pyproject.toml or constraints.txt.
 
@@ -18,8 +19,9 @@ NIGHTLY := $(VENV)/.nightly
 DOCS := $(VENV)/.docs
 PIP_INSTALL := $(BIN)/pip install --constraint constraints.txt --editable
 RUN := runs/isic_fedmr-$(shell date +%Y%m%d-%H%M%S)
+PICTURES := docs/pictures
 
-.PHONY: run jobs test test-fast test-all test-nightly test-flower mutation coverage lint docs install
+.PHONY: run pictures jobs test test-fast test-all test-nightly test-flower mutation coverage lint docs install
 .DELETE_ON_ERROR:
 
 install: $(RUNTIME)
@@ -42,8 +44,15 @@ $(DOCS): $(RUNTIME)
 	$(PIP_INSTALL) '.[docs]'
 	@touch $@
 
+# What `nvflare simulator` runs, without its line that it is deprecated: a job folder is what hospitals get as well.
 run: $(RUNTIME)
-	$(BIN)/nvflare simulator jobs/isic_fedmr -t 6 -w $(RUN)
+	$(BIN)/python -m nvflare.private.fed.app.simulator.simulator jobs/isic_fedmr -t 6 -w $(RUN)
+
+# The picture of the claim and the screenshot of the report, from the models of a demo; the latter needs Chromium.
+pictures: $(TESTS)
+	$(BIN)/fedmr-med demo --out build/demo
+	cp build/demo/claim.svg $(PICTURES)/claim.svg
+	$(BIN)/python -m tests.helpers.screenshot build/demo/report.html $(PICTURES)/report.png
 
 jobs: $(RUNTIME)
 	$(BIN)/fedmr-med jobs write

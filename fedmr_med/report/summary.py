@@ -16,6 +16,7 @@ from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.console import wide_console
 from fedmr_med.report.elements import DEMO_NOTE
 from fedmr_med.report.lines import megabytes
+from fedmr_med.server.chain import BEST_MODEL
 from fedmr_med.server.robust import offences
 from fedmr_med.server.state import GlobalState
 from fedmr_med.server.stopping import stop_reason, why_it_cannot
@@ -62,7 +63,7 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
         parts.append(Text(kept_line(history.best)))
     if reason := history.why_last(job.task.class_names):
         parts.append(Text(reason, style="bold yellow"))
-    parts += [Text(f"checkpoint: {checkpoint}"), Text(f"results:    {checkpoint.parent / 'results.json'}")]
+    parts += _files(history, checkpoint)
     if demo:
         parts.append(Text(DEMO_NOTE, style="bold yellow"))
     return Group(*parts)
@@ -97,6 +98,15 @@ def kept_line(best: Best) -> str:
     if best.balanced_accuracy is None:
         return f"last model: after round {best.round}{head}"
     return f"best model: after round {best.round}{head}, balanced accuracy {best.balanced_accuracy:.3f}"
+
+
+def _files(history: History, checkpoint: Path) -> list[Text]:
+    """Return where everything is, and what to do with the model, in lines that are never broken: paths get copied."""
+    lines = [f"checkpoint: {checkpoint}", f"results:    {checkpoint.parent / 'results.json'}"]
+    if history.best:
+        model = checkpoint.parent / BEST_MODEL
+        lines += [f"model:      {model}", f"next:       fedmr-med predict {model} IMAGES"]
+    return [Text(line, no_wrap=True, overflow="ignore") for line in lines]
 
 
 def scores_table(history: History, class_names: Sequence[str]) -> Table:

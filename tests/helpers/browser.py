@@ -50,9 +50,11 @@ class Page:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", media=media, features=[scheme])
 
-    def screenshot(self, path: Path) -> None:
-        """Write the whole page as a PNG."""
-        picture = self.send("Page.captureScreenshot", captureBeyondViewport=True)["data"]
+    def screenshot(self, path: Path, *, height: int | None = None) -> None:
+        """Write the whole page as a PNG, or its upper part."""
+        width = self.evaluate("innerWidth")
+        part = {"clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}} if height else {}
+        picture = self.send("Page.captureScreenshot", captureBeyondViewport=True, **part)["data"]
         path.write_bytes(base64.b64decode(picture))
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:

@@ -4,11 +4,12 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from rich.console import Console
 
 from fedmr_med.evaluation.history import History
-from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.metrics import Scores, scored
 from fedmr_med.evaluation.records import HeadRecord, RoundRecord, SiteReport, SiteRound
 from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
@@ -57,6 +58,14 @@ def test_the_tables_do_not_let_an_opt_out_look_like_more_than_it_is() -> None:
 
 def test_the_demo_is_named() -> None:
     assert "DEMO" in text(history(), demo=True)
+
+
+def test_the_summary_says_where_the_model_is_and_what_to_do_with_it() -> None:
+    evaluation = Evaluation.of(1, {"bcn": scored(np.eye(8), np.arange(8))})
+    lines = text(History().with_evaluation(evaluation)).splitlines()
+    assert "model:      /runs/best_model.pt" in lines
+    assert "next:       fedmr-med predict /runs/best_model.pt IMAGES" in lines
+    assert "best_model.pt" not in text(History()), "no model was scored, so there is no best one"
 
 
 def test_without_any_scores_there_is_still_a_summary() -> None:

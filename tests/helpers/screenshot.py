@@ -1,0 +1,21 @@
+"""``python -m tests.helpers.screenshot PAGE PNG``: what Chromium shows of the upper part of a page."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.helpers.browser import browser
+
+WIDTH, HEIGHT = 1100, 820
+
+
+def main(page: Path, picture: Path) -> None:
+    """Write the picture."""
+    with tempfile.TemporaryDirectory() as profile, browser(Path(profile)) as chromium:
+        chromium.open(page)
+        chromium.show(width=WIDTH)
+        chromium.screenshot(picture, height=HEIGHT)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:3]))
