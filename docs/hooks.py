@@ -1,17 +1,22 @@
-"""What mkdocs needs to know of this repository: pages that live elsewhere in it, and API pages from the package.
+"""What mkdocs needs to know of this repository: pages that live elsewhere in it, and pages made from the package.
 
-The README and its siblings stay where people look for them. Here they become pages, with the links between them turned
+The siblings of the README stay where people look for them. Here they become pages, with the links between them turned
 into links between pages; a link to anything else becomes plain text.
 """
 
 import ast
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from typer.main import get_command
+
+from fedmr_med.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "fedmr_med"
@@ -31,26 +36,31 @@ TUTORIALS = {
     f"docs/tutorials/{path.name}": f"tutorials/{path.stem}.md" for path in (ROOT / "docs" / "tutorials").glob("*.py")
 }
 PAGES["docs/tutorials/README.md"] = "tutorials/README.md"
-_LINK = re.compile(r"\[([^]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+COMMANDS = "<!-- every command -->"
+_LINK = re.compile(r"(?<!!)\[([^]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 _ROLE = re.compile(r":(?:func|class|meth|mod|attr|data):(?=<code>)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Add tutorials, examples and the API pages to the navigation."""
     assert config.nav is not None
+    chapters = {title: pages for entry in config.nav for title, pages in entry.items()}
+    scripts = ["tutorials/README.md", *sorted(TUTORIALS.values())]
     for entry in config.nav:
+        if "Tutorials" in entry:
+            entry["Tutorials"] = [{"Your first federation": "first-federation.md"}, {"Scripts": scripts}]
+    for entry in chapters["How-to guides"]:
         if "Examples" in entry:
             entry["Examples"] = ["examples/index.md", *sorted(EXAMPLES.values())]
-        if "Tutorials" in entry:
-            entry["Tutorials"] = ["tutorials/README.md", *sorted(TUTORIALS.values())]
-    config.nav.append({"API": [{title: f"api/{name}.md"} for name, title in _rooms().items()]})
+    api = [{title: f"api/{name}.md"} for name, title in _rooms().items()]
+    chapters["Reference"].append({"Every function (API)": api})
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are not in docs/."""
     for source, page in PAGES.items():
-        if not source.startswith("docs/"):
+        if not source.startswith("docs/") and source != "README.md":  # whose place docs/index.md takes
             files.append(File.generated(config, page, content=_linked((ROOT / source).read_text(), source, page)))
     for source, page in (EXAMPLES | TUTORIALS).items():
         files.append(File.generated(config, page, content=_example(ROOT / source)))
@@ -63,6 +73,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     """Turn the links of the pages that are in docs/."""
     if page.file.generated_by:
         return markdown
+    if page.file.src_uri == "commands.md":
+        markdown = markdown.replace(COMMANDS, _commands())
     return _linked(markdown, f"docs/{page.file.src_uri}", page.file.src_uri)
 
 
@@ -90,6 +102,30 @@ def _example(script: Path) -> str:
     docstring = ast.get_docstring(ast.parse(text)) or ""
     code = text.split('"""', 2)[2].lstrip()
     return f"# {script.name}\n\n{docstring}\n\n```python\n{code}```\n"
+
+
+def _commands() -> str:
+    """Return every command with what it does, its arguments and its options, as the command line has them."""
+    return "\n".join(_command(get_command(app), "fedmr-med"))
+
+
+def _command(command: Any, name: str) -> Iterator[str]:
+    if hasattr(command, "commands"):
+        for word, below in sorted(command.commands.items()):
+            yield from _command(below, f"{name} {word}")
+        return
+    yield f"## {name}\n\n{(command.help or '').strip()}\n"
+    rows = [
+        f"| `{' '.join(part.opts) if part.param_type_name == 'option' else part.name.upper()}` | {_help(part)} |"
+        for part in command.params
+        if part.name != "help"
+    ]
+    if rows:
+        yield "\n".join(["| | |", "|---|---|", *rows, ""])
+
+
+def _help(part: Any) -> str:
+    return " ".join((getattr(part, "help", None) or "").replace("|", "\\|").split())
 
 
 def _rooms() -> dict[str, str]:

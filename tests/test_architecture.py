@@ -137,13 +137,14 @@ def test_presentation_stays_out_of_the_rooms_that_do_the_work() -> None:
     assert {user for user in users_of(PRESENTATION) if room(user[0]) in QUIET_ROOMS} == set()
 
 
-def test_the_readme_draws_the_tree_as_it_is() -> None:
-    tree = re.search(r"^fedmr_med/\n((?:  .*\n)+)", (REPOSITORY / "README.md").read_text(), flags=re.MULTILINE)
-    assert tree is not None, "the architecture section draws the package as a tree"
+def test_the_page_on_architecture_draws_the_tree_as_it_is() -> None:
+    page = (REPOSITORY / "docs" / "architecture.md").read_text()
+    tree = re.search(r"^fedmr_med/\n((?:  .*\n)+)", page, flags=re.MULTILINE)
+    assert tree is not None, "the page draws the package as a tree"
     drawn, folder = set(), ""
     for indent, entry in re.findall(r"^( +)(\S+(?: \S+)*)", tree[1], flags=re.MULTILINE):
         names = [name.removesuffix("/").removesuffix(".py") for name in entry.split()]
         drawn |= {f"{folder}.{name}" for name in names} if len(indent) > 2 else set(names)
         folder = folder if len(indent) > 2 else names[-1]
     rooms = {room(module) for module in sources()} - {PACKAGE}
-    assert drawn == rooms, f"only in the README: {drawn - rooms}; only in the package: {rooms - drawn}"
+    assert drawn == rooms, f"only on the page: {drawn - rooms}; only in the package: {rooms - drawn}"

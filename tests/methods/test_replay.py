@@ -108,7 +108,8 @@ def test_the_readme_names_the_terms_that_the_default_trains_with(tmp_path: Path)
     sentence = next(part for part in readme.split(". ") if part.startswith("The default adds"))
     (reply, *_) = Federation(REPLAYED, tmp_path).round()
     assert re.findall(r"\*(\w+)\*", sentence) == list(reply.report.terms)
-    (logged,) = re.findall(r"· loss (.+?) ·", readme)
+    shown = (REPOSITORY / "docs" / "judging-a-model.md").read_text(encoding="utf-8")
+    (logged,) = re.findall(r"· loss (.+?) ·", shown)
     assert re.findall(r"[\d.]+ (\w+)", logged) == list(reply.report.terms)
 
 
