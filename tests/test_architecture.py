@@ -19,7 +19,7 @@ MOST_LAYERS = 12
 PRESENTATION = {"rich", "typer", "jinja2", "tqdm"}
 # From a tenth of a second to several: only what needs one of them imports it, when it needs it.
 SLOW_TO_IMPORT = {
-    *("torch._dynamo", "torch._inductor", "sympy", "torchvision", "monai", "opacus", "onnx", "onnxruntime"),
+    *("torch._dynamo", "torch._inductor", "sympy", "torchvision", "monai", "dp_accounting", "onnx", "onnxruntime"),
     *("scipy", "sklearn", "pandas", "albumentations", "cv2", "PIL", "pydicom"),
 }
 

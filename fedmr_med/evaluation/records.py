@@ -22,8 +22,9 @@ class SiteReport(Strict):
         seconds: local time.
         terms: mean of each term of the local objective.
         images_total, images_skipped: images found, and those of them that could not be read.
-        epsilon: what its prototypes have cost of its privacy, over all chains; None where they have no noise.
+        epsilon: what its prototypes and heads have cost of its privacy, over all chains; None without a budget.
         training_epsilon: the same of its model updates.
+        total_epsilon: of both together; None without both budgets.
     """
 
     seconds: float | None = Field(None, strict=True, ge=0, le=MAX_SECONDS)
@@ -35,10 +36,11 @@ class SiteReport(Strict):
     images_skipped: int | None = Field(None, strict=True, ge=0, le=MAX_IMAGES)
     epsilon: Omitted[Annotated[float, Field(strict=True, ge=0, le=MAX_TERM)]] = None
     training_epsilon: Omitted[Annotated[float, Field(strict=True, ge=0, le=MAX_TERM)]] = None
+    total_epsilon: Omitted[Annotated[float, Field(strict=True, ge=0, le=MAX_TERM)]] = None
 
     def costs(self) -> "SiteReport":
         """Return what the site's noisy releases have cost, and nothing else of the report."""
-        return SiteReport(epsilon=self.epsilon, training_epsilon=self.training_epsilon)
+        return SiteReport(**{name: value for name, value in self if name.endswith("epsilon")})
 
 
 class SiteRound(SiteReport):

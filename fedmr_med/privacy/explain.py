@@ -95,7 +95,8 @@ def explain(policy: SitePolicy) -> list[str]:
 def privacy_costs(history: History) -> list[str]:
     """Say what noisy releases have cost each site by its latest report; nothing where none had noise."""
     lines = []
-    for what, key in (("prototypes", "epsilon"), ("model updates", "training_epsilon")):
+    kinds = {"prototypes": "epsilon", "model updates": "training_epsilon", "both together": "total_epsilon"}
+    for what, key in kinds.items():
         latest = {
             site: cost
             for record in history.rounds

@@ -37,7 +37,7 @@ class Audit(Strict):
         demo: whether generated pictures stood in for data.
         trained: network and local training of the model that was attacked, in words.
         noise: multiplier of the defence ``noise``.
-        epsilon: what one release with that noise costs at delta = 1e-5; None without opacus.
+        epsilon: what one release with that noise costs at delta = 1e-5; None without dp-accounting.
         cohort: the other sites of the secure total; empty where none was opened.
         findings: all of them.
         sizes: prototypes of the most frequent class by the number of their images.

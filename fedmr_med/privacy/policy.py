@@ -105,7 +105,8 @@ class SitePolicy(Sharing):
         privacy: what its prototypes may tell about one image, over all jobs; None sets no limit. With it, class sums
             leave in jobs with ``federation.private`` only.
         training_privacy: what its model updates may tell about one image, over all jobs; None sets no limit. With it,
-            the site trains for jobs with ``train.private`` only, and for none once the budget is used up.
+            the site trains for jobs with ``train.private`` only, and for none once the budget is used up. It needs
+            ``round_samples`` of 10 or more.
         training: what a job must keep to, or the site does not train for it; None demands nothing.
     """
 
@@ -154,6 +155,16 @@ class SitePolicy(Sharing):
                 f"give 1, or {_LEAST_ROUNDING} and more: less does not hide a count of 1 to 10", code="config.value"
             )
         return value
+
+    @model_validator(mode="after")
+    def _budget_has_neighbours(self) -> Self:
+        if self.training_privacy is not None and self.round_samples == 1:
+            raise invalid(
+                "training_privacy needs a rounded number of images: with the exact one, one image more or less is told",
+                code="config.conflict",
+                key="round_samples",
+            )
+        return self
 
     def released_samples(self, counts: "npt.NDArray[np.int64]", class_names: tuple[str, ...]) -> int:
         """Return the number of training images as it may leave, given the local counts (C,).

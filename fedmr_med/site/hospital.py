@@ -82,9 +82,12 @@ class Hospital:
         self._weights = StartingWeights(job, state_folder, demanded=self.policy.training is not None)
         self.job = job
         self.data = open_data(name, job, site) if site_data is None else site_data
-        self.floors.check_amount(job, len(self.data.train))
         self.releases = Releases(name, job, self.policy, self.data.train, state_folder, witness)
         self.counts = self.releases.counts
+        self._samples = self.policy.released_samples(self.counts, job.task.class_names)
+        # With noise nothing but images depends on their exact number.
+        amount = int(self.counts.sum()) if job.train.private is None else self._samples
+        self.floors.check_amount(job, amount)
         self.state_folder = state_folder
         self.private_training = PrivateTraining.of(name, job, self.policy, self.data.train, state_folder, witness)
         self._model_file = state_folder / "local_model.pt"
@@ -93,7 +96,6 @@ class Hospital:
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.spent: dict[str, float] = {}
         self.method = methods.build(job.method)
-        self._samples = self.policy.released_samples(self.counts, job.task.class_names)
         training = self.network, self.counts, self._samples
         self._rounds = LocalRounds(name, job, *training, state_folder, self.private_training)
         if job.model.freeze_backbone and features is None:
@@ -153,7 +155,7 @@ class Hospital:
             prototypes=prototypes,
             payload=trained.result.payload,
             scores=received_scores,
-            report=self.releases.report(self.data, trained.terms, time.monotonic() - started, self.private_training),
+            report=self.releases.report(self.data, trained.terms, time.monotonic() - started),
             bytes_down=task.bytes,
         )
         return self.releases.train(task, reply, self.images)

@@ -9,6 +9,7 @@ site releases nothing more until a person has looked.
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fedmr_med.errors import PolicyError
 from fedmr_med.files import journal, locked, private_files, write_text
 from fedmr_med.privacy.accountant import Noisy, epsilon
 from fedmr_med.privacy.budget import PrivacyBudget
+from fedmr_med.privacy.policy import SitePolicy
 
 LEDGER_FILE, TRAINING_FILE = "privacy_ledger.jsonl", "training_ledger.jsonl"
 
@@ -69,25 +71,21 @@ class Ledger:
                 write_text(self.witness, json.dumps({"number": number, "head": journal.read(self.path).head}))
         return True
 
-    def spent(self, delta: float) -> dict[str, float]:
-        """Return epsilon by class, of the releases that held it.
+    def releases(self) -> list[Noisy]:
+        """Return all releases so far.
 
         Raises:
             PolicyError: as :meth:`spend`.
         """
-        entries = self._entries()
-        names = sorted({name for entry in entries for name in entry["classes"]})
-        return {
-            name: epsilon([_noisy(entry) for entry in entries if name in entry["classes"]], delta) for name in names
-        }
+        return [*map(_noisy, self._entries())]
 
     def total(self, delta: float) -> float:
-        """Return epsilon of all releases together, whatever they hold.
+        """Return epsilon of all releases together, whatever classes they hold: a patient can have images of several.
 
         Raises:
             PolicyError: as :meth:`spend`.
         """
-        return epsilon([*map(_noisy, self._entries())], delta)
+        return epsilon(self.releases(), delta)
 
     def _entries(self) -> Sequence[dict[str, Any]]:
         number, head = self._witnessed()
@@ -126,6 +124,42 @@ class Ledger:
     def _turn(self) -> Iterator[None]:
         with private_files(), locked(self.path.with_suffix(".lock"), patience=60):
             yield
+
+
+@dataclass(frozen=True)
+class Ledgers:
+    """The two ledgers of a site.
+
+    Attributes:
+        sums: of class sums and statistics of heads.
+        training: of model updates.
+    """
+
+    sums: Ledger
+    training: Ledger
+
+    @classmethod
+    def of(cls, state_folder: Path, witness: Path | None = None) -> "Ledgers":
+        """Return the ledgers in a site's folder; the witness of the second lies beside that of the first."""
+        beside = None if witness is None else witness.with_name(f"{witness.stem}-training{witness.suffix}")
+        return cls(Ledger(state_folder / LEDGER_FILE, witness), Ledger(state_folder / TRAINING_FILE, beside))
+
+    def costs(self, policy: SitePolicy) -> dict[str, float]:
+        """Return what releases have cost, by the key of a report, as far as the site has budgets.
+
+        Without a budget noise is no guarantee: which classes leave depends on the images, and jobs without noise are
+        answered. With both, ``total_epsilon`` is of all noisy releases together, at the smaller delta.
+
+        Raises:
+            PolicyError: as :meth:`Ledger.spend`.
+        """
+        budgets = {"epsilon": (policy.privacy, self.sums), "training_epsilon": (policy.training_privacy, self.training)}
+        known = {name: (budget, book) for name, (budget, book) in budgets.items() if budget is not None}
+        costs = {name: book.total(budget.delta) for name, (budget, book) in known.items()}
+        if len(known) == len(budgets):
+            everything = [*self.sums.releases(), *self.training.releases()]
+            costs["total_epsilon"] = epsilon(everything, min(budget.delta for budget, _ in known.values()))
+        return costs
 
 
 def _noisy(entry: dict[str, Any]) -> Noisy:

@@ -1,8 +1,7 @@
 """Gradients of single images: each as if it were a batch of its own, clipped, and summed.
 
 ``torch.func`` runs network and objective on one image at a time, vectorised. So no image can act on the share of
-another, whatever network and loss do within a batch, and buffers cannot change. Opacus' hooks, the other way to such
-gradients, do not take networks with activations in place, and go by the gradient of the whole batch's loss.
+another, whatever network and loss do within a batch, and buffers cannot change.
 """
 
 from collections.abc import Callable, Mapping

@@ -8,7 +8,6 @@ noise: there, small classes are in no sum.
 
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +17,10 @@ from fedmr_med.config import JobConfig, PrivateConfig
 from fedmr_med.data.base import Fold, class_counts, units
 from fedmr_med.data.loading import Batches
 from fedmr_med.network import Network
-from fedmr_med.privacy.accountant import DELTA
 from fedmr_med.privacy.mechanisms import Clip, Gaussian
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.site.ledger import LEDGER_FILE, Ledger
+from fedmr_med.site.ledger import Ledger
 from fedmr_med.site.training import features
 from fedmr_med.statistics.class_sums import COUNTS, SUMS
 from fedmr_med.statistics.fields import Values
@@ -42,22 +40,12 @@ class PrivateSums:
         job: the job's settings.
         settings: its ``federation.private``.
         policy: the site's policy.
-        state_folder: where the ledger is.
-        witness: of the ledger.
+        ledger: of its budget for class sums.
     """
 
-    def __init__(
-        self,
-        site: str,
-        job: JobConfig,
-        settings: PrivateConfig,
-        policy: SitePolicy,
-        state_folder: Path,
-        witness: Path | None = None,
-    ):
+    def __init__(self, site: str, job: JobConfig, settings: PrivateConfig, policy: SitePolicy, ledger: Ledger):
         self._site, self._job, self._policy = site, job, policy
-        self._settings = settings
-        self.ledger = Ledger(state_folder / LEDGER_FILE, witness)
+        self._settings, self._ledger = settings, ledger
 
     def due(self, round_number: int) -> bool:
         """Whether class sums are released in a round, from 0."""
@@ -75,10 +63,9 @@ class PrivateSums:
         found = self._made(network, batches, fold, chain, release)
         gaussian = self._settings.gaussian
         if self._job.federation.sums_statistics:
+            found = found or Clipped.zeros(self._job.task.num_classes, network.feature_size)
             return gaussian.add_to(found.sums, found.weights, parts=self._parts)
-        if not found.weights.any():
-            return None
-        return self._large_enough(gaussian.add_to(found.sums, found.weights), gaussian)
+        return None if found is None else self._large_enough(gaussian.add_to(found.sums, found.weights), gaussian)
 
     def head(self, network: Network, batches: Batches, fold: Fold, *, chain: str, release: str) -> dict[str, Values]:
         """Return the statistics for a closed-form head as they may leave, after the budget was charged for them.
@@ -91,26 +78,20 @@ class PrivateSums:
         """
         gaussian, directions = self._settings.head_gaussian, self._directions(network)
         summed, scatter = self._job.federation.sums_statistics, self._policy.share_scatter
-        found = Clipped.zeros(self._job.task.num_classes, _length(network, directions))
-        if scatter or not summed:
-            found = self._made(network, batches, fold, chain, release, directions)
+        makes = scatter or not summed
+        found = self._made(network, batches, fold, chain, release, directions) if makes else None
+        if found is None and not summed:
+            return {}
+        found = found or Clipped.zeros(self._job.task.num_classes, _length(network, directions))
         parts = self._parts if summed else 1
         sums = gaussian.add_to(found.sums, found.weights, parts=parts)
         if not summed:
-            left = self._large_enough(sums, gaussian) if found.weights.any() else None
+            left = self._large_enough(sums, gaussian)
             if left is None or not scatter:
                 return {} if left is None else {MEANS.name: MEANS.values(left)}
             sums = left
         moments = gaussian.add_to_moments(found.moments, parts=parts)
         return {KEPT.name: {COUNTS: sums.counts.numpy(), SUMS: sums.sums.numpy(), MOMENTS: moments}}
-
-    def epsilon(self) -> float:
-        """Return what the releases so far have cost together, in all chains: the most of any class."""
-        return max(self.ledger.spent(self._delta).values(), default=0.0)
-
-    @property
-    def _delta(self) -> float:
-        return DELTA if self._policy.privacy is None else self._policy.privacy.delta
 
     @property
     def _parts(self) -> int:
@@ -135,7 +116,8 @@ class PrivateSums:
         chain: str,
         release: str,
         directions: torch.Tensor | None = None,
-    ) -> "Clipped":
+    ) -> "Clipped | None":
+        """Return what noise is added to, after the budget was charged for it; None if nothing may leave."""
         names = self._job.task.class_names
         if self._policy.privacy is None:
             chosen = self._policy.shareable_classes(class_counts(fold, len(names)), names)
@@ -143,18 +125,16 @@ class PrivateSums:
             chosen = self._policy.chosen_classes(names)
         shared = tuple(name for name, yes in zip(names, chosen, strict=True) if yes)
         if not shared or not self._charge(chain, release, shared):
-            return Clipped.zeros(len(names), _length(network, directions))
+            return None
         return clipped(network, batches, fold, Clip(self._settings.clip), chosen, directions)
 
     def _charge(self, chain: str, release: str, shared: tuple[str, ...]) -> bool:
         budget, noise = self._policy.privacy, self._settings.noise
-        allowed = self.ledger.spend(budget, chain=chain, release=release, noise=noise, classes=shared)
-        if allowed:
-            spent = self.ledger.spent(self._delta)
-            figures = ", ".join(f"{name} {value:.2f}" for name, value in spent.items())
-            _log.info("%s: epsilon after %s, by class: %s", self._site, release, figures)
-        else:
+        allowed = self._ledger.spend(budget, chain=chain, release=release, noise=noise, classes=shared)
+        if not allowed:
             _log.warning("%s: the privacy budget does not allow %s; it goes on without class sums", self._site, release)
+        elif budget is not None:
+            _log.info("%s: epsilon after %s: %.2f", self._site, release, self._ledger.total(budget.delta))
         return allowed
 
 

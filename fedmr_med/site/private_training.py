@@ -20,14 +20,13 @@ from fedmr_med.data.base import Fold, class_counts, units
 from fedmr_med.data.loading import Batches
 from fedmr_med.methods.base import ClientHalf
 from fedmr_med.network import Network
-from fedmr_med.privacy.accountant import DELTA
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import BudgetError
 from fedmr_med.secure.noise import normals, uniforms
 from fedmr_med.seeding import torch_stream
 from fedmr_med.site import optim
 from fedmr_med.site.criterion import Criterion
-from fedmr_med.site.ledger import TRAINING_FILE, Ledger
+from fedmr_med.site.ledger import Ledger, Ledgers
 from fedmr_med.site.optim import Optimizer
 from fedmr_med.site.per_sample import clipped_sum
 from fedmr_med.site.private import image_shares
@@ -42,8 +41,8 @@ class PrivateTraining:
     """Trains at one site with noise on the gradients, and keeps account of it.
 
     Attributes:
-        rate: probability with which a step draws an image, or a patient: the batch size over the number of training
-            images that the site's reply tells. So neither it nor epsilon tells more than that number.
+        told: number of training images that the site's reply tells. Noise, rate, steps and epsilon depend on no other.
+        rate: probability with which a step draws an image, or a patient: the batch size over that number.
 
     Args:
         site: its name.
@@ -62,8 +61,8 @@ class PrivateTraining:
         self.ledger = ledger
         self._shares = image_shares(fold)
         self._units = units(fold)
-        told = policy.released_samples(class_counts(fold, job.task.num_classes), job.task.class_names)
-        self.rate = min(1.0, job.train.batch_size / told)
+        self.told = policy.released_samples(class_counts(fold, job.task.num_classes), job.task.class_names)
+        self.rate = min(1.0, job.train.batch_size / self.told)
 
     @classmethod
     def of(
@@ -71,13 +70,14 @@ class PrivateTraining:
     ) -> "PrivateTraining | None":
         """Return what trains privately for a job, with a ledger in the site's folder; None where the job does not ask.
 
-        The witness of its ledger lies beside that of the prototypes' ledger.
+        Args:
+            site, job, policy, fold: as of the class.
+            state_folder, witness: of the ledgers.
         """
         settings = job.train.private
         if settings is None:
             return None
-        beside = None if witness is None else witness.with_name(f"{witness.stem}-training{witness.suffix}")
-        return cls(site, job, settings, policy, fold, Ledger(state_folder / TRAINING_FILE, beside))
+        return cls(site, job, settings, policy, fold, Ledgers.of(state_folder, witness).training)
 
     def charge(self, steps: int, *, chain: str, release: str) -> None:
         """Write down a round of training before it begins. One that is stopped, or repeated, has been spent for.
@@ -91,15 +91,12 @@ class PrivateTraining:
         if budget is not None and not spent:
             raise BudgetError(
                 f"{release} would cost more than is left of epsilon {budget.epsilon:g} "
-                f"(policy.training_privacy; {self.epsilon():.2f} is spent).",
+                f"(policy.training_privacy; {self.ledger.total(budget.delta):.2f} is spent).",
                 code="budget.spent",
                 key="policy.training_privacy",
             )
-        _log.info("%s: epsilon of training after %s: %.2f", self._site, release, self.epsilon())
-
-    def epsilon(self) -> float:
-        """Return what all training so far has cost, in all chains."""
-        return self.ledger.total(DELTA if self._budget is None else self._budget.delta)
+        if budget is not None:
+            _log.info("%s: epsilon of training after %s: %.2f", self._site, release, self.ledger.total(budget.delta))
 
     def train(
         self,
@@ -134,7 +131,7 @@ class PrivateTraining:
                     self._settings,
                     precision=self._train.precision,
                     shares=self._shares[list(rows)],
-                    expected=self.rate * self._shares.sum(),
+                    expected=self.rate * self.told,
                 )
         optimizer.zero_grad()
         return Trained(client.finish({name: tensor.detach() for name, tensor in network.named_parameters()}), {})
@@ -165,7 +162,7 @@ def private_step(
         settings: clip and noise.
         precision: of the forward pass.
         shares: (B,) how much each image counts.
-        expected: what the shares of a step add up to on average.
+        expected: what the sum is divided by, a number that everybody knows: the images that a step draws on average.
     """
     optimizer.zero_grad()
     parameters = {name: tensor for name, tensor in network.named_parameters() if tensor.requires_grad}

@@ -33,8 +33,8 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.schema import validated
 from fedmr_med.secure.identity import UNSIGNED
+from fedmr_med.site.ledger import Ledgers
 from fedmr_med.site.private import PrivateSums
-from fedmr_med.site.private_training import PrivateTraining
 from fedmr_med.site.release import permitted, permitted_statistics, released_scores, shared_classes
 from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.statistics import Bound, head_statistics, hold_out, shared_values
@@ -94,7 +94,8 @@ class Releases:
         self._bound = None if dominance is None else Bound.of(dominance, fold)
         self._enough = self.counts > 0 if self._bound is None else self._bound.enough(fold.labels, len(self._names))
         private = job.federation.private
-        self.private = None if private is None else PrivateSums(name, job, private, policy, state_folder, witness)
+        self._ledgers = Ledgers.of(state_folder, witness)
+        self.private = None if private is None else PrivateSums(name, job, private, policy, self._ledgers.sums)
         # It only holds vectors here; whoever answers the steps of a sum brings the site's certificate.
         self._secure = SecureSite(name, job, policy, state_folder, UNSIGNED)
 
@@ -171,26 +172,22 @@ class Releases:
         sums.add(Contribution(self._name, reply.samples, model, reply.payload))
         return sums.values()
 
-    def report(
-        self, data: SiteData, terms: Mapping[str, float], seconds: float, training: PrivateTraining | None
-    ) -> SiteReport | None:
+    def report(self, data: SiteData, terms: Mapping[str, float], seconds: float) -> SiteReport | None:
         """Make the figures of a round for the summary; None where the policy shares none.
 
         Args:
             data: the site's folds.
             terms: of the local objective; one that diverged is left out, as no number stands for it.
             seconds: local time.
-            training: trains with noise, where the job has some.
         """
         if self.policy.share_metrics == "none":
             return None
-        costs = {"epsilon": self.private, "training_epsilon": training}
         figures = {
             "seconds": seconds,
             "terms": {name: value for name, value in terms.items() if abs(value) <= MAX_TERM},
             "images_total": len(data.train) + len(data.test) + len(data.skipped),
             "images_skipped": len(data.skipped),
-            **{name: part.epsilon() for name, part in costs.items() if part is not None},
+            **self._ledgers.costs(self.policy),
         }
         return validated(SiteReport, figures, f"the report of {self._method.name}")
 

@@ -88,10 +88,11 @@ def test_a_run_says_what_its_noise_has_cost_each_site() -> None:
 
     rounds = (
         RoundRecord(round=1, sites={"a": part(training_epsilon=3.0), "b": part(training_epsilon=2.0)}),
-        RoundRecord(round=2, sites={"a": part(training_epsilon=4.25, epsilon=1.0)}),
+        RoundRecord(round=2, sites={"a": part(training_epsilon=4.25, epsilon=1.0, total_epsilon=4.5)}),
     )
     assert privacy_costs(History(rounds=rounds)) == [
         "Differential privacy of prototypes, epsilon over all jobs of a site so far: a 1.00.",
         "Differential privacy of model updates, epsilon over all jobs of a site so far: a 4.25, b 2.00.",
+        "Differential privacy of both together, epsilon over all jobs of a site so far: a 4.50.",
     ]
     assert privacy_costs(History()) == []

@@ -12,7 +12,8 @@ import pytest
 from fedmr_med.errors import PolicyError
 from fedmr_med.privacy.accountant import Noisy, epsilon
 from fedmr_med.privacy.budget import PrivacyBudget
-from fedmr_med.site.ledger import Ledger
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.site.ledger import Ledger, Ledgers
 from tests.helpers.errors import raises
 
 BUDGET = PrivacyBudget(epsilon=4.0)
@@ -31,7 +32,7 @@ def test_releases_are_refused_once_the_next_one_would_go_over_the_budget(tmp_pat
     allowed = sum(spent)
     assert spent == [True] * allowed + [False] * (6 - allowed)
     assert epsilon([2.0] * allowed) <= BUDGET.epsilon < epsilon([2.0] * (allowed + 1))
-    assert ledger(tmp_path).spent(1e-5) == {"NV": pytest.approx(epsilon([2.0] * allowed))}
+    assert ledger(tmp_path).total(1e-5) == pytest.approx(epsilon([2.0] * allowed))
 
 
 def test_too_little_noise_is_refused_whatever_is_left(tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_too_little_noise_is_refused_whatever_is_left(tmp_path: Path) -> None:
 def test_the_same_release_is_spent_for_again_in_every_chain(tmp_path: Path) -> None:
     for _ in range(2):
         assert spend(ledger(tmp_path), noise=4.0)
-    assert ledger(tmp_path).spent(1e-5)["NV"] == pytest.approx(epsilon([4.0, 4.0]))
+    assert ledger(tmp_path).total(1e-5) == pytest.approx(epsilon([4.0, 4.0]))
 
 
 def killed(folder: Path) -> None:
@@ -56,7 +57,7 @@ def test_a_process_killed_before_it_sends_has_spent(tmp_path: Path) -> None:
         process.start()
         process.join()
         assert process.exitcode == -signal.SIGKILL
-    assert ledger(tmp_path).spent(1e-5)["NV"] == pytest.approx(epsilon([2.0] * 2))
+    assert ledger(tmp_path).total(1e-5) == pytest.approx(epsilon([2.0] * 2))
 
 
 def test_an_old_copy_of_the_folder_is_refused(tmp_path: Path) -> None:
@@ -106,3 +107,17 @@ def test_steps_of_training_are_counted_with_the_rate_of_their_draws(tmp_path: Pa
         assert book.spend(BUDGET, chain="chain", release=f"train-{number}", noise=1.0, rate=0.01, steps=50)
     assert ledger(tmp_path).total(1e-5) == pytest.approx(epsilon([Noisy(1.0, 0.01, 100)]))
     assert not book.spend(BUDGET, chain="chain", release="train-2", noise=1.0, rate=0.5, steps=50)
+
+
+def test_one_total_over_both_ledgers_and_none_without_budgets(tmp_path: Path) -> None:
+    both = Ledgers.of(tmp_path, tmp_path / "elsewhere" / "witness.json")
+    assert both.sums.spend(None, chain="a", release="train-0", noise=2.0, classes=["NV"])
+    assert both.training.spend(None, chain="a", release="train-0", noise=1.0, rate=0.01, steps=50)
+    assert both.costs(SitePolicy()) == {}, "noise is no guarantee where nothing is demanded"
+    assert both.costs(SitePolicy(privacy=BUDGET)) == {"epsilon": pytest.approx(epsilon([2.0]))}
+    strict = PrivacyBudget(epsilon=4.0, delta=1e-6)
+    assert both.costs(SitePolicy(privacy=BUDGET, training_privacy=strict)) == {
+        "epsilon": pytest.approx(epsilon([2.0])),
+        "training_epsilon": pytest.approx(epsilon([Noisy(1.0, 0.01, 50)], 1e-6)),
+        "total_epsilon": pytest.approx(epsilon([2.0, Noisy(1.0, 0.01, 50)], 1e-6)),
+    }

@@ -19,12 +19,13 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.runner import Federation
 from fedmr_med.server.state import GlobalState
 from fedmr_med.site.hospital import Hospital
-from fedmr_med.site.private import Clipped, clipped, image_shares
+from fedmr_med.site.private import Clipped, PrivateSums, clipped, image_shares
 from fedmr_med.sites import DemoSource, SiteConfig
 from tests.helpers.errors import raises
 from tests.helpers.small import OPEN, initial_state, lenient, small_hospital, small_job, task_for
 
 PRIVATE = {"clip": 3.0, "noise": 0.6}
+RICH = lenient(share_prototypes=True, share_metrics="per_class", privacy=PrivacyBudget(epsilon=100))
 NAMES = ("bcn", "vidir-molemax", "rosendahl", "msk")
 
 
@@ -90,8 +91,9 @@ def federation(
 
 
 def test_a_secure_and_private_job_has_prototypes_and_says_what_they_cost(tmp_path: Path) -> None:
-    state = federation(tmp_path, [OPEN] * 4).run()
+    state = federation(tmp_path, [RICH, *[OPEN] * 3]).run()
     assert state.prototypes.available.any()
+    assert {record.sites["msk"].epsilon for record in state.history.rounds} == {None}, "no budget, no guarantee"
     costs = [record.sites["bcn"].epsilon for record in state.history.rounds]
     assert costs == sorted(costs)
     assert costs[0]
@@ -155,3 +157,21 @@ def test_a_restored_ledger_stops_the_site(tmp_path: Path) -> None:
     (tmp_path / "state" / "privacy_ledger.jsonl").unlink()
     with raises("record.not-latest"):
         Hospital("bcn", job, site, tmp_path / "state", witness=tmp_path / "witness.json").train(task)
+
+
+def test_a_site_without_an_image_of_its_classes_makes_noise_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing at all would stand for no image, where one image leaves as noise that is large enough now and then."""
+    monkeypatch.setattr(PrivateSums, "_large_enough", lambda self, noisy, gaussian: noisy)
+    job = small_job(federation={"min_sites": 1, "private": PRIVATE | {"noise": 1.0}}, head={"projection": 4})
+    policy = lenient(share_prototypes=("AK",), privacy=PrivacyBudget(epsilon=1000))
+    hospital = small_hospital("msk", job, tmp_path, policy)
+    private, images = hospital.releases.private, hospital.images
+    assert private is not None
+    assert hospital.counts[job.task.class_names.index("AK")] == 0
+    sums, head = (made(*images, chain="c", release="train-0") for made in (private.sums, private.head))
+    gaussian = private._settings.gaussian
+    assert sums is not None
+    assert float(sums.sums.std()) == pytest.approx(gaussian.sums_scale, rel=0.1)
+    assert head["kept"]["moments"].any()

@@ -15,7 +15,6 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
-from opacus.accountants import RDPAccountant
 
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import ArrayFold, units
@@ -24,6 +23,7 @@ from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.methods.base import Method
 from fedmr_med.models.job_network import build_network
 from fedmr_med.privacy import refusals
+from fedmr_med.privacy.accountant import Noisy, epsilon
 from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import BudgetError
@@ -89,7 +89,7 @@ def step_on_nothing(folder: Path, **private: float) -> np.ndarray:
     hospital.private_training.drawn = lambda: ()  # type: ignore[method-assign]
     reply = hospital.train(task)
     moved = [(reply.model[name] - array).ravel() for name, array in task.model.items()]
-    expected = hospital.private_training.rate * len(hospital.data.train)
+    expected = hospital.private_training.rate * reply.samples
     return np.concatenate(moved) * expected / job.train.lr / np.sqrt(3)
 
 
@@ -112,13 +112,14 @@ def test_two_runs_of_one_job_differ(tmp_path: Path) -> None:
 def test_methods_train_privately_in_a_federation(tmp_path: Path, method: str) -> None:
     job = private_job(method, federation={"min_sites": 2}, head={"exchange": "none"})
     sites = {
-        name: SiteConfig(data=DemoSource(source="demo", center=center), policy=OPEN)
+        name: SiteConfig(data=DemoSource(source="demo", center=center), policy=rich() if name == "bcn" else OPEN)
         for center, name in enumerate(("bcn", "rosendahl"))
     }
     state = Federation(job, sites, tmp_path).run()
     assert all(np.isfinite(array).all() for array in state.model.values())
     costs = [record.sites["bcn"].training_epsilon for record in state.history.rounds]
     assert None not in costs
+    assert {record.sites["rosendahl"].training_epsilon for record in state.history.rounds} == {None}, "no budget"
     assert costs == sorted(costs)  # type: ignore[type-var]
     assert all(not record.sites["bcn"].terms for record in state.history.rounds), "losses have no noise"
 
@@ -135,19 +136,21 @@ def test_penalties_are_added_beside_the_noise(tmp_path: Path) -> None:
     assert moved(job, "held") < 0.5 * moved(job.override({"method": {"options": {"mu": 0.0}}}), "free")
 
 
-def test_epsilon_is_that_of_opacus_for_the_steps_taken(tmp_path: Path) -> None:
+def test_epsilon_is_that_of_the_steps_taken(tmp_path: Path) -> None:
     job = private_job("fedavg")
-    hospital = small_hospital("bcn", job, tmp_path)
+    hospital = small_hospital("bcn", job, tmp_path, rich())
     assert hospital.private_training is not None
     state = initial_state(job)
     for _ in range(2):
         reply = hospital.train(task_for(state, job))
-    accountant = RDPAccountant()
-    accountant.history = [(1.0, hospital.private_training.rate, 6)]
     assert reply.report is not None
-    assert reply.report.training_epsilon == pytest.approx(accountant.get_epsilon(1e-5))
+    assert reply.report.training_epsilon == pytest.approx(epsilon([Noisy(1.0, hospital.private_training.rate, 6)]))
     told = job.train.batch_size / reply.samples
     assert hospital.private_training.rate == pytest.approx(told), "the rate tells no more than the reply does"
+
+
+def rich() -> SitePolicy:
+    return OPEN.model_copy(update={"training_privacy": PrivacyBudget(epsilon=1000)})
 
 
 def poor(epsilon: float = 3.0, **more: Any) -> SitePolicy:
@@ -164,7 +167,7 @@ def test_a_site_trains_until_its_budget_is_used_up(tmp_path: Path) -> None:
             site.train(task)
             answered += 1
     assert answered
-    assert site.private_training.epsilon() <= 8.0
+    assert site.private_training.ledger.total(1e-5) <= 8.0
     again = small_hospital("bcn", job.override({"name": "another"}), tmp_path, poor(8.0))
     with pytest.raises(BudgetError):
         again.train(task)
@@ -186,7 +189,7 @@ def test_a_site_killed_while_it_trains_has_spent(tmp_path: Path) -> None:
     assert process.exitcode == -signal.SIGKILL
     site = small_hospital("bcn", job, tmp_path, poor())
     assert site.private_training is not None
-    assert site.private_training.epsilon() > 0
+    assert site.private_training.ledger.total(1e-5) > 0
 
 
 def test_a_restored_ledger_stops_training(tmp_path: Path) -> None:

@@ -252,5 +252,5 @@ def _trained(job: JobConfig, initial_model: Path | None) -> str:
 def _epsilon(noise: float) -> float | None:
     try:
         return epsilon([noise])
-    except ConfigError:  # opacus is an extra, and the attacks do without
+    except ConfigError:  # dp-accounting is an extra, and the attacks do without
         return None
