@@ -1,14 +1,24 @@
 """FedMR inside FLamby: a strategy like FLamby's own, on the loaders, model and loss that FLamby's scripts use.
 
 Four centres with tables like those of Fed-Heart-Disease, made up here; the third has seen one class only. The model is
-FLamby's with a hidden layer: without one its feature would be a patient's raw attributes. Where FLamby is there, its
-FedAvg runs beside it, and its own ``fed_benchmark.py`` takes "FedMR" from its configuration after ``register()``.
+FLamby's: one linear layer, whose feature would be a patient's raw attributes, so FedMR puts a hidden layer before it.
+Where FLamby is there, its FedAvg runs beside it.
 
     python docs/tutorials/inside_flamby.py [CHECKOUT]      # a clone of FLamby
+
+FLamby's own ``fed_benchmark.py`` takes "FedMR" from its configuration after ``register()``. Behind the checkout, say
+its options; DATASET=FOLDER names data in the place of FLamby's own configuration:
+
+    python docs/tutorials/inside_flamby.py CHECKOUT fed_heart_disease=FOLDER --config-file-path my_config.json --seed 42
+
+where ``my_config.json`` is FLamby's ``config_heart_disease.json`` with one strategy more:
+``"FedMR": {"learning_rate": 0.001, "optimizer_class": "torch.optim.SGD", "variant": "replayed", "hidden": 16}``.
 """
 
 import copy
+import runpy
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +46,10 @@ def main(checkout: Path | None) -> None:
     x = torch.cat([loader.dataset.tensors[0] for loader in loaders])  # type: ignore[attr-defined]
     y = torch.cat([loader.dataset.tensors[1] for loader in loaders])  # type: ignore[attr-defined]
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(13, 16), nn.ReLU(), nn.Linear(16, 1), nn.Sigmoid())
-    strategies: dict[str, Any] = {"FedMR": FedMR}
+    model = nn.Sequential(nn.Linear(13, 1), nn.Sigmoid())
+    strategies: dict[str, Any] = {"FedMR": partial(FedMR, variant="replayed", hidden=16)}
     theirs, reason = find_strategies(checkout)
     if theirs is not None:
-        register()
         strategies["FLamby's FedAvg"] = theirs.FedAvg
     else:
         print(f"without FLamby's own strategies: {reason}")
@@ -60,5 +69,17 @@ def main(checkout: Path | None) -> None:
         print(f"{name}: {right:.2f} of the samples are right")
 
 
+def benchmark(checkout: Path, arguments: list[str]) -> None:
+    """Run FLamby's own benchmark, unmodified, with its options."""
+    folders = [argument for argument in arguments if "=" in argument]
+    register(checkout, {name: Path(folder) for name, folder in (argument.split("=", 1) for argument in folders)})
+    script = checkout / "flamby" / "benchmarks" / "fed_benchmark.py"
+    sys.argv = [str(script), *(argument for argument in arguments if argument not in folders)]
+    runpy.run_path(str(script), run_name="__main__")
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
+    if len(sys.argv) > 2:
+        benchmark(Path(sys.argv[1]), sys.argv[2:])
+    else:
+        main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)

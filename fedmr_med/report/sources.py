@@ -123,9 +123,10 @@ def _read(path: Path) -> list[Source]:
     if "rows" in keys:
         request = content.get("request", {})
         notes = (*content.get("notes", ()), *(f"failed: {line}" for line in content.get("failed", ())))
-        rows = tuple({key: row.get(key) for key in _FLAMBY_COLUMNS} for row in content["rows"])
+        metric = next((name for name in _FLAMBY_METRICS for row in content["rows"] if name in row), "balanced_accuracy")
+        rows = tuple({key: row.get(key) for key in (*_FLAMBY_COLUMNS, metric)} for row in content["rows"])
         demo = str(request.get("data")) == "demo"
-        return [Tables(path.parent, "Comparison with FLamby", (("Balanced accuracy", rows),), notes, demo)]
+        return [Tables(path.parent, "Comparison with FLamby", ((_FLAMBY_METRICS[metric], rows),), notes, demo)]
     runs = read_result(path, RunResults).runs
     if not runs:
         raise ResultsError(f"{path} holds no run.", code="results.empty")
@@ -134,7 +135,12 @@ def _read(path: Path) -> list[Source]:
     return [Comparison(path.parent, runs)]
 
 
-_FLAMBY_COLUMNS = ("method", "source", "bn", "test", "seed", "balanced_accuracy")
+_FLAMBY_COLUMNS = ("method", "source", "bn", "test", "seed")
+_FLAMBY_METRICS = {
+    "balanced_accuracy": "Balanced accuracy",
+    "accuracy": "Accuracy",
+    "auc": "Area under the ROC curve",
+}
 
 
 def _chain(path: Path, result: RunResult) -> ChainRun:

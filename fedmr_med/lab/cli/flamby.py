@@ -12,19 +12,24 @@ from fedmr_med.lab.cli.common import MaxHours, end_with_failures, numbers, resum
 
 
 def compare(
-    data: Annotated[Path, typer.Option(help="A folder of prepared Fed-ISIC2019 or of --dataset, or 'demo'.")],
+    data: Annotated[Path, typer.Option(help="A folder of prepared Fed-ISIC2019, or of --dataset; or 'demo'.")],
     out: Annotated[Path, typer.Option(help="Folder for the results; a comparison that was stopped resumes there.")],
     dataset: Annotated[
-        str, typer.Option(help="Another dataset of FLamby's, by its own classes, such as fed_heart_disease.")
+        str,
+        typer.Option(help="fed_heart_disease and fed_camelyon16 run as in FLamby's benchmark, which has to be there."),
     ] = "fed_isic2019",
     methods: Annotated[
-        str, typer.Option(help="Our methods, comma-separated; also 'local' (each centre alone) and 'pooled'.")
-    ] = "local,pooled,fedavg,fedmr",
+        str | None,
+        typer.Option(
+            help="Our methods, comma-separated; also 'local' (each centre alone) and 'pooled'. "
+            "Default: local,pooled,fedavg,fedmr."
+        ),
+    ] = None,
     strategies: Annotated[
         str | None,
         typer.Option(help="FLamby's strategies, comma-separated, if FLamby is installed; default: six, '' for none."),
     ] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds; default: FLamby's 9, on the demo 3.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds; default: FLamby's, on the demo 3.")] = None,
     updates: Annotated[
         int | None, typer.Option(help="Local updates per round; default: FLamby's 100, on the demo 10.")
     ] = None,
@@ -39,8 +44,9 @@ def compare(
         str | None, typer.Option(help="Centres 0 to 5, comma-separated; default: all that have images.")
     ] = None,
     bn: Annotated[
-        str, typer.Option(help="BatchNorm statistics: average, first (FLamby's: the first centre's) or both.")
-    ] = "both",
+        str | None,
+        typer.Option(help="BatchNorm statistics: average, first (FLamby's: the first centre's) or both (default)."),
+    ] = None,
     without_leaked: Annotated[
         bool, typer.Option("--without-leaked", help="Leave out test images of lesions that are in a train fold.")
     ] = False,
@@ -53,7 +59,10 @@ def compare(
     max_hours: MaxHours = None,
     as_json: Json = False,
 ) -> None:
-    """Compare our methods with FLamby's on Fed-ISIC2019, under its protocol. Resumes after Ctrl-C or a crash."""
+    """Compare our methods with FLamby's under its protocol, on Fed-ISIC2019 unless --dataset names another one.
+
+    The options from --image-size to --pretrained are for Fed-ISIC2019. Resumes after Ctrl-C or a crash.
+    """
     # FLamby's progress bars would write over ours. Read when tqdm is imported, and torch does that.
     os.environ.setdefault("TQDM_DISABLE", "1")
 
@@ -62,24 +71,19 @@ def compare(
     from fedmr_med.files import check_writable
     from fedmr_med.lab.flamby.compare import compare as run
     from fedmr_med.lab.flamby.data import present_centers
-    from fedmr_med.lab.flamby.request import CompareRequest
+    from fedmr_med.lab.flamby.request import ISIC, CompareRequest, SetRequest
     from fedmr_med.lab.flamby.tables import screen_table
     from fedmr_med.report.console import wide_console
     from fedmr_med.schema import validated
 
-    if dataset != "fed_isic2019":
-        ours = tuple(name for name in names(methods) if name not in ("local", "pooled"))
-        given = {"rounds": rounds, "updates": updates, "seeds": numbers(seeds), "flamby": flamby}
-        _on_another(
-            dataset, data, ours, {key: value for key, value in given.items() if value is not None}, out, as_json
-        )
-        return
+    kind: type[CompareRequest] | type[SetRequest] = CompareRequest if dataset == ISIC else SetRequest
     chosen = numbers(centers, "--centers") if centers else None
-    if chosen is None and data != DEMO:
+    if chosen is None and dataset == ISIC and data != DEMO:
         chosen = present_centers(data, flamby)
     content = {
+        **({} if dataset == ISIC else {"dataset": dataset}),
         "data": data,
-        "methods": names(methods),
+        "methods": None if methods is None else names(methods),
         "strategies": None if strategies is None else names(strategies),
         "rounds": rounds,
         "updates": updates,
@@ -93,38 +97,16 @@ def compare(
         "without_leaked": without_leaked,
         "pretrained": pretrained,
     }
-    request = validated(CompareRequest, content, "flamby compare")
+    request = validated(kind, content, "flamby compare")
     check_writable(out)
     with resumable(max_hours):
         results = run(request, out, workers=workers)
     if as_json:
         typer.echo(json.dumps(versioned(results)))
     else:
-        wide_console(150).print(screen_table(request, results.rows, "\n".join(results.notes)))
+        wide_console(150).print(screen_table(results))
         if results.missing:
             typer.echo(f"missing: {', '.join(results.missing)}. {results.how_to_get}")
         typer.echo(f"results: {out}")
     if results.failed:
         end_with_failures(f"{len(results.failed)} runs failed; the first: {results.failed[0]}")
-
-
-def _on_another(
-    dataset: str, data: Path, methods: tuple[str, ...], given: dict[str, object], out: Path, as_json: bool
-) -> None:
-    """Compare our methods on another of FLamby's datasets."""
-    from fedmr_med.evaluation.results import versioned
-    from fedmr_med.lab.flamby.results import SetRequest
-    from fedmr_med.lab.flamby.sets import compare_on
-    from fedmr_med.report.console import text_table, wide_console
-    from fedmr_med.schema import validated
-
-    content = {"dataset": dataset, "data": data, "methods": methods, **given}
-    results = compare_on(validated(SetRequest, content, "flamby compare"), out)
-    if as_json:
-        typer.echo(json.dumps(versioned(results)))
-        return
-    rows = [(row.method, str(row.seed), row.test, f"{row.balanced_accuracy:.3f}") for row in results.rows]
-    columns = ("method", "seed", "test", "balanced accuracy")
-    table = text_table(dataset, columns, rows, caption="\n".join(results.notes), names=3)
-    wide_console(120).print(table)
-    typer.echo(f"results: {out}")

@@ -1,20 +1,24 @@
 """A whole comparison with FLamby: do what is not done yet, write what came out."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedmr_med.lab.comparison import engine
 from fedmr_med.lab.comparison.local import Local
-from fedmr_med.lab.flamby.checkout import HOW_TO_GET, find_strategies
+from fedmr_med.lab.flamby.checkout import HOW_TO_GET, find_dataset, find_strategies
 from fedmr_med.lab.flamby.data import load_data
-from fedmr_med.lab.flamby.request import CompareRequest
-from fedmr_med.lab.flamby.results import FlambyResults
-from fedmr_med.lab.flamby.runs import runs_of
-from fedmr_med.lab.flamby.tables import notes, published_rows, write_outputs
+from fedmr_med.lab.flamby.datasets import known_set
+from fedmr_med.lab.flamby.published import published, results_of
+from fedmr_med.lab.flamby.request import CompareRequest, SetRequest
+from fedmr_med.lab.flamby.results import FlambyResults, RunRows
+from fedmr_med.lab.flamby.runs import FlambyRun, runs_of
+from fedmr_med.lab.flamby.sets import SetRun, set_notes, set_runs
+from fedmr_med.lab.flamby.tables import differences, notes, published_rows, write_outputs
 from fedmr_med.process import available_cores, set_threads
 
 
-def compare(request: CompareRequest, out: Path, *, workers: int = 0) -> FlambyResults:
-    """Do the runs that ``out`` has no result of yet, and write ``results.json`` and ``results.csv`` there.
+def compare(request: CompareRequest | SetRequest, out: Path, *, workers: int = 0) -> FlambyResults:
+    """Do the runs that ``out`` has no result of yet; write ``results.json``, ``results.csv`` and ``report.html``.
 
     Args:
         request: what to compare.
@@ -25,31 +29,59 @@ def compare(request: CompareRequest, out: Path, *, workers: int = 0) -> FlambyRe
         The content of ``results.json``. A run that fails does not stop the others.
 
     Raises:
-        ConfigError: a setting is not valid, or another process works in ``out``.
+        ConfigError: a setting is not valid, another process works in ``out``, or FLamby is not there, without which
+            only Fed-ISIC2019 can be compared.
         DataError: data is missing or damaged.
         ResultsError: a result in ``out`` is damaged, or of another version.
         FedMRError: a worker died.
     """
     set_threads()
+    launch = Local(workers, threads=max(available_cores() // max(workers, 1), 1))
+    results = _on_set(request, out, launch) if isinstance(request, SetRequest) else _on_isic(request, out, launch)
+    write_outputs(out, results)
+    return results
+
+
+def _on_isic(request: CompareRequest, out: Path, launch: Local) -> FlambyResults:
+    """Compare on Fed-ISIC2019: through the executor, and FLamby's strategies on the executor's batches."""
     strategies, reason = find_strategies(request.flamby) if request.strategies else (None, "")
     runs = runs_of(request, with_flamby=strategies is not None)
     try:
         data = load_data(request)
-        launch = Local(workers, threads=max(available_cores() // max(workers, 1), 1))
         finished = engine.complete(runs, out, launch, unit="local step")
     finally:
         load_data.cache_clear()
-    rows = (*(row for result in finished for row in result.rows), *published_rows(request))
-    results = FlambyResults(
-        rows=rows,
+    rows = tuple(row for result in finished for row in result.rows)
+    differs = differences(request)
+    return FlambyResults(
+        rows=(*rows, *published_rows(published().results, "balanced_accuracy", differs)),
         missing=tuple(f"flamby.strategies.{name}" for name in request.strategies if reason),
         how_to_get=f"{reason}. {HOW_TO_GET}" if reason else "",
-        failed=tuple(
-            f"{run.title}: {result.error}" for run, result in zip(runs, finished, strict=True) if result.error
-        ),
+        failed=_failed(runs, finished),
         notes=tuple(notes(request, data, rows)),
         updates=request.updates,
         request=request,
     )
-    write_outputs(out, results, "fed_isic2019")
-    return results
+
+
+def _on_set(request: SetRequest, out: Path, launch: Local) -> FlambyResults:
+    """Compare on another dataset, as FLamby's own benchmark does."""
+    runs = set_runs(request)
+    results = results_of(find_dataset(request.flamby, request.dataset))
+    finished = engine.complete(runs, out, launch, unit="run")
+    rows = tuple(row for result in finished for row in result.rows)
+    lines = set_notes(request, rows)
+    return FlambyResults(
+        rows=(*rows, *published_rows(results, known_set(request.dataset).metric, lines[-1:])),
+        missing=(),
+        how_to_get="",
+        failed=_failed(runs, finished),
+        notes=tuple(lines),
+        updates=request.updates,
+        request=request,
+    )
+
+
+def _failed(runs: Sequence[FlambyRun | SetRun], finished: Sequence[RunRows]) -> tuple[str, ...]:
+    pairs = zip(runs, finished, strict=True)
+    return tuple(f"{run.title}: {result.error}" for run, result in pairs if result.error)

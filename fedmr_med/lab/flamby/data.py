@@ -23,12 +23,10 @@ from fedmr_med.data.folds import ImageFold, Row
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import DataError
 from fedmr_med.evaluation.metrics import Scores, scores
-from fedmr_med.lab.flamby.request import CompareRequest, site_name
+from fedmr_med.lab.flamby.request import POOLED, CompareRequest, site_name
 from fedmr_med.models import Network
 from fedmr_med.seeding import numpy_generator
 from fedmr_med.site.training import evaluate
-
-POOLED_TEST = "pooled"
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class ComparisonData:
             site: evaluate(network, Batches(fold, plain, batch_size=self.batch), self.task.num_classes)
             for site, fold in self.test.items()
         }
-        pooled = {POOLED_TEST: np.sum(list(confusions.values()), axis=0)}
+        pooled = {POOLED: np.sum(list(confusions.values()), axis=0)}
         return {test: scores(confusion) for test, confusion in (pooled | confusions).items()}
 
 

@@ -15,12 +15,30 @@ from fedmr_med.registry import check_known
 from fedmr_med.schema import brief
 from fedmr_med.sites import FlambySource, SiteConfig
 
-CLASSES: dict[str, tuple[str, ...]] = {
-    "fed_isic2019": ISIC2019.class_names,
-    "fed_heart_disease": ("healthy", "disease"),
-    "fed_camelyon16": ("normal", "tumour"),
+
+@dataclass(frozen=True)
+class FlambySet:
+    """One of FLamby's classification datasets.
+
+    Attributes:
+        class_names: what its labels 0, 1, ... mean.
+        centers: number of centres.
+        metric: what FLamby scores models by: ``balanced_accuracy``, ``accuracy`` or ``auc``.
+        linear: whether FLamby's ``Baseline`` is one linear layer, whose feature is a patient's raw attributes.
+    """
+
+    class_names: tuple[str, ...]
+    centers: int
+    metric: str
+    linear: bool = False
+
+
+DATASETS = {
+    "fed_isic2019": FlambySet(ISIC2019.class_names, centers=6, metric="balanced_accuracy"),
+    "fed_heart_disease": FlambySet(("healthy", "disease"), centers=4, metric="accuracy", linear=True),
+    "fed_camelyon16": FlambySet(("normal", "tumour"), centers=2, metric="auc"),
 }
-"""FLamby's classification datasets, and what their labels 0, 1, ... mean."""
+"""FLamby's classification datasets by name."""
 
 _OTHER = {
     "fed_tcga_brca": "predicts survival",
@@ -31,19 +49,19 @@ _OTHER = {
 }
 
 
-def class_names(dataset: str) -> tuple[str, ...]:
-    """Return the classes of one of FLamby's datasets.
+def known_set(dataset: str) -> FlambySet:
+    """Return one of FLamby's datasets.
 
     Raises:
         ConfigError: there is no such dataset, or it is not about classes.
     """
     if dataset in _OTHER:
         raise ConfigError(
-            f"{dataset} {_OTHER[dataset]}; this toolkit is for classification: {', '.join(CLASSES)}.",
+            f"{dataset} {_OTHER[dataset]}; this toolkit is for classification: {', '.join(DATASETS)}.",
             code="data.not-classification",
         )
-    check_known(dataset, CLASSES, "dataset")
-    return CLASSES[dataset]
+    check_known(dataset, DATASETS, "dataset")
+    return DATASETS[dataset]
 
 
 @dataclass(frozen=True)
@@ -75,7 +93,7 @@ def load_flamby(source: FlambySource, task: TaskConfig, site: SiteConfig, seed: 
         ConfigError: FLamby is not there, or the dataset is not about classes.
         DataError: FLamby cannot read it, or a label is no class.
     """
-    names = class_names(source.dataset)
+    names = known_set(source.dataset).class_names
     module = find_dataset(source.flamby, source.dataset)
     path = None if source.root is None else str(source.root)
     try:

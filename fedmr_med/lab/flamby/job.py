@@ -8,11 +8,9 @@ from fedmr_med.config import JobConfig
 from fedmr_med.jobs.benchmark import with_policies
 from fedmr_med.jobs.catalog import own_job
 from fedmr_med.lab.flamby.checkout import find_dataset
-from fedmr_med.lab.flamby.datasets import class_names
+from fedmr_med.lab.flamby.datasets import known_set
+from fedmr_med.lab.flamby.published import UPDATES, strategies_of
 from fedmr_med.sites import FlambySource, SiteConfig
-
-UPDATES = 100
-"""Local updates of a round in FLamby's benchmarks."""
 
 
 def flamby_job(
@@ -26,8 +24,7 @@ def flamby_job(
 ) -> tuple[JobConfig, dict[str, SiteConfig]]:
     """Return a job on one of FLamby's datasets, and its sites: one for each centre, all of which share.
 
-    Batch size and rounds are FLamby's; the local optimiser is SGD with the dataset's learning rate, as in FLamby's
-    strategies.
+    Batch size and rounds are FLamby's; the local optimiser is SGD with the learning rate of FLamby's own FedAvg.
 
     Args:
         dataset: FLamby's name of it.
@@ -38,14 +35,14 @@ def flamby_job(
         changes: other settings, as :func:`fedmr_med.jobs.changes.change` takes them.
 
     Raises:
-        ConfigError: FLamby is not there, or the dataset is not about classes.
+        ConfigError: FLamby is not there, or without its configurations, or the dataset is not about classes.
     """
-    names = class_names(dataset)
+    names = known_set(dataset).class_names
     module = find_dataset(flamby, dataset)
     own = {
         "model.options": {"dataset": dataset, **({} if flamby is None else {"flamby": str(flamby.resolve())})},
         "train.batch_size": module.BATCH_SIZE,
-        "train.lr": module.LR,
+        "train.lr": strategies_of(module)["FedAvg"]["learning_rate"],
         "train.momentum": 0.0,
         "train.weight_decay": 0.0,
         "train.updates": UPDATES,

@@ -1,4 +1,4 @@
-"""What ``fedmr-med flamby compare`` is asked for: FLamby's protocol on Fed-ISIC2019, and what is changed of it."""
+"""What ``fedmr-med flamby compare`` is asked for: FLamby's protocol, and what is changed of it."""
 
 import hashlib
 import json
@@ -12,12 +12,14 @@ from fedmr_med.config import JobConfig
 from fedmr_med.data.datasets.isic2019 import ISIC2019
 from fedmr_med.data.demo import DEMO
 from fedmr_med.jobs.catalog import isic_job
-from fedmr_med.lab.flamby.published import published
+from fedmr_med.lab.flamby.datasets import known_set
+from fedmr_med.lab.flamby.published import UPDATES, published
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.registry import check_known
 from fedmr_med.schema import Strict, invalid
 from fedmr_med.sites import DemoSource, FlambyIsicSource, SiteConfig
 
-LOCAL, POOLED = "local", "pooled"
+ISIC, LOCAL, POOLED = "fed_isic2019", "local", "pooled"
 Buffers = Literal["average", "first"]
 
 # FLamby's budget, and one for the demo on a CPU.
@@ -32,8 +34,16 @@ _DEMO_SETTINGS = {
 }
 
 
+OURS: dict[str, dict[str, Any]] = {
+    "fedavg": {"variant": "paper", "mu1": 0.0, "mu2": 0.0},
+    "fedmr": {"variant": "replayed"},
+    "fedmr-paper": {"variant": "paper"},
+}
+"""Our methods as strategies of FLamby's: the arguments of :class:`fedmr_med.lab.flamby.FedMR` by name."""
+
+
 class CompareRequest(Strict):
-    """A comparison with FLamby.
+    """A comparison with FLamby on Fed-ISIC2019.
 
     Attributes:
         data: a prepared folder of Fed-ISIC2019, or ``demo``.
@@ -67,8 +77,10 @@ class CompareRequest(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _defaults(cls, content: dict[str, Any]) -> dict[str, Any]:
+    def _defaults(cls, content: Any) -> Any:
         """Leave out what was not given, and take the demo's budget on the demo."""
+        if not isinstance(content, dict):
+            return content
         given = {key: value for key, value in content.items() if value is not None}
         return (_DEMO if Path(given.get("data", "")) == DEMO else {}) | given
 
@@ -90,6 +102,16 @@ class CompareRequest(Strict):
     def is_demo(self) -> bool:
         """Whether generated pictures stand in for data."""
         return self.data == DEMO
+
+    @property
+    def dataset(self) -> str:
+        """FLamby's name of it."""
+        return ISIC
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """The names of the test sets."""
+        return (POOLED, *map(site_name, self.centers))
 
     @property
     def policies(self) -> tuple[Buffers, ...]:
@@ -137,14 +159,75 @@ class CompareRequest(Strict):
 
     def digest(self) -> str:
         """Return a short hash of what a result depends on, besides method and seed."""
-        content = self.model_dump(mode="json", exclude={"methods", "strategies", "seeds", "bn", "flamby"})
-        content["data"] = "demo" if self.is_demo else str(self.data.resolve())
-        return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=5).hexdigest()
+        left_out = {"methods", "strategies", "seeds", "bn", "flamby"}
+        return _digest(self.model_dump(mode="json", exclude=left_out), self.data)
 
     def _source(self, center: int) -> DemoSource | FlambyIsicSource:
         if self.is_demo:
             return DemoSource(source="demo", center=center)
         return FlambyIsicSource(source="flamby_isic", center=center, root=self.data, flamby=self.flamby)
+
+
+class SetRequest(Strict):
+    """A comparison on another of FLamby's datasets: loaders, network, loss, metric and settings are FLamby's own.
+
+    Attributes:
+        dataset: FLamby's name of it.
+        data: folder of its data.
+        methods: of :data:`OURS`, ``local`` (each centre alone) and ``pooled`` (all data in one place).
+        strategies: names of FLamby's strategies; None takes those of its configuration but Cyclic.
+        rounds: None takes FLamby's.
+        updates: local updates of a round.
+        seeds: every method is run with every seed.
+        flamby: a FLamby checkout; None takes ``FEDMR_MED_FLAMBY``, or the installed package.
+    """
+
+    dataset: str
+    data: Path
+    methods: tuple[str, ...] = (LOCAL, POOLED, "fedavg", "fedmr")
+    strategies: tuple[str, ...] | None = None
+    rounds: int | None = Field(None, ge=1)
+    updates: int = Field(UPDATES, ge=1)
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    flamby: Path | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, content: Any) -> Any:
+        """Leave out what was not given; refuse by name what only Fed-ISIC2019 has."""
+        if not isinstance(content, dict):
+            return content
+        given = {key: value for key, value in content.items() if value is not None and value is not False}
+        for key in given.keys() & CompareRequest.model_fields.keys() - cls.model_fields.keys():
+            raise invalid(
+                f"--{key.replace('_', '-')} is for {ISIC}; {given.get('dataset')} takes FLamby's own",
+                code="config.conflict",
+                key=key,
+            )
+        return given
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        known_set(self.dataset)
+        for name in self.methods:
+            check_known(name, (LOCAL, POOLED, *OURS), "methods")  # FLamby's own are strategies
+        if self.data == DEMO:
+            raise invalid(f"data: there is no demo of {self.dataset}", code="config.conflict", key="data")
+        return self
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """The names of the test sets."""
+        return (POOLED, *map(site_name, range(known_set(self.dataset).centers)))
+
+    def digest(self) -> str:
+        """Return a short hash of what a result depends on, besides method and seed."""
+        return _digest(self.model_dump(mode="json", exclude={"methods", "strategies", "seeds", "flamby"}), self.data)
+
+
+def _digest(content: dict[str, Any], data: Path) -> str:
+    content["data"] = "demo" if data == DEMO else str(data.resolve())
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=5).hexdigest()
 
 
 def site_name(center: int) -> str:

@@ -1,17 +1,18 @@
 """What a comparison with FLamby gives: a row per method, BatchNorm policy, test set and seed."""
 
-from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
-from fedmr_med.lab.flamby.job import UPDATES
-from fedmr_med.lab.flamby.request import CompareRequest
+from fedmr_med.lab.flamby.request import CompareRequest, SetRequest
 from fedmr_med.schema import Omitted, Strict
+
+METRICS = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy", "auc": "area under the ROC curve"}
+"""The metrics of FLamby's classification datasets, in words."""
 
 
 class Row(Strict):
-    """The score of one model on one test set.
+    """The score of one model on one test set, by the one metric of the dataset.
 
     Attributes:
         method: what tables call it.
@@ -19,6 +20,8 @@ class Row(Strict):
         bn: what became of BatchNorm statistics: ``average``, ``first``, or ``own`` where nothing is merged.
         test: ``pooled``, or the site whose test images it is scored on.
         balanced_accuracy: over the classes present in the test set.
+        accuracy: share of samples that are right.
+        auc: area under the ROC curve.
         seed: None for published numbers, which are means.
         images: size of the test set.
         settings: coefficients and learning rates.
@@ -30,12 +33,25 @@ class Row(Strict):
     source: Literal["ours", "flamby", "published"]
     bn: str
     test: str
-    balanced_accuracy: float
+    balanced_accuracy: Omitted[float] = None
+    accuracy: Omitted[float] = None
+    auc: Omitted[float] = None
     seed: int | None
     images: Omitted[int] = None
     settings: Omitted[dict[str, JsonValue]] = None
     std: Omitted[float] = None
     differs: Omitted[tuple[str, ...]] = None
+
+    @property
+    def metric(self) -> str:
+        """One of :data:`METRICS`."""
+        return next(name for name in METRICS if getattr(self, name) is not None)
+
+    @property
+    def score(self) -> float:
+        """The value of the metric."""
+        value: float = getattr(self, self.metric)
+        return value
 
 
 class RunRows(Strict):
@@ -64,40 +80,4 @@ class FlambyResults(Strict):
     failed: tuple[str, ...]
     notes: tuple[str, ...]
     updates: int
-    request: CompareRequest
-
-
-class SetRequest(Strict):
-    """What to compare.
-
-    Attributes:
-        dataset: FLamby's name of it.
-        data: folder of its data; None takes what FLamby's own configuration says.
-        methods: names of this package's methods.
-        rounds: None takes FLamby's.
-        updates: local updates of a round.
-        seeds: every method is run with every seed.
-        flamby: a FLamby checkout; None takes ``FEDMR_MED_FLAMBY``, or the installed package.
-    """
-
-    dataset: str
-    data: Path | None = None
-    methods: tuple[str, ...] = Field(("fedavg", "fedmr"), min_length=1)
-    rounds: int | None = Field(None, ge=1)
-    updates: int = Field(UPDATES, ge=1)
-    seeds: tuple[int, ...] = Field((0,), min_length=1)
-    flamby: Path | None = None
-
-
-class SetResults(Strict):
-    """The content of ``results.json``.
-
-    Attributes:
-        rows: the score of each method, seed and test set.
-        notes: what a reader has to know besides the numbers.
-        request: what was asked for.
-    """
-
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...]
-    request: SetRequest
+    request: CompareRequest | SetRequest

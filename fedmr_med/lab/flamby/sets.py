@@ -1,83 +1,227 @@
-"""A comparison on any of FLamby's classification datasets, read by FLamby's own classes."""
+"""A comparison on another of FLamby's classification datasets, as FLamby's own benchmark makes it.
 
-from collections.abc import Mapping
+Loaders, network, loss, optimizer, budget and metric are FLamby's, and so are the steps of a run: those of its
+``fed_benchmark.py``, which gives the same numbers. Our methods join as strategies.
+"""
+
+import copy
+import io
+import math
+from collections.abc import Iterable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
 
-from pydantic import JsonValue
+import numpy as np
+import torch
+from torch import nn
 
-from fedmr_med.errors import FedMRError
-from fedmr_med.evaluation.results import read_result, write_result
-from fedmr_med.evaluation.score import Score
-from fedmr_med.lab.flamby.data import POOLED_TEST
-from fedmr_med.lab.flamby.job import flamby_job
-from fedmr_med.lab.flamby.results import Row, SetRequest, SetResults
-from fedmr_med.lab.flamby.tables import RESULTS, write_outputs
-from fedmr_med.runner import Federation
-from fedmr_med.schema import Strict
+from fedmr_med.errors import ConfigError, DataError
+from fedmr_med.lab.comparison.files import Progress
+from fedmr_med.lab.comparison.one_run import OnProgress
+from fedmr_med.lab.flamby.checkout import find_dataset, find_strategies, older_numpy
+from fedmr_med.lab.flamby.datasets import known_set
+from fedmr_med.lab.flamby.published import UPDATES, strategies_of
+from fedmr_med.lab.flamby.request import LOCAL, OURS, POOLED, SetRequest
+from fedmr_med.lab.flamby.results import METRICS, Row, RunRows
+from fedmr_med.lab.flamby.strategy import FedMR
+from fedmr_med.lab.flamby.tables import CYCLIC
+from fedmr_med.registry import check_known
+from fedmr_med.schema import brief
 
 HIDDEN = 16
-"""Units of the hidden layer before a Baseline that is one linear layer."""
-
-_LINEAR = ("fed_heart_disease",)
+"""Units of the hidden layer that our methods get before a Baseline that is one linear layer."""
 
 
-class _Rows(Strict):
-    rows: tuple[Row, ...]
+@dataclass(frozen=True)
+class SetRun:
+    """One training on one of FLamby's datasets.
+
+    Attributes:
+        request: the comparison it is part of.
+        source: whose strategy trains; ``flamby`` also for ``local`` and ``pooled``.
+        method: its name.
+        seed: of model, order and augmentation.
+        center: of ``local``.
+    """
+
+    request: SetRequest
+    source: Literal["ours", "flamby"]
+    method: str
+    seed: int
+    center: int | None = None
+
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        if self.method == LOCAL:
+            return f"Local {self.center}"
+        return "Pooled Training" if self.method == POOLED else self.method
+
+    @property
+    def title(self) -> str:
+        """What progress and messages call it."""
+        return f"{self.label}, seed {self.seed}"
+
+    @property
+    def name(self) -> str:
+        """Name of its folder."""
+        return f"{self.source}-{self.label.replace(' ', '-').lower()}-seed{self.seed}-{self.request.digest()}"
+
+    @property
+    def steps(self) -> int:
+        """One: FLamby's strategies do not say how far they are."""
+        return 1
+
+    @property
+    def result_type(self) -> type[RunRows]:
+        """The model of its result."""
+        return RunRows
+
+    def execute(self, folder: Path, on_progress: OnProgress) -> RunRows:
+        """Train, and score the model on each centre's test data and on all of it, as FLamby does.
+
+        Raises:
+            DataError: FLamby cannot read the data.
+        """
+        # What FLamby prints is in the rows.
+        with redirect_stdout(io.StringIO()), older_numpy():
+            utils = import_module("flamby.benchmarks.benchmark_utils")
+            dataset = find_dataset(self.request.flamby, self.request.dataset)
+            utils.set_seed(self.seed)
+            model = dataset.Baseline()
+            (train, test), (pooled_train, pooled_test) = self._loaders(dataset, utils)
+            if self.method in (LOCAL, POOLED):
+                loader = pooled_train if self.center is None else train[self.center]
+                settings: dict[str, Any] = {"learning_rate": dataset.LR, "optimizer_class": dataset.Optimizer}
+                trained = self._alone(model, loader, dataset, utils)
+            else:
+                settings = self._settings(dataset)
+                trained = self._together(model, train, settings, dataset, utils)
+            evaluate = utils.set_dataset_specific_config(self.request.dataset)[0]
+            local, pooled, *_ = utils.evaluate_model_on_local_and_pooled_tests(
+                trained, test, pooled_test, dataset.metric, evaluate
+            )
+        on_progress(Progress(1, 1))
+        scores = zip(self.request.tests, (*pooled.values(), *local.values()), strict=True)
+        return RunRows(rows=tuple(self._row(test, score, settings) for test, score in scores if not math.isnan(score)))
+
+    def failed(self, error: str) -> RunRows:
+        """Return the result of a run that failed."""
+        return RunRows(error=error)
+
+    def clean_up(self, folder: Path) -> None:
+        """Nothing is kept for a resumption."""
+
+    def _loaders(self, dataset: ModuleType, utils: ModuleType) -> list[Any]:
+        """Return the loaders of train and test data, by centre and pooled."""
+        options = {
+            "batch_size": dataset.BATCH_SIZE,
+            "num_workers": 0,
+            "collate_fn": getattr(dataset, "collate_fn", None),
+        }
+        opened = partial(dataset.FedClass, data_path=str(self.request.data))
+        try:
+            return [
+                utils.init_data_loaders(opened, pooled=pooled, num_clients=dataset.NUM_CLIENTS, **options)
+                for pooled in (False, True)
+            ]
+        except Exception as e:  # whatever FLamby raises where data is missing
+            raise DataError(
+                f"FLamby cannot read {self.request.dataset}: {brief(repr(e))}.", code="data.unreadable"
+            ) from e
+
+    def _alone(self, model: nn.Module, loader: Any, dataset: ModuleType, utils: ModuleType) -> nn.Module:
+        """Train on one loader, for FLamby's epochs."""
+        utils.set_seed(self.seed)
+        gpu, epochs = torch.cuda.is_available(), dataset.NUM_EPOCHS_POOLED
+        arguments = (gpu, self.label, dataset.Optimizer, dataset.LR, dataset.BaselineLoss, epochs)
+        trained: nn.Module = utils.train_single_centric(model, loader, *arguments, seed=self.seed)
+        return trained
+
+    def _together(
+        self, model: nn.Module, loaders: Any, settings: dict[str, Any], dataset: ModuleType, utils: ModuleType
+    ) -> nn.Module:
+        """Train by a strategy; the model of the first client is scored."""
+        request = self.request
+        kind: Any = FedMR if self.source == "ours" else getattr(import_module("flamby.strategies"), self.method)
+        more = {"rng": np.random.default_rng(self.seed)} if self.method == "Cyclic" else {}
+        strategy = kind(
+            training_dataloaders=loaders,
+            model=copy.deepcopy(model),
+            loss=dataset.BaselineLoss(),
+            num_updates=request.updates,
+            nrounds=request.rounds or dataset.get_nb_max_rounds(request.updates),
+            **settings,
+            **more,
+        )
+        utils.set_seed(self.seed)
+        trained: nn.Module = strategy.run()[0]
+        return trained
+
+    def _settings(self, dataset: ModuleType) -> dict[str, Any]:
+        """Return the arguments of the strategy that are its own: those of ours, with FedAvg's learning rate."""
+        known = strategies_of(dataset)
+        settings = dict(known["FedAvg" if self.source == "ours" else self.method])
+        settings["optimizer_class"] = getattr(torch.optim, settings["optimizer_class"].removeprefix("torch.optim."))
+        if self.source == "ours":
+            settings |= OURS[self.method] | {"seed": self.seed}
+            if known_set(self.request.dataset).linear:
+                settings["hidden"] = HIDDEN
+        return settings
+
+    def _row(self, test: str, score: float, settings: dict[str, Any]) -> Row:
+        shown = {key: str(value) if key == "optimizer_class" else value for key, value in settings.items()}
+        bn = "own" if self.method in (LOCAL, POOLED) else "first"
+        metric = {known_set(self.request.dataset).metric: float(score)}
+        return Row(method=self.label, source=self.source, bn=bn, test=test, seed=self.seed, settings=shown, **metric)
 
 
-def compare_on(request: SetRequest, out: Path) -> SetResults:
-    """Do the runs that ``out`` has no result of yet, and write ``results.json``, ``results.csv`` and ``report.html``.
+def set_runs(request: SetRequest) -> list[SetRun]:
+    """Return all runs of a comparison.
 
     Raises:
-        ConfigError: FLamby is not there, or the dataset is not about classes.
-        DataError: FLamby cannot read the data.
+        ConfigError: FLamby is not there, or has no such strategy for the dataset.
     """
-    rows = [row for seed in request.seeds for method in request.methods for row in _run(request, method, seed, out)]
-    linear = f"FLamby's Baseline is one linear layer; here it has a hidden layer of {HIDDEN} units."
-    notes = [
-        f"{request.dataset}: read by FLamby's own classes; our methods alone, on FLamby's settings.",
-        *([linear] if request.dataset in _LINEAR else []),
+    dataset = find_dataset(request.flamby, request.dataset)
+    known, reason = strategies_of(dataset), find_strategies(request.flamby)[1]
+    if reason:
+        raise ConfigError(reason, code="package.missing", key="--flamby")
+    strategies = request.strategies
+    if strategies is None:
+        strategies = tuple(sorted(known.keys() - {"Cyclic"}))
+    for name in strategies:
+        check_known(name, known, "strategies")
+    runs = []
+    for seed in request.seeds:
+        for method in request.methods:
+            if method == LOCAL:
+                runs += [SetRun(request, "flamby", LOCAL, seed, center) for center in range(dataset.NUM_CLIENTS)]
+            else:
+                runs.append(SetRun(request, "flamby" if method == POOLED else "ours", method, seed))
+        runs += [SetRun(request, "flamby", strategy, seed) for strategy in strategies]
+    return runs
+
+
+def set_notes(request: SetRequest, rows: Iterable[Row]) -> list[str]:
+    """Return what a reader has to know besides the numbers; the last line says how the published ones were made."""
+    known = known_set(request.dataset)
+    lines = [
+        f"{METRICS[known.metric].capitalize()}, FLamby's metric for {request.dataset}. Loaders, network, loss, budget "
+        "and settings are FLamby's; ours are strategies with the learning rate of its FedAvg."
     ]
-    results = SetResults(rows=tuple(rows), notes=tuple(notes), request=request)
-    write_outputs(out, results, request.dataset)
-    return results
-
-
-def _run(request: SetRequest, method: str, seed: int, out: Path) -> tuple[Row, ...]:
-    changes: dict[str, JsonValue] = {"train.updates": request.updates}
-    if request.rounds is not None:
-        changes["federation.rounds"] = request.rounds
-    if request.dataset in _LINEAR:
-        changes["model.options.hidden"] = HIDDEN
-    job, sites = flamby_job(
-        request.dataset, method, root=request.data, flamby=request.flamby, seed=seed, changes=changes
-    )
-    folder = out / f"{method}-seed{seed}-{job.digest()}-{job.federation.rounds}"
-    done = folder / RESULTS
-    if done.exists():
-        return read_result(done, _Rows).rows
-    state = Federation(job, sites, folder / "federation").run()
-    final = state.history.evaluations[-1]
-    if final.pooled is None:
-        raise FedMRError(f"{method}: no centre of {request.dataset} has test data.", code="data.empty")
-    settings: dict[str, JsonValue] = {"learning_rate": job.train.lr, **job.method.options}
-    rows = tuple(
-        Row(
-            method=method,
-            source="ours",
-            bn="first" if job.federation.buffers == "first" else "average",
-            test=test,
-            balanced_accuracy=score,
-            seed=seed,
-            images=images,
-            settings=settings,
+    if known.linear:
+        lines.append(
+            f"FLamby's Baseline is one linear layer, whose feature is a patient's raw attributes: ours "
+            f"({', '.join(OURS)}) have a hidden layer of {HIDDEN} units before it, FLamby's own rows have none."
         )
-        for test, score, images in _scores(final.pooled, final.sites)
-    )
-    write_result(done, _Rows(rows=rows))
-    return rows
-
-
-def _scores(pooled: Score, sites: Mapping[str, Score]) -> list[tuple[str, float, int]]:
-    named = [(POOLED_TEST, pooled), *sites.items()]
-    return [(test, score.mean_recall, score.samples) for test, score in named if score.mean_recall is not None]
+    if any(row.method == "Cyclic" for row in rows):
+        lines.append(CYCLIC)
+    rounds = request.rounds or "FLamby's"
+    seeds = ", ".join(map(str, request.seeds))
+    here = f"here {rounds} rounds x {request.updates}, seeds {seeds}"
+    return [*lines, f"Published numbers: FLamby's rounds x {UPDATES} updates, seeds 42 to 46; {here}."]

@@ -1,6 +1,6 @@
 """What a comparison leaves behind: FLamby's CSV, JSON with notes, and a table with the published numbers beside."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -12,10 +12,10 @@ from fedmr_med.data.tables import table_text
 from fedmr_med.evaluation.results import write_result
 from fedmr_med.evaluation.seeds import Spread
 from fedmr_med.files import write_text
-from fedmr_med.lab.flamby.data import POOLED_TEST, ComparisonData
-from fedmr_med.lab.flamby.published import published
-from fedmr_med.lab.flamby.request import CompareRequest, site_name
-from fedmr_med.lab.flamby.results import FlambyResults, Row, SetResults
+from fedmr_med.lab.flamby.data import ComparisonData
+from fedmr_med.lab.flamby.published import Result, published
+from fedmr_med.lab.flamby.request import POOLED, CompareRequest, site_name
+from fedmr_med.lab.flamby.results import METRICS, FlambyResults, Row
 from fedmr_med.report.console import text_table
 from fedmr_med.report.document import page_of, part
 from fedmr_med.report.elements import DEMO_NOTE, Section, figure, join, legend
@@ -30,30 +30,27 @@ LABELS = {"Cyclic": "Cyclic (no exchange)"}
 COLUMNS = (
     "Test", "Method", "Metric", "seed",
     "learning_rate", "optimizer_class", "mu", "mu1", "mu2", "server_learning_rate", "deterministic_cycle",
+    "tau", "beta1", "beta2", "variant", "hidden",
     "source", "bn",
 )  # fmt: skip
 
 
-def published_rows(request: CompareRequest) -> list[Row]:
-    """Return the published numbers as rows, each with what differs from this comparison."""
-    differs = tuple(differences(request))
-    rows = []
-    for method, result in published().results.items():
-        tests = {POOLED_TEST: result.pooled} | {site_name(c): result.centers[c] for c in range(6)}
-        rows += [
-            Row(
-                method=method,
-                source="published",
-                bn="own" if method.startswith(("Local", "Pooled")) else "first",
-                test=test,
-                balanced_accuracy=value,
-                seed=None,
-                std=result.std if test == POOLED_TEST else None,
-                differs=differs,
-            )
-            for test, value in tests.items()
-        ]
-    return rows
+def published_rows(results: Mapping[str, Result], metric: str, differs: Iterable[str]) -> list[Row]:
+    """Return published numbers by a metric as rows, each with what differs from this comparison."""
+    return [
+        Row(
+            method=method,
+            source="published",
+            bn="own" if method.startswith(("Local", "Pooled")) else "first",
+            test=test,
+            seed=None,
+            std=result.std if test == POOLED else None,
+            differs=tuple(differs),
+            **{metric: value},
+        )
+        for method, result in results.items()
+        for test, value in [(POOLED, result.pooled), *((site_name(c), v) for c, v in enumerate(result.centers))]
+    ]
 
 
 def differences(request: CompareRequest) -> list[str]:
@@ -92,15 +89,14 @@ def notes(request: CompareRequest, data: ComparisonData, rows: Sequence[Row]) ->
     return lines + [f"Published numbers differ in {line}." for line in differences(request)]
 
 
-def write_outputs(folder: Path, results: FlambyResults | SetResults, dataset: str) -> None:
+def write_outputs(folder: Path, results: FlambyResults) -> None:
     """Write ``results.json``, our and FLamby's rows as ``results.csv``, and ``report.html``."""
     write_result(folder / RESULTS, results)
     rows = [row for row in results.rows if row.source != "published"]
-    updates = results.updates if isinstance(results, FlambyResults) else results.request.updates
-    write_text(folder / TABLE, csv_text(rows, updates))
+    write_text(folder / TABLE, csv_text(rows, results.updates))
     (source,) = find_sources(folder / RESULTS)
     report = part(source, "flamby")
-    sections = (_chart(rows, dataset), *report.sections) if rows else report.sections
+    sections = (_chart(rows, results.request.dataset), *report.sections) if rows else report.sections
     write_text(folder / REPORT, page_of([replace(report, sections=sections)]))
 
 
@@ -110,11 +106,12 @@ def _chart(rows: Sequence[Row], dataset: str) -> Section:
     for row in rows:
         label = row.method if row.source == "ours" else f"{row.method} ({row.source})"
         name = label if row.bn == "own" else f"{label}, BN {row.bn}"
-        groups.setdefault(name, {}).setdefault(row.test, []).append(row.balanced_accuracy)
+        groups.setdefault(name, {}).setdefault(row.test, []).append(row.score)
     tests = list(dict.fromkeys(test for scores in groups.values() for test in scores))
     heights = {name: [_height(scores.get(test)) for test in tests] for name, scores in groups.items()}
-    title = f"{dataset}: balanced accuracy by method and test set"
-    chart = figure(bars(title, tests, heights, ylabel="balanced accuracy"), title)
+    metric = METRICS[rows[0].metric]
+    title = f"{dataset}: {metric} by method and test set"
+    chart = figure(bars(title, tests, heights, ylabel=metric), title)
     return Section("bars", dataset, join([legend(list(heights)), chart]))
 
 
@@ -137,9 +134,9 @@ def _csv_row(row: Row, updates: int) -> dict[str, object]:
     center = row.test.removeprefix("center-")
     settings = {key: value for key, value in (row.settings or {}).items() if key in COLUMNS}
     return {
-        "Test": "Pooled Test" if row.test == POOLED_TEST else f"client_test_{center}",
+        "Test": "Pooled Test" if row.test == POOLED else f"client_test_{center}",
         "Method": row.method if row.bn == "own" else f"{row.method}{_AVERAGED if row.bn == 'average' else ''}{updates}",
-        "Metric": row.balanced_accuracy,
+        "Metric": row.score,
         "seed": row.seed,
         "optimizer_class": str(torch.optim.SGD),
         "source": row.source,
@@ -147,29 +144,32 @@ def _csv_row(row: Row, updates: int) -> dict[str, object]:
     } | settings
 
 
-def screen_table(request: CompareRequest, rows: Iterable[Row], note: str) -> Table:
+def screen_table(results: FlambyResults) -> Table:
     """Return all rows over the seeds for the terminal, the published ones last."""
-    tests = [POOLED_TEST, *map(site_name, request.centers)]
+    rows, tests, note = results.rows, results.request.tests, "\n".join(results.notes)
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.method, row.source, row.bn), []).append(row)
     columns = ("method", "source", "BN", *(test.replace("center-", "centre ") for test in tests), "mean of centres")
-    table = text_table("Fed-ISIC2019: balanced accuracy", columns, [], caption=note, names=3)
+    metric = METRICS[rows[0].metric] if rows else ""
+    table = text_table(f"{results.request.dataset}: {metric}", columns, [], caption=note, names=3)
     table.caption_justify = "left"
     before = None
     for (method, source, bn), group in groups.items():
         if before not in (None, source):
             table.add_section()
         before = source
-        pooled, *centers = (_spread([row for row in group if row.test == test]) for test in tests)
-        means = [*(center.mean for center in centers), fmean(center.mean for center in centers)]
-        figures = [pooled.text(3), *(f"{mean:.3f}" for mean in means)]
-        table.add_row(LABELS.get(method, method), source, bn, *figures)
+        spreads = [_spread([row for row in group if row.test == test]) for test in tests]
+        means = [spread.mean for spread in spreads[1:] if spread is not None]
+        cells = ["-" if spread is None else spread.text(3) for spread in spreads]
+        table.add_row(LABELS.get(method, method), source, bn, *cells, f"{fmean(means):.3f}" if means else "-")
     return table
 
 
-def _spread(rows: Sequence[Row]) -> Spread:
-    """Return the figure over the seeds; a published one has its spread with it."""
+def _spread(rows: Sequence[Row]) -> Spread | None:
+    """Return the figure over the seeds, if there is one; a published one has its spread with it."""
+    if not rows:
+        return None
     if rows[0].std is not None:
-        return Spread(rows[0].balanced_accuracy, rows[0].std)
-    return Spread.of(row.balanced_accuracy for row in rows)
+        return Spread(rows[0].score, rows[0].std)
+    return Spread.of(row.score for row in rows)
