@@ -1,0 +1,59 @@
+"""Fills in the tables of docs/results.md from the runs that are committed beside it: ``python docs/results/tables.py``.
+
+A table stands below a comment ``<!-- FILE SPLIT -->`` and an empty line. Its rows are in the order of the runs of that
+file, and each is held against the first. A test compares.
+"""
+
+import re
+from pathlib import Path
+
+from fedmr_med.evaluation.results import RunResult, RunResults, read_result
+from fedmr_med.evaluation.seeds import Spread, rows
+from fedmr_med.lab.bench.paired import Gap, differences
+
+FOLDER = Path(__file__).parent
+PAGE = FOLDER.with_suffix(".md")
+HEADING = (
+    "| | seeds | last five | first row ahead by | with head | first row ahead by |",
+    "|---|---|---|---|---|---|",
+)
+PLACE = re.compile(r"(?m)^<!-- (\S+\.json) (\S+) -->\n\n(?:\|.*\n)*")
+
+
+def filled(page: str) -> str:
+    """Return a page with its tables made anew."""
+    return PLACE.sub(
+        lambda found: "\n".join((f"<!-- {found[1]} {found[2]} -->", "", *table(found[1], found[2]), "")), page
+    )
+
+
+def table(file: str, split: str) -> list[str]:
+    """Return a table of one split of a file, in percent, as lines."""
+    runs = [run for run in read_result(FOLDER / file, RunResults).runs if (run.split or "all") == split]
+    return [*HEADING, *lines(runs)]
+
+
+def lines(runs: list[RunResult]) -> list[str]:
+    """Return one line per label: balanced accuracy of the last five rounds and with head, each with its paired gap."""
+    gaps = {gap.label: (gap.last5, gap.head) for gap in differences(runs, runs[0].label)}
+    made = []
+    for row in rows(runs):
+        last5, head = gaps.get(row.label, (None, None))
+        figures = (_figure(row.balanced_last5), _ahead(last5), _figure(row.head_balanced), _ahead(head))
+        made.append(f"| {' | '.join((row.label, str(row.seeds), *figures))} |")
+    return made
+
+
+def _figure(spread: Spread | None) -> str:
+    return "-" if spread is None else Spread(100 * spread.mean, spread.deviation and 100 * spread.deviation).text(1)
+
+
+def _ahead(gap: Gap | None) -> str:
+    """Return what the first row has over another; the gap is the other way round."""
+    if gap is None:
+        return "-"
+    return f"{-100 * gap.mean:+.1f}" + ("" if gap.half_width is None else f" ± {100 * gap.half_width:.1f}")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
