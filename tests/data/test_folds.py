@@ -21,7 +21,7 @@ def rows_with_pictures(root: Path, count: int = 20) -> list[Row]:
 def test_folds_keep_the_order_of_the_rows(tmp_path: Path) -> None:
     root = tmp_path / "data"
     rows = rows_with_pictures(root)
-    data = site_data(root, rows, isic_task(), manifest_site(root))
+    data = site_data(root, rows, isic_task(), manifest_site(root), prepared=True)
     assert data.train.labels.tolist() == [row.label for row in rows if row.fold == "train"]
     assert data.test.labels.tolist() == [row.label for row in rows if row.fold == "test"]
     assert (len(data.train), len(data.test), data.skipped, data.is_demo) == (16, 4, (), False)
@@ -34,12 +34,12 @@ def test_unreadable_images_are_left_out_up_to_the_limit(tmp_path: Path) -> None:
     rows = rows_with_pictures(root)
     (root / "0.jpg").write_bytes(b"")
     (root / "4.jpg").write_bytes(b"no image")
-    data = site_data(root, rows, isic_task(), manifest_site(root, max_bad_fraction=0.1))
+    data = site_data(root, rows, isic_task(), manifest_site(root, max_bad_fraction=0.1), prepared=True)
     assert data.skipped == (f"{root / '0.jpg'}: the file is empty", f"{root / '4.jpg'}: not an image")
     assert (len(data.train), len(data.test)) == (15, 3)
     assert data.train.labels[0] == rows[1].label
     with pytest.raises(DataError, match=r"2 of 20 images.*max_bad_fraction: 0\.09 in site\.yaml.*0\.jpg: the file is"):
-        site_data(root, rows, isic_task(), manifest_site(root, max_bad_fraction=0.09))
+        site_data(root, rows, isic_task(), manifest_site(root, max_bad_fraction=0.09), prepared=True)
 
 
 def test_a_long_list_of_unreadable_images_is_cut(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_long_list_of_unreadable_images_is_cut(tmp_path: Path) -> None:
     for i in range(13):
         (root / f"{i}.jpg").unlink()
     with pytest.raises(DataError) as error:
-        site_data(root, rows, isic_task(), manifest_site(root))
+        site_data(root, rows, isic_task(), manifest_site(root), prepared=True)
     assert str(error.value).count("No such file") == 10
     assert "13 of 20 images" in str(error.value)
     assert "and 3 more" in str(error.value)
@@ -58,7 +58,7 @@ def test_a_site_without_training_images_is_an_error(tmp_path: Path) -> None:
     root = tmp_path / "data"
     write_picture(root / "a.jpg")
     with raises("data.empty"):
-        site_data(root, [Row("a.jpg", 0, "test")], isic_task(), manifest_site(root))
+        site_data(root, [Row("a.jpg", 0, "test")], isic_task(), manifest_site(root), prepared=True)
 
 
 def test_groups_in_both_folds() -> None:

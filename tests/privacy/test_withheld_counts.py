@@ -112,8 +112,11 @@ def test_histograms_obey_the_rule_of_the_confusion_matrix(policy: SitePolicy, co
         return
     least, histograms = policy.min_class_count, told.histograms
     assert np.array_equal(histograms.positives.sum(1), told.confusion.sum(1))
-    for cells in (histograms.positives, histograms.negatives, histograms.right, histograms.wrong):
-        assert ((cells == 0) | (cells >= least)).all()
+    for rows in (histograms.positives, histograms.negatives, histograms.right[None], histograms.wrong[None]):
+        images = rows.sum(1)
+        assert ((images == 0) | (images >= least)).all()
+    in_groups = vars(histograms.spread(least))
+    assert all(np.array_equal(array, in_groups[name]) for name, array in vars(histograms).items())
     kept = ~np.isin(labels, told.withheld)
     same = released_scores(logits[kept], labels[kept], policy, NAMES)
     assert all(np.array_equal(array, getattr(same.histograms, name)) for name, array in vars(histograms).items())
