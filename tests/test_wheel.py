@@ -126,3 +126,30 @@ def test_a_benchmark_dataset_without_the_lab_is_refused_by_name(hospital: Path, 
     done = run(hospital, "fedmr-med", "jobs", "write", "--dataset", "cifar10", folder=tmp_path)
     assert done.returncode == 2
     assert "fedmr_med.lab" in done.stderr
+
+
+def test_the_demo_runs_and_its_model_predicts_and_is_exported(hospital: Path, tmp_path: Path) -> None:
+    for command in (
+        ["demo", "--rounds", "1", "--out", "demo"],
+        ["predict", "demo/best_model.pt", "demo/images", "-o", "predictions.csv"],
+        ["export", "demo/best_model.pt", "-o", "bundle"],
+    ):
+        done = run(hospital, "fedmr-med", *command, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert "FedMR, one opts out" in (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 1 + 12
+    assert (tmp_path / "bundle" / "configs" / "metadata.json").is_file()
+
+
+def test_a_federation_starts_from_the_wheel_alone(hospital: Path, tmp_path: Path) -> None:
+    for command in (
+        ["init"],
+        ["jobs", "write", "--dataset", "isic2019", "--name", "first"],
+        ["deploy", "provision", "-w", "federation"],
+    ):
+        done = run(hospital, "fedmr-med", *command, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "jobs" / "first" / "app" / "config" / "sites" / "msk" / "site.yaml").is_file()
+    assert "msk" in {path.name for path in (tmp_path / "federation" / "fedmr" / "prod_00").iterdir()}
+    again = run(hospital, "fedmr-med", "init", folder=tmp_path)
+    assert again.returncode == 2, "nobody's files are overwritten"

@@ -12,6 +12,7 @@ from fedmr_med.cli import data, deploy, jobs, lab, privacy, site
 from fedmr_med.cli.demo import demo
 from fedmr_med.cli.evaluate import evaluate
 from fedmr_med.cli.export import export
+from fedmr_med.cli.init import init
 from fedmr_med.cli.predict import predict
 from fedmr_med.cli.report import report
 from fedmr_med.errors import FedMRError
@@ -34,6 +35,7 @@ app.add_typer(lab.flamby, name="flamby", help="The comparison with FLamby.")
 app.command()(demo)
 app.command()(evaluate)
 app.command()(export)
+app.command()(init)
 app.command()(predict)
 app.command()(report)
 lab.add_commands(app)

@@ -238,7 +238,7 @@ def _site_files(dataset: Dataset, sites: Path) -> dict[str, str]:
         path = sites / hospital / SITE_FILE
         if not path.is_file():
             raise ConfigError(
-                f"{path} does not exist; --sites must name a folder with one folder per hospital.",
+                f"{path} does not exist; --sites names a folder with one per hospital: `fedmr-med init` writes it.",
                 code="file.missing",
                 key="--sites",
             )
