@@ -15,7 +15,16 @@ import numpy.typing as npt
 from pydantic import Field, JsonValue
 
 from fedmr_med.errors import ConfigError
-from fedmr_med.evaluation.clinical import EDGES, IntArray, Ranking, ScoreHistograms, best_thresholds, ranking
+from fedmr_med.evaluation.clinical import (
+    EDGES,
+    FloatArray,
+    IntArray,
+    Ranking,
+    ScoreHistograms,
+    best_thresholds,
+    ranking,
+)
+from fedmr_med.evaluation.clustering import Clustering
 from fedmr_med.schema import Strict
 
 NAME = r"^[a-z][a-z0-9_]{0,39}$"
@@ -52,11 +61,21 @@ class Counts:
         histograms: of the probabilities; None where no site shares them.
         thresholds: of each class, from which probability on it is called; None chooses them on these images, if all
             classes count.
+        clustering: how far the images of a patient go together; None takes every image for one patient's.
     """
 
     confusion: IntArray
     histograms: ScoreHistograms | None = None
     thresholds: Sequence[float | None] | None = None
+    clustering: Clustering | None = None
+
+    def effect(self, name: str) -> float:
+        """Return by how much patients widen the variance of a figure of all classes together."""
+        return 1.0 if self.clustering is None else self.clustering.effect(name)
+
+    def effects(self, name: str) -> FloatArray:
+        """Return the same (C,) for a figure of each class."""
+        return np.ones(len(self.confusion)) if self.clustering is None else self.clustering.effects(name)
 
     @property
     def present(self) -> npt.NDArray[np.bool_]:

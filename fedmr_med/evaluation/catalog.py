@@ -75,7 +75,7 @@ def names_in(mappings: Iterable[Mapping[str, object]]) -> tuple[str, ...]:
 
 
 def _accuracy(counts: Counts) -> Estimate:
-    return _rate(float(np.trace(counts.confusion)), int(counts.confusion.sum()))
+    return _rate(float(np.trace(counts.confusion)), int(counts.confusion.sum()), counts.effect("accuracy"))
 
 
 def _balanced_accuracy(counts: Counts) -> Estimate | None:
@@ -92,37 +92,41 @@ def _recall(counts: Counts) -> Estimate:
     right, images = np.diag(counts.confusion)[present], counts.confusion.sum(1)[present]
     # Agresti and Coull's two successes and two failures keep a class without an error from looking certain.
     safe = (right + 2) / (images + 4)
-    error = math.sqrt(float((safe * (1 - safe) / (images + 4)).sum())) / int(present.sum())
+    spread = float((safe * (1 - safe) / (images + 4)).sum()) * counts.effect("mean_recall")
+    error = math.sqrt(spread) / int(present.sum())
     return _between(float((right / images).mean()), error)
 
 
 def _sensitivity(counts: Counts) -> list[Estimate | None]:
-    return _rates(np.diag(counts.confusion), counts.confusion.sum(1))
+    return _rates(np.diag(counts.confusion), counts.confusion.sum(1), counts.effects("sensitivity"))
 
 
 def _specificity(counts: Counts) -> list[Estimate | None]:
     others = counts.confusion.sum() - counts.confusion.sum(1)
     false = counts.confusion.sum(0) - np.diag(counts.confusion)
-    return _rates(others - false, others)
+    return _rates(others - false, others, counts.effects("specificity"))
 
 
 def _auroc(counts: Counts) -> list[Estimate | None]:
     if counts.histograms is None or counts.ranking is None:
         return []
     found: list[Estimate | None] = [None] * len(counts.confusion)
+    effects = counts.effects("auroc")
     sides = zip(counts.histograms.positives.sum(1).tolist(), counts.histograms.negatives.sum(1).tolist(), strict=True)
     for label, (own, others) in enumerate(sides):
         if own and others:
             auroc, error = float(counts.ranking.auroc[label]), float(counts.ranking.auroc_error[label])
             # fmax ignores NaN, the error where a side has a single image.
-            found[label] = _between(auroc, np.fmax(error, clinical.hanley_mcneil(auroc, own, others)))
+            error = float(np.fmax(error, clinical.hanley_mcneil(auroc, own, others)))
+            found[label] = _between(auroc, error * math.sqrt(effects[label]))
     return found
 
 
 def _auprc(counts: Counts) -> list[Estimate | None]:
     if counts.histograms is None or counts.ranking is None:
         return []
-    pairs = zip(counts.ranking.average_precision, counts.histograms.positives.sum(1), strict=True)
+    independent = counts.histograms.positives.sum(1) / counts.effects("auroc")
+    pairs = zip(counts.ranking.average_precision, independent, strict=True)
     return [None if math.isnan(area) else _interval(area, clinical.logit_interval(area, own)) for area, own in pairs]
 
 
@@ -133,17 +137,21 @@ def _at_threshold(side: str, counts: Counts) -> list[Estimate | None]:
     rates: FloatArray = getattr(counts.ranking, side)
     images = (counts.histograms.positives if side == "sensitivity" else counts.histograms.negatives).sum(1)
     chosen = np.where(counts.edges >= 0, images, 0)
-    return _rates(np.nan_to_num(rates[np.arange(len(images)), counts.edges]) * images, chosen)
+    return _rates(np.nan_to_num(rates[np.arange(len(images)), counts.edges]) * images, chosen, counts.effects(side))
+
+
+def _brier(counts: Counts) -> Estimate | None:
+    if counts.histograms is None:
+        return None
+    images = counts.histograms.samples
+    mean, squares = counts.histograms.brier / images
+    error = math.sqrt(max(0.0, squares - mean**2) / images * counts.effect("brier"))
+    return _between(mean, error, most=2.0)
 
 
 def _of_histograms(value: Callable[[ScoreHistograms, int], Value]) -> Callable[[Counts], Value]:
     """Return a metric of the histograms and their number of images; it has no value without them."""
     return lambda counts: value(counts.histograms, counts.histograms.samples) if counts.histograms else None
-
-
-def _brier(histograms: ScoreHistograms, images: int) -> Estimate:
-    mean, squares = histograms.brier / images
-    return _between(mean, math.sqrt(max(0.0, squares - mean**2) / images), most=2.0)
 
 
 def _nll(histograms: ScoreHistograms, images: int) -> float:
@@ -163,12 +171,14 @@ def _calibration_errors(counts: Counts) -> list[float]:
     return [clinical.reliability(own, others).error for own, others in pairs]
 
 
-def _rates(successes: Iterable[float], trials: IntArray) -> list[Estimate | None]:
-    return [_rate(float(right), int(n)) if n else None for right, n in zip(successes, trials, strict=True)]
+def _rates(successes: Iterable[float], trials: IntArray, effects: FloatArray) -> list[Estimate | None]:
+    parts = zip(successes, trials, effects, strict=True)
+    return [_rate(float(right), int(n), float(effect)) if n else None for right, n, effect in parts]
 
 
-def _rate(successes: float, trials: int) -> Estimate:
-    return _interval(successes / max(trials, 1), clinical.wilson(successes, trials))
+def _rate(successes: float, trials: int, effect: float) -> Estimate:
+    """Return a rate with the interval of so many times fewer independent trials."""
+    return _interval(successes / max(trials, 1), clinical.wilson(successes / effect, trials / effect))
 
 
 def _between(value: float, error: float, most: float = 1.0) -> Estimate:
@@ -206,7 +216,7 @@ for _metric in (
         _calibration_errors,
         binned=True,
     ),
-    _lower("brier", "Brier score (0 to 2)", _of_histograms(_brier)),
+    _lower("brier", "Brier score (0 to 2)", _brier),
     _lower("nll", "log loss", _of_histograms(_nll)),
     _lower("calibrated_nll", "log loss at the best temperature", _of_histograms(_calibrated_nll)),
 ):

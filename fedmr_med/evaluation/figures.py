@@ -14,7 +14,7 @@ from fedmr_med.evaluation.base import DIGITS, Counts, Values, short
 from fedmr_med.evaluation.catalog import described, measure
 from fedmr_med.evaluation.clinical import EDGES, IntArray
 from fedmr_med.evaluation.metrics import Scores, classes_text
-from fedmr_med.schema import Strict
+from fedmr_med.schema import Omitted, Strict
 
 _CURVE_POINTS = 40
 # What schema version 1 kept as keys of their own.
@@ -83,6 +83,8 @@ class Figures(_Measured):
         metrics: every metric for all classes together, as far as sites share what it is made of.
         reliability: of the probability of the model's answer, over the sites that share these counts; a site holds
             them back where few answers are wrong or right.
+        design_effect: by how much the variance of the mean recall is larger than that of as many independent images;
+            None where no site tells which images are of one patient.
         temperature: to divide logits by, so that probabilities fit these images best; None where classes are missing.
     """
 
@@ -91,11 +93,19 @@ class Figures(_Measured):
     classes: tuple[ClassFigures, ...]
     reliability: tuple[ReliabilityPoint, ...] = ()
     temperature: float | None = None
+    design_effect: Omitted[float] = None
 
     @property
     def coverage(self) -> str:
         """How many of the classes count, in words."""
         return classes_text(sum(found.positives > 0 for found in self.classes), len(self.classes))
+
+    @property
+    def unit(self) -> str:
+        """What intervals take for independent, in words."""
+        if self.design_effect is None:
+            return "intervals take every image for another patient's"
+        return f"intervals take the images of a patient together (design effect {self.design_effect:.1f})"
 
     @property
     def recall(self) -> str:
@@ -118,7 +128,7 @@ def figures(scores: Scores, thresholds: Sequence[float | None] | None = None) ->
     if scores.confusion is None:
         return None
     histograms = scores.histograms if scores.histograms and scores.histograms.samples else None
-    counts = Counts(scores.confusion, histograms, thresholds)
+    counts = Counts(scores.confusion, histograms, thresholds, scores.clustering)
     metrics, of_classes = measure(counts)
     return Figures(
         samples=scores.samples,
@@ -130,6 +140,7 @@ def figures(scores: Scores, thresholds: Sequence[float | None] | None = None) ->
         metrics=metrics,
         reliability=_reliability(histograms.right, histograms.wrong) if histograms else (),
         temperature=short(clinical.best_temperature(histograms.nll)[0]) if histograms and counts.chooses else None,
+        design_effect=None if scores.clustering is None else short(counts.effect("mean_recall")),
     )
 
 

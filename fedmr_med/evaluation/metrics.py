@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmr_med.evaluation.clinical import IntArray, ScoreHistograms
+from fedmr_med.evaluation.clustering import Clustering
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Scores:
         withheld: the classes whose rows a site holds back. They are zero in ``confusion`` and count nowhere else, so
             nobody can tell whether there are none or a few.
         histograms: of the probabilities on the images that ``confusion`` counts; None where they are not shared.
+        clustering: of the answers on these images; None where nobody tells whose they are.
     """
 
     accuracy: float
@@ -31,6 +33,7 @@ class Scores:
     confusion: IntArray | None = None
     withheld: tuple[int, ...] = ()
     histograms: ScoreHistograms | None = None
+    clustering: Clustering | None = None
 
 
 def confusion_matrix(labels: IntArray, predictions: IntArray, num_classes: int) -> IntArray:
@@ -54,10 +57,17 @@ def scores(confusion: IntArray, withheld: tuple[int, ...] = ()) -> Scores:
     )
 
 
-def scored(logits: npt.NDArray[np.floating], labels: IntArray) -> Scores:
-    """Score logits (n, C) of images with ``labels`` (n,), histograms included."""
+def scored(logits: npt.NDArray[np.floating], labels: IntArray, units: IntArray | None = None) -> Scores:
+    """Score logits (n, C) of images with ``labels`` (n,), histograms included.
+
+    Args:
+        logits: as above.
+        labels: as above.
+        units: (n,) the patient of each image, as whole numbers; None where nobody knows.
+    """
     total = scores(confusion_matrix(labels, logits.argmax(1), logits.shape[1]))
-    return replace(total, histograms=ScoreHistograms.of(logits, labels))
+    clustering = None if units is None else Clustering.of(logits, labels, units)
+    return replace(total, histograms=ScoreHistograms.of(logits, labels), clustering=clustering)
 
 
 def recalls(confusion: IntArray) -> tuple[float | None, ...]:
@@ -84,4 +94,10 @@ def pooled(site_scores: dict[str, Scores]) -> tuple[Scores | None, tuple[str, ..
     matrix = np.sum(list(matrices.values()), axis=0)
     held = sorted({label for site in matrices for label in site_scores[site].withheld if not matrix[label].any()})
     parts = [part for site in matrices if (part := site_scores[site].histograms) is not None]
-    return replace(scores(matrix, tuple(held)), histograms=reduce(add, parts) if parts else None), tuple(matrices)
+    known = [of_site for site in matrices if (of_site := site_scores[site].clustering) is not None]
+    pool = replace(
+        scores(matrix, tuple(held)),
+        histograms=reduce(add, parts) if parts else None,
+        clustering=reduce(add, known) if known else None,
+    )
+    return pool, tuple(matrices)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmr_med.evaluation.clinical import IntArray, ScoreHistograms
+from fedmr_med.evaluation.clustering import Clustering
 from fedmr_med.evaluation.metrics import Scores, confusion_matrix
 from fedmr_med.evaluation.metrics import scores as score
 from fedmr_med.evaluation.records import SiteReport
@@ -103,7 +104,9 @@ def permitted_scores(scores: Scores | None, policy: SitePolicy, class_names: tup
     held |= (counts > 0) & ~confusion.any(1)
     withheld = sorted({*np.flatnonzero(held).tolist(), *scores.withheld})
     histograms = _permitted_histograms(scores.histograms, confusion, policy.min_class_count)
-    return replace(score(confusion, tuple(withheld)), histograms=histograms)
+    unchanged = np.array_equal(confusion, scores.confusion)
+    clustering = scores.clustering.rounded() if scores.clustering is not None and unchanged else None
+    return replace(score(confusion, tuple(withheld)), histograms=histograms, clustering=clustering)
 
 
 def without_small_cells(confusion: IntArray, least: int) -> IntArray:
@@ -124,19 +127,36 @@ def without_small_cells(confusion: IntArray, least: int) -> IntArray:
 
 
 def released_scores(
-    logits: npt.NDArray[np.floating], labels: IntArray, policy: SitePolicy, class_names: tuple[str, ...]
+    logits: npt.NDArray[np.floating],
+    labels: IntArray,
+    policy: SitePolicy,
+    class_names: tuple[str, ...],
+    units: IntArray | None = None,
 ) -> Scores | None:
     """Return what may leave of a model's logits (n, C) on images with ``labels`` (n,).
 
     Histograms are of the classes alone whose rows of the confusion matrix leave, and tell of groups of at least
-    ``policy.min_class_count`` images: single scores are spread with their neighbours.
+    ``policy.min_class_count`` images: single scores are spread with their neighbours. How far the images of a patient
+    (``units``, (n,); None where nobody knows) go together leaves if each of these classes has as many patients.
     """
     matrix = confusion_matrix(labels, logits.argmax(1), len(class_names))
     result = permitted_scores(score(matrix), policy, class_names)
     if result is None or result.confusion is None:
         return result
     leaves = result.confusion.sum(1)[labels] > 0
-    return replace(result, histograms=ScoreHistograms.of(logits[leaves], labels[leaves]).spread(policy.min_class_count))
+    histograms = ScoreHistograms.of(logits[leaves], labels[leaves]).spread(policy.min_class_count)
+    clustering = None if units is None else _clustering(logits[leaves], labels[leaves], units[leaves], policy)
+    return replace(result, histograms=histograms, clustering=clustering)
+
+
+def _clustering(
+    logits: npt.NDArray[np.floating], labels: IntArray, units: IntArray, policy: SitePolicy
+) -> Clustering | None:
+    """Return how far the images of a patient go together; None where a class is of too few patients."""
+    patients = np.bincount(np.unique(np.stack([labels, units]), axis=1)[0])
+    if patients[patients > 0].min() < policy.min_class_count:
+        return None
+    return Clustering.of(logits, labels, units).rounded()
 
 
 def _permitted_histograms(

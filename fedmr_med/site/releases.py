@@ -18,7 +18,7 @@ import torch
 
 from fedmr_med import methods
 from fedmr_med.config import JobConfig
-from fedmr_med.data.base import Fold, SiteData, class_counts
+from fedmr_med.data.base import Fold, SiteData, class_counts, units
 from fedmr_med.data.loading import Batches
 from fedmr_med.evaluation.clinical import IntArray
 from fedmr_med.evaluation.metrics import Scores
@@ -117,7 +117,8 @@ class Releases:
         """Score a network on test images, as far as the policy allows."""
         if self.policy.share_metrics == "none" or not len(images.fold):
             return None
-        return released_scores(*outputs(images.network, images.batches), self.policy, self._names)
+        patients = None if images.fold.groups is None else units(images.fold)
+        return released_scores(*outputs(images.network, images.batches), self.policy, self._names, patients)
 
     def prototypes(
         self, task: TrainTask, images: Images, *, keep_withheld: bool

@@ -10,11 +10,13 @@ import numpy.typing as npt
 from fedmr_med.errors import WireError
 from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.evaluation.clinical import BINS, MAX_NLL, TEMPERATURES, IntArray, ScoreHistograms
+from fedmr_med.evaluation.clustering import BY_CLASS, WHOLE, Clustering
 from fedmr_med.evaluation.metrics import Scores, scores
 from fedmr_med.statistics.base import ONE_SITE, Origin, Sizes, Statistic, counts
 from fedmr_med.statistics.fields import BITS, Field, Values
 
 CONFUSION = "confusion"
+CLUSTERING = ("together", "alone")
 _SLACK = 1e-3  # of sums of real numbers, which a secure sum rounds
 
 
@@ -24,7 +26,7 @@ class ScoreStatistic(Statistic[Scores]):
     name = "scores"
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
-        """Return the (C, C) matrix and the six arrays of the histograms."""
+        """Return the (C, C) matrix, the six arrays of the histograms, and the two of the patients."""
         classes = sizes.num_classes
         return {
             CONFUSION: counts(classes, classes),
@@ -34,27 +36,36 @@ class ScoreStatistic(Statistic[Scores]):
             "wrong": counts(BINS),
             "nll": Field((len(TEMPERATURES),), BITS, least=0),
             "brier": Field((2,), BITS, least=0),
+            **{name: Field((_residuals(classes),), BITS, least=0) for name in CLUSTERING},
         }
 
     def values(self, content: Scores) -> Values:
         """Return matrix and histograms, which are zero where there are none."""
         if content.confusion is None:
             raise ValueError("scores without a confusion matrix do not add up")
-        nothing = _no_histograms(len(content.confusion))
-        return {CONFUSION: content.confusion, **vars(content.histograms or nothing)}
+        classes = len(content.confusion)
+        histograms, clustering = content.histograms or _no_histograms(classes), content.clustering
+        unknown = np.zeros(_residuals(classes))
+        patients = dict.fromkeys(CLUSTERING, unknown) if clustering is None else vars(clustering)
+        return {CONFUSION: content.confusion, **vars(histograms), **patients}
 
     def read(self, values: Values, origin: Origin = ONE_SITE) -> Scores | None:
         """Return the scores of all images together; nothing of them says which classes a site holds back."""
         confusion: IntArray = values[CONFUSION]
         if (confusion < 0).any() or confusion.sum() > origin.sites * MAX_IMAGES:
             raise WireError("the confusion matrix has counts that no sites have", code="wire.counts", key=self.name)
-        histograms = ScoreHistograms(**{name: array for name, array in values.items() if name != CONFUSION})
+        others = {name: array for name, array in values.items() if name not in (CONFUSION, *CLUSTERING)}
+        histograms, clustering = ScoreHistograms(**others), Clustering(*(values[name] for name in CLUSTERING))
         counted = any(array.any() for array in vars(histograms).values())
         if not confusion.any() and not counted:
             return None
         if counted:
             self._check(histograms, confusion, origin.sites)
-        return replace(scores(confusion), histograms=histograms if counted else None)
+        return replace(
+            scores(confusion),
+            histograms=histograms if counted else None,
+            clustering=clustering if clustering.alone.any() else None,
+        )
 
     def _check(self, histograms: ScoreHistograms, confusion: IntArray, sites: int) -> None:
         """Compare histograms with the matrix of the same images; some of several sites may have put in none."""
@@ -82,6 +93,11 @@ class ScoreStatistic(Statistic[Scores]):
 
 
 SCORES = ScoreStatistic()
+
+
+def _residuals(classes: int) -> int:
+    """Return the number of figures that patients widen the intervals of."""
+    return len(WHOLE) + len(BY_CLASS) * classes
 
 
 def _at_most(values: npt.NDArray[Any], limits: npt.NDArray[Any]) -> bool:

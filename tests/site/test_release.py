@@ -12,7 +12,7 @@ from fedmr_med.evaluation.metrics import scores
 from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.site.release import permitted, permitted_scores, without_small_cells
+from fedmr_med.site.release import permitted, permitted_scores, released_scores, without_small_cells
 from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.small import initial_state, lenient, small_hospital, small_job, task_for
@@ -118,3 +118,23 @@ def test_what_leaves_a_hospital_has_cells_of_1_to_10_unless_its_policy_says_othe
         left = small_hospital(name, job, tmp_path, policy).validate(task_for(initial_state(job), job)).scores
         small = 0 if left is None else ((left.confusion > 0) & (left.confusion < 11)).sum()
         assert (small > 0) == (least == 1)
+
+
+def test_how_patients_go_together_leaves_if_every_class_has_enough_of_them() -> None:
+    """And in two digits, so that nobody solves for single patients."""
+    policy = SitePolicy(share_prototypes=True, share_metrics="per_class")
+    generator, names = np.random.default_rng(0), ("a", "b")
+    labels = np.repeat([0, 1], 60)
+    logits = generator.normal(size=(120, 2)) + np.eye(2)[labels]
+    many, few = np.arange(120) // 5, np.concatenate([np.arange(60) // 5, 12 + np.arange(60) // 6])
+    found = released_scores(logits, labels, policy, names, many)
+    assert found is not None and found.clustering is not None
+    assert all(float(f"{value:.2g}") == value for part in vars(found.clustering).values() for value in part)
+    alone = released_scores(logits, labels, policy, names, few)
+    assert alone is not None and alone.histograms is not None and alone.clustering is None
+    # The same rule once more, as at the filter: what was made of a class that may not leave goes with it.
+    again = permitted_scores(found, policy, names)
+    assert again is not None and again.clustering is not None
+    assert np.array_equal(again.clustering.together, found.clustering.together)
+    narrower = permitted_scores(found, policy.model_copy(update={"share_prototypes": ("a",)}), names)
+    assert narrower is not None and narrower.clustering is None

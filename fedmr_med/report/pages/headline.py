@@ -69,8 +69,8 @@ def _score(run: ChainRun) -> Markup:
     return join([
         Markup('<dl class="cards">{}</dl>').format(body),
         paragraph(
-            f"Of {which}{head}, on {score.samples} test images of {where} ({chosen.coverage}); with intervals of 95 %."
-            f"{_chance(run)}"
+            f"Of {which}{head}, on {score.samples} test images of {where} ({chosen.coverage}). Intervals are of 95 %"
+            f"{f'; {figures.unit}' if figures else ''}.{_chance(run)}"
         ),
         paragraph(why, "note") if why else None,
     ])  # fmt: skip
