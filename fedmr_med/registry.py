@@ -13,11 +13,15 @@ switch off. Only metrics and policy keys are asked for by being installed. Whoev
 about its code; a job can only name what is installed there. A name is taken once: no package can replace a part of this
 one.
 
+Without a package, a part can be registered in a file of one's own that :data:`PLUGINS_VARIABLE` names, as the option
+``--plugin FILE`` of the command line does. Such a file is run when a name is asked for that is not known otherwise.
+
 A network can also be named by the dotted path of its class. Nobody has registered that, so server and sites of a
 provisioned federation take it only where their class list has it: see :mod:`fedmr_med.flare.context`. A site's own
 ``site.yaml`` can name a factory of its data in the same way.
 """
 
+import os
 import sys
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields, is_dataclass
@@ -25,11 +29,38 @@ from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from fedmr_med.errors import ConfigError
 
 T = TypeVar("T")
+
+PLUGINS_VARIABLE = "FEDMR_MED_PLUGINS"
+"""Names Python files that register parts, separated as in ``PATH``. Processes that this one starts load them too."""
+
+
+def load_plugins() -> None:
+    """Run the files that :data:`PLUGINS_VARIABLE` names, each once in a process.
+
+    Raises:
+        ConfigError: one does not load.
+    """
+    for path in filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep)):
+        name = f"fedmr_med_plugin_{Path(path).stem}"
+        if name in sys.modules:
+            continue
+        spec = spec_from_file_location(name, path)
+        try:
+            if spec is None or spec.loader is None:
+                raise ImportError("it is no Python file")
+            sys.modules[name] = module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+        except Exception as e:  # whatever the file's own code raises
+            sys.modules.pop(name, None)
+            reason = f"{type(e).__name__}: {e}".splitlines()[0]
+            raise ConfigError(f"{path} does not load ({reason}).", code="registry.does-not-load", key="--plugin") from e
 
 
 class Registry(Generic[T]):
@@ -71,11 +102,12 @@ class Registry(Generic[T]):
         return item
 
     def names(self) -> tuple[str, ...]:
-        """Return all names, without loading anything.
+        """Return all names, without loading anything of installed packages.
 
         Raises:
-            ConfigError: an installed package uses a name that is taken.
+            ConfigError: an installed package uses a name that is taken, or a plugin does not load.
         """
+        load_plugins()
         return (*(name for name in self._items if name not in self._installed), *self._installed)
 
     def get(self, name: str, where: str | None = None) -> T:
@@ -92,11 +124,12 @@ class Registry(Generic[T]):
             return self._imported(name, where or self.kind)
         if name not in self._items:
             check_known(name, self.names(), where or self.kind)
+        if name not in self._items:  # a plugin may have registered it meanwhile
             self.add(name, self._load(self._installed[name]))
         return self._items[name]
 
     def __contains__(self, name: str) -> bool:
-        return name in self._items or name in self._installed
+        return name in self._items or name in self.names()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())

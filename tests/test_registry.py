@@ -1,5 +1,6 @@
 """Parts by name: of this package, and of packages that are installed beside it."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from fedmr_med import methods, models
 from fedmr_med.config import MethodConfig
 from fedmr_med.errors import ConfigError
 from fedmr_med.evaluation.base import Counts, Metric
-from fedmr_med.registry import Registry
+from fedmr_med.registry import PLUGINS_VARIABLE, Registry
 from tests.helpers.errors import raises
 from tests.helpers.packages import write_package
 
@@ -126,3 +127,33 @@ def test_misspelt_methods_and_networks_get_a_hint() -> None:
         methods.build(MethodConfig(name="fedmrs"))
     with pytest.raises(ConfigError, match=r"model\.name: 'resnet' is not one of.*Did you mean resnet18\?"):
         models.build("resnet", num_classes=2)
+
+
+def test_a_file_of_ones_own_adds_a_part_in_this_process_and_in_those_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = tmp_path / "slow_and_steady.py"
+    plugin.write_text(
+        "from fedmr_med.methods.base import Method, register\n\n\n"
+        "@register\nclass Steady(Method):\n    name = 'steady'\n"
+    )
+    monkeypatch.setenv(PLUGINS_VARIABLE, str(plugin))
+    child = (
+        "import fedmr_med.methods; from fedmr_med.methods.base import METHODS; "
+        "print('steady' in METHODS, METHODS.get('steady').name)"
+    )
+    said = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["True", "steady"]
+
+
+def test_a_file_that_does_not_load_is_named_and_no_file_is_run_for_a_part_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = tmp_path / "broken_plugin.py"
+    plugin.write_text("1 / 0")
+    monkeypatch.setenv(PLUGINS_VARIABLE, str(plugin))
+    registry = Registry[str]("fruit")
+    registry.add("apple", "an apple")
+    assert registry.get("apple") == "an apple"
+    with raises("registry.does-not-load", "--plugin"):
+        registry.get("pear")

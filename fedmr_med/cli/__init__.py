@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +16,7 @@ from fedmr_med.cli.export import export
 from fedmr_med.cli.init import init
 from fedmr_med.cli.predict import predict
 from fedmr_med.cli.report import report
-from fedmr_med.errors import FedMRError
+from fedmr_med.errors import ConfigError, FedMRError
 from fedmr_med.version import __version__
 
 app = typer.Typer(
@@ -52,9 +53,20 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option(help="A Python file of your own that registers a method, network, dataset or metric; it is run."),
+    ] = None,
     debug: Annotated[bool, typer.Option(DEBUG, help="Show where an error comes from; also after the command.")] = False,
 ) -> None:
     """Federated learning on partially class-disjoint medical images."""
+    if plugin:
+        from fedmr_med.registry import PLUGINS_VARIABLE
+
+        for path in plugin:
+            if not path.is_file():
+                raise ConfigError(f"{path} does not exist.", code="file.missing", key="--plugin")
+        os.environ[PLUGINS_VARIABLE] = os.pathsep.join(str(path.resolve()) for path in plugin)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import fedmr_med
 from fedmr_med.cli import app
 from fedmr_med.data import prepared
 from fedmr_med.data.images import decode
@@ -50,6 +51,14 @@ def test_it_is_what_a_site_computes_for_the_same_image(run: Path, pictures: Path
     logits = saved.network()(torch.from_numpy(image)[None])[1].detach().numpy()[0]
     first = next(Predictor(saved)(find_images(pictures / "a.png")))
     np.testing.assert_allclose(first.logits, logits, atol=1e-6)
+
+
+def test_from_python_a_model_answers_as_the_command_does(run: Path, pictures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "predictions.csv"
+    CliRunner().invoke(app, ["predict", str(run / "best_model.pt"), str(pictures), "-o", str(out)])
+    model = fedmr_med.load_model(run / "best_model.pt")
+    said = {p.image: model.class_names[p.probabilities.argmax()] for p in model.predict(pictures) if not p.error}
+    assert said == {row["image"]: row["answer"] for row in table(out) if not row["error"]}
 
 
 def test_calibration_is_on_unless_switched_off(run: Path, pictures: Path) -> None:
