@@ -93,18 +93,21 @@ class Predictor:
         return [tuple(self.class_names[label] for label in row) for row in order.tolist()]
 
 
-def load_model(path: Path | str, *, allow_code: bool = False, calibrated: bool = True) -> Predictor:
+def load_model(
+    path: Path | str, *, allow_code: bool = False, calibrated: bool = True, prepared: bool = False
+) -> Predictor:
     """Read a model file, such as ``best_model.pt``, and return the model ready to answer.
 
     Args:
         path: the file.
         allow_code: build a network that the file names by a dotted path, which runs that code.
-        calibrated: see :class:`Predictor`.
+        calibrated, prepared: see :class:`Predictor`.
 
     Raises:
         FedMRError: see :func:`fedmr_med.models.model_file.load_model`.
     """
-    return Predictor(model_file.load_model(Path(path), allow_code=allow_code), calibrated=calibrated)
+    saved = model_file.load_model(Path(path), allow_code=allow_code)
+    return Predictor(saved, calibrated=calibrated, prepared=prepared)
 
 
 def write_predictions(
