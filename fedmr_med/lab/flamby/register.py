@@ -52,8 +52,9 @@ def register(checkout: Path | None = None, data: Mapping[str, Path] | None = Non
     @functools.wraps(original)
     def find_xps_in_df(df: Any, hyperparameters: Any, sname: str, num_updates: int) -> Any:
         # FLamby takes every column for numbers that is not of objects: an empty one, and in pandas 3 one of texts.
-        texts = [key for key, value in hyperparameters.items() if not isinstance(value, int | float)]
-        df = df.astype(dict.fromkeys(texts, object))
+        values = hyperparameters.items()
+        texts = [key for key, value in values if not isinstance(value, int | float) or df[key].dtype.kind == "O"]
+        df = df.assign(**{key: df[key].map(str).astype(object) for key in texts})
         if sname != NAME:
             return original(df, hyperparameters, sname, num_updates)
         # FLamby compares the method's name with sname + updates: look it up under a name that it knows.
