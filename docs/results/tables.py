@@ -1,7 +1,7 @@
 """Fills in the tables of docs/results.md from the runs that are committed beside it: ``python docs/results/tables.py``.
 
 A table stands below a comment ``<!-- FILE SPLIT -->`` and an empty line. Its rows are in the order of the runs of that
-file, and each is held against the first. A test compares.
+file, and each is held against the first; ``<!-- flamby/FILE -->`` is a comparison with FLamby. A test compares.
 """
 
 import re
@@ -10,6 +10,8 @@ from pathlib import Path
 from fedmr_med.evaluation.results import RunResult, RunResults, read_result
 from fedmr_med.evaluation.seeds import Spread, rows
 from fedmr_med.lab.bench.paired import Gap, differences
+from fedmr_med.lab.flamby.results import FlambyResults, Row
+from fedmr_med.lab.flamby.tables import spread_of
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.with_suffix(".md")
@@ -18,13 +20,28 @@ HEADING = (
     "|---|---|---|---|---|---|",
 )
 PLACE = re.compile(r"(?m)^<!-- (\S+\.json) (\S+) -->\n\n(?:\|.*\n)*")
+FLAMBY = re.compile(r"(?m)^<!-- (flamby/\S+\.json) -->\n\n(?:\|.*\n)*")
 
 
 def filled(page: str) -> str:
     """Return a page with its tables made anew."""
+    page = FLAMBY.sub(lambda found: "\n".join((f"<!-- {found[1]} -->", "", *flamby_table(found[1]), "")), page)
     return PLACE.sub(
         lambda found: "\n".join((f"<!-- {found[1]} {found[2]} -->", "", *table(found[1], found[2]), "")), page
     )
+
+
+def flamby_table(file: str) -> list[str]:
+    """Return the table of a comparison with FLamby, by the dataset's own metric in percent, as lines."""
+    tests: dict[tuple[str, str], dict[str, list[Row]]] = {}
+    for row in read_result(FOLDER / file, FlambyResults).rows:
+        tests.setdefault((row.method, row.source), {}).setdefault(row.test, []).append(row)
+    made = ["| | trained by | pooled test | mean of the centers |", "|---|---|---|---|"]
+    for (method, source), groups in tests.items():
+        pooled, *centers = (spread_of(rows) for rows in groups.values())
+        mean = Spread.of(spread.mean for spread in centers if spread is not None).mean
+        made.append(f"| {method} | {source} | {_figure(pooled)} | {_figure(Spread(mean))} |")
+    return made
 
 
 def table(file: str, split: str) -> list[str]:

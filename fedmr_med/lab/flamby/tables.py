@@ -159,14 +159,15 @@ def screen_table(results: FlambyResults) -> Table:
         if before not in (None, source):
             table.add_section()
         before = source
-        spreads = [_spread([row for row in group if row.test == test]) for test in tests]
-        means = [spread.mean for spread in spreads[1:] if spread is not None]
-        cells = ["-" if spread is None else spread.text(3) for spread in spreads]
-        table.add_row(LABELS.get(method, method), source, bn, *cells, f"{fmean(means):.3f}" if means else "-")
+        pooled, *centers = (spread_of([row for row in group if row.test == test]) for test in tests)
+        means = [center.mean for center in centers if center is not None]
+        figures = ["-" if center is None else f"{center.mean:.3f}" for center in centers]
+        whole = ["-" if pooled is None else pooled.text(3), *figures, f"{fmean(means):.3f}" if means else "-"]
+        table.add_row(LABELS.get(method, method), source, bn, *whole)
     return table
 
 
-def _spread(rows: Sequence[Row]) -> Spread | None:
+def spread_of(rows: Sequence[Row]) -> Spread | None:
     """Return the figure over the seeds, if there is one; a published one has its spread with it."""
     if not rows:
         return None
