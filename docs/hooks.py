@@ -121,11 +121,12 @@ def _command(command: Any, name: str) -> Iterator[str]:
         if part.name != "help"
     ]
     if rows:
-        yield "\n".join(["| | |", "|---|---|", *rows, ""])
+        yield "\n".join(["| argument | meaning |", "|---|---|", *rows, ""])
 
 
 def _help(part: Any) -> str:
-    return " ".join((getattr(part, "help", None) or "").replace("|", "\\|").split())
+    said = getattr(part, "help", None) or ""
+    return " ".join(said.replace("|", "\\|").replace("<", "&lt;").split())
 
 
 def _rooms() -> dict[str, str]:

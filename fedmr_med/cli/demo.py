@@ -14,7 +14,8 @@ def demo(
         "fedmr-demo"
     ),
     seed: Annotated[
-        list[int] | None, typer.Option(min=0, help="A seed, 0 unless told; several give a spread. 90 seconds each.")
+        list[int] | None,
+        typer.Option(min=0, help="A seed, 0 by default; give several for a spread. Each takes 90 seconds."),
     ] = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds of each run; fewer are faster and show less.")

@@ -134,7 +134,7 @@ def resume(
 
 @app.command()
 def abort(chain: Chain, kit: Kit, as_json: Json = False) -> None:
-    """End the running job of a chain; its checkpoint stays, and resume goes on with it."""
+    """End the running job of a chain; its checkpoint stays, and `deploy resume` continues from it."""
     from fedmr_med.deploy import chain as chains
     from fedmr_med.deploy.session import Session
 

@@ -18,7 +18,7 @@ def predict(
     allow_code: AllowCode = False,
     as_json: Json = False,
 ) -> None:
-    """Write a probability per class for each image; one that cannot be read is named, and the rest goes on."""
+    """Write a probability per class for each image; one that cannot be read is named and left out."""
     from fedmr_med.data.prepared import find_images
     from fedmr_med.inference.predict import Predictor, write_predictions
     from fedmr_med.models.model_file import load_model

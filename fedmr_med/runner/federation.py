@@ -176,7 +176,7 @@ class InProcess:
 
 
 def _listener(after_round: Callable[[GlobalState], None]) -> Callable[[Event], None]:
-    """Return what logs refusals and runaway features, and tells of finished rounds."""
+    """Return what logs refusals and runaway features, and reports finished rounds."""
 
     def hear(event: Event) -> None:
         if isinstance(event, Refused):

@@ -30,13 +30,13 @@ def worker_pool(
         first_slot: number of the first of them, by which they take GPUs in turn.
     """
     context = multiprocessing.get_context("spawn")
-    # Nobody else holds the other end of the leash, so its end is the end of this process or of the body.
-    leash, held = context.Pipe(duplex=False)
+    # Nobody else holds the other end, so it closes with this process or with the body.
+    parent, held = context.Pipe(duplex=False)
     slots = context.SimpleQueue()
     for slot in range(first_slot, first_slot + count):
         slots.put(slot)
     pool = ProcessPoolExecutor(
-        count, mp_context=context, initializer=_begin, initargs=(leash, slots, threads, begin, arguments)
+        count, mp_context=context, initializer=_begin, initargs=(parent, slots, threads, begin, arguments)
     )
     try:
         yield pool
@@ -44,24 +44,24 @@ def worker_pool(
     finally:
         held.close()
         pool.shutdown(cancel_futures=True)
-        leash.close()
+        parent.close()
 
 
 def _begin(
-    leash: Connection, slots: Any, threads: int | None, begin: Callable[..., None] | None, arguments: tuple[Any, ...]
+    parent: Connection, slots: Any, threads: int | None, begin: Callable[..., None] | None, arguments: tuple[Any, ...]
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    threading.Thread(target=_end_with, args=(leash,), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     set_threads(default=threads)
     _take_device(slots.get())
     if begin is not None:
         begin(*arguments)
 
 
-def _end_with(leash: Connection) -> None:
+def _end_with(parent: Connection) -> None:
     """End this process as soon as nobody holds the other end of a connection."""
     try:
-        leash.recv()
+        parent.recv()
     except (EOFError, OSError):
         os._exit(1)
 

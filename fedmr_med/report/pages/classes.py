@@ -72,7 +72,7 @@ def _curves(classes: dict[str, ClassFigures]) -> Markup | None:
     if reliable:
         axes = {"xlabel": "predicted probability", "ylabel": "observed frequency"}
         chart = square("Reliability", reliable, **axes, dots=True)
-        pictures.append(figure(chart, "Reliability. On the dashed line a probability is as good as its word."))
+        pictures.append(figure(chart, "Reliability. Perfect calibration lies on the dashed line."))
     if not pictures:
         return None
     return join([legend(list(roc)) if roc else None, figures_side_by_side(pictures)])

@@ -81,7 +81,7 @@ def images(run: ChainRun) -> Section | None:
         parts = past.parts_of(site)
         last = parts[-1] if parts else None
         if last is None or last.images_total is None or last.images_skipped is None:
-            rows.append((site, NONE, NONE, "not told" if last else "took no part"))
+            rows.append((site, NONE, NONE, "not reported" if last else "took no part"))
             continue
         skipped += last.images_skipped
         used = last.images_total - last.images_skipped

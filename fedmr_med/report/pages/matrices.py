@@ -1,4 +1,4 @@
-"""Class against class: what is taken for what, and how far apart the prototypes are."""
+"""Class against class: confusion matrices, and the distances between prototypes."""
 
 from markupsafe import Markup
 
@@ -18,7 +18,7 @@ def confusion(run: ChainRun) -> Section | None:
     for site, figures in sorted(chosen.figures.items()):
         folded = _matrix(site, figures, classes)
         parts.append(Markup("<details><summary>{}</summary>{}</details>").format(site, folded))
-    return Section("confusion", "What is taken for what", join(parts))
+    return Section("confusion", "Confusion matrix", join(parts))
 
 
 def _matrix(title: str, figures: Figures, classes: tuple[str, ...]) -> Markup:
@@ -33,7 +33,9 @@ def _matrix(title: str, figures: Figures, classes: tuple[str, ...]) -> Markup:
             kind = "hit" if column - 1 == row else "miss"
             if count:
                 shades[row, column] = shade(kind, count / total)
-    return table(f"{title}: rows are the truth, columns the answer", ("truth", *classes, "found"), rows, classes=shades)
+    return table(
+        f"{title}: rows are the truth, columns the answer", ("truth", *classes, "sensitivity"), rows, classes=shades
+    )
 
 
 def prototypes(run: ChainRun) -> Section | None:
