@@ -19,15 +19,15 @@ HEADING = (
     "| | seeds | last five | first row ahead by | with head | first row ahead by |",
     "|---|---|---|---|---|---|",
 )
-PLACE = re.compile(r"(?m)^<!-- (\S+\.json) (\S+) -->\n\n(?:\|.*\n)*")
-FLAMBY = re.compile(r"(?m)^<!-- (flamby/\S+\.json) -->\n\n(?:\|.*\n)*")
+PLACE = re.compile(r"(?m)^<!-- (\S+\.json) (\S+) -->\n\n(?:\|.*\n)*\n?")
+FLAMBY = re.compile(r"(?m)^<!-- (flamby/\S+\.json) -->\n\n(?:\|.*\n)*\n?")
 
 
 def filled(page: str) -> str:
     """Return a page with its tables made anew."""
-    page = FLAMBY.sub(lambda found: "\n".join((f"<!-- {found[1]} -->", "", *flamby_table(found[1]), "")), page)
+    page = FLAMBY.sub(lambda found: "\n".join((f"<!-- {found[1]} -->", "", *flamby_table(found[1]), "", "")), page)
     return PLACE.sub(
-        lambda found: "\n".join((f"<!-- {found[1]} {found[2]} -->", "", *table(found[1], found[2]), "")), page
+        lambda found: "\n".join((f"<!-- {found[1]} {found[2]} -->", "", *table(found[1], found[2]), "", "")), page
     )
 
 
