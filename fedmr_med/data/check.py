@@ -172,7 +172,7 @@ def _images(name: str, root: Path, rows: Sequence[Row], site: SiteConfig) -> Ite
     ]
     if similar:
         listed = "; ".join(f"{one.image} ~ {other.image}" for one, other in similar[:3])
-        said = f"{len(similar)} pairs of a test and a train picture nearly agree; if they are one, give both a group"
+        said = f"test and train pictures nearly agree ({len(similar)}); if they are one, give both a group"
         yield Finding(name, "note", f"{said}: {listed}")
     if not opened.duplicates and not similar:
         yield Finding(name, "pass", "no picture is there twice")

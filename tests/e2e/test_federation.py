@@ -25,7 +25,7 @@ def test_from_submission_to_the_model(federation: Federation, tmp_path: Path) ->
     federation.arm("msk", "train-2")
     chain = federation.submit(job)
     watcher = federation.watching(chain)
-    line = "round 2/2 · in: rosendahl vienna-dias · waiting for: msk · balanced accuracy"
+    line = "round 2/2 · in: rosendahl vienna-dias · waiting for: msk · model after round 0: mean recall"
     wait_for(lambda: line in federation.watched(chain), "the watcher sees round 2")
     federation.release("msk", "train-2")
     assert finish(watcher) == {"chain": chain, "jobs": [chain], "status": "FINISHED:COMPLETED"}

@@ -28,9 +28,10 @@ def test_from_two_untidy_folders_to_a_prediction(
     assert run(monkeypatch, "data", "check", str(sites), "--classes", ",".join(CLASSES), "--json") == 1
     findings = json.loads(capsys.readouterr().out)["findings"]
     said = {finding["message"] for finding in findings if finding["outcome"] != "pass"}
-    assert len(said) == 2, said
+    assert len(said) == 3, said
     assert any("halb.jpg: image file is truncated" in message for message in said)
     assert any("1 picture is in both folds" in message and "bilder/kopie.jpg" in message for message in said)
+    assert any("test and train pictures nearly agree (1)" in message for message in said)
 
     options = ["--model", "small_cnn", "--rounds", "1", "--out", str(tmp_path / "jobs")]
     for setting in ("train.updates=10", "task.image_size=48", "train.batch_size=16"):
