@@ -175,6 +175,9 @@ class TrainConfig(Strict):
         compile: whether the network goes through ``torch.compile``: half a minute and more for the first step of a
             process, faster steps afterwards. Worth it for long rounds on a GPU; it needs a C++ compiler at the site.
         private: clipped and noisy gradients; None takes them as they are.
+        validation: share of each site's training images, of whole patients, that is not trained on and chooses: the
+            round, classifier or closed-form head, thresholds and the temperature. Test images are then scored once. 0
+            chooses on the test images, so that their figures are optimistic.
     """
 
     optimizer: Name = "sgd"
@@ -190,6 +193,7 @@ class TrainConfig(Strict):
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: bool = False
     private: PrivateTrainConfig | None = None
+    validation: float = Field(0.0, ge=0, le=0.5)
 
     @model_validator(mode="after")
     def _one_budget(self) -> Self:

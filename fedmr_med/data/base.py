@@ -143,6 +143,7 @@ class SiteData:
         is_demo: whether the pictures are generated; every log and report has to say so.
         skipped: what was left out because it could not be read, one line each.
         warnings: what makes its results doubtful, such as a picture in both folds, one sentence each.
+        validation: what was taken out of the train fold to choose with; None where nothing was.
     """
 
     train: Fold
@@ -152,6 +153,7 @@ class SiteData:
     skipped: tuple[str, ...] = ()
     plain: Fold | None = None
     warnings: tuple[str, ...] = ()
+    validation: Fold | None = None
 
     @property
     def num_classes(self) -> int:

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from fedmr_med.data.base import Fold, SubsetFold, units
+from fedmr_med.data.base import Fold, SiteData, SubsetFold, units
 from fedmr_med.data.drawing import Drawn
 from fedmr_med.seeding import numpy_generator
 
@@ -27,6 +28,15 @@ def set_aside(fold: Fold, share: float, seed: int) -> tuple[SubsetFold, SubsetFo
     targets = {label: min(round(share * count), count - 1) for label, count in sorted(counts.items())}
     held = draw(fold.labels, None if fold.groups is None else units(fold), targets, (seed, "validation"))
     return SubsetFold(fold, np.flatnonzero(~held)), SubsetFold(fold, np.flatnonzero(held))
+
+
+def with_validation(site: SiteData, share: float, seed: int) -> SiteData:
+    """Return a site's data with a share of the train fold set aside to choose with; see :func:`set_aside`."""
+    train, aside = set_aside(site.train, share, seed)
+    if site.plain is None:
+        return replace(site, train=train, validation=aside)
+    plain, aside = set_aside(site.plain, share, seed)
+    return replace(site, train=train, plain=plain, validation=aside)
 
 
 def draw(

@@ -20,7 +20,8 @@ class Best(Strict):
 
     Attributes:
         round: completed rounds.
-        balanced_accuracy: pooled, the highest of the models that were compared; None of a last model.
+        balanced_accuracy: pooled over the images that choose, the highest of the models that were compared; None of a
+            last model.
         head: whether with a closed-form head.
         since: completed rounds of the first model that it was compared with.
     """
@@ -68,7 +69,7 @@ class History(Strict):
         A trained model that scores as the initial one is better than that: it knows what the initial one guesses.
         """
         best, pool, round_number = self.best, evaluation.pool, evaluation.round
-        score = evaluation.pooled.balanced_accuracy if evaluation.pooled else None
+        score = evaluation.choosing.balanced_accuracy if evaluation.choosing else None
         if score is None:
             last = max(round_number, self._rounds_done)
             return best if best and best.balanced_accuracy is None and best.round == last else Best(round=last)
@@ -91,7 +92,7 @@ class History(Strict):
             whole: whether it knows all classes; of a head that is not scored yet.
         """
         best, evaluation = self.best, record.evaluation
-        score = evaluation.pooled.balanced_accuracy if evaluation and evaluation.pooled else None
+        score = evaluation.choosing.balanced_accuracy if evaluation and evaluation.choosing else None
         if best is None or best.balanced_accuracy is None:
             if score is not None:
                 best = Best(round=record.round, balanced_accuracy=score, head=True, since=record.round)
@@ -120,12 +121,14 @@ class History(Strict):
                 "numbers of test images, or not all classes."
             )
         scored = [e for e in (*self.evaluations, *([self.head.evaluation] if self.head else [])) if e is not None]
-        pooled = scored[-1].pooled if scored else None
-        if not scored or pooled is None:
-            return "No site shares its scores by class, so nobody can tell the best model: the last one is kept."
-        missing = [name for name, recall in zip(class_names, pooled.recall, strict=False) if recall is None]
+        chosen_by = scored[-1].choosing if scored else None
+        if not scored or chosen_by is None:
+            which = f" of {scored[-1].chosen_on}" if scored else ""
+            return f"No site shares scores{which} by class, so nobody can tell the best model: the last one is kept."
+        missing = [name for name, recall in zip(class_names, chosen_by.recall, strict=False) if recall is None]
+        images = scored[-1].chosen_on
         return (
-            f"The score is over {scored[-1].coverage}: of {', '.join(missing)} too few test images may leave the "
+            f"The score is over {scored[-1].choosing_coverage}: of {', '.join(missing)} too few {images} may leave the "
             "sites, or there are none. So there is no balanced accuracy, nobody can tell the best model, and the last "
             "one is kept."
         )

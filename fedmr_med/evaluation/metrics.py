@@ -25,6 +25,7 @@ class Scores:
             nobody can tell whether there are none or a few.
         histograms: of the probabilities on the images that ``confusion`` counts; None where they are not shared.
         clustering: of the answers on these images; None where nobody tells whose they are.
+        validation: of the same model on the images that choose, which are no test images; None where there are none.
     """
 
     accuracy: float
@@ -34,6 +35,7 @@ class Scores:
     withheld: tuple[int, ...] = ()
     histograms: ScoreHistograms | None = None
     clustering: Clustering | None = None
+    validation: "Scores | None" = None
 
 
 def confusion_matrix(labels: IntArray, predictions: IntArray, num_classes: int) -> IntArray:
@@ -86,7 +88,8 @@ def pooled(site_scores: dict[str, Scores]) -> tuple[Scores | None, tuple[str, ..
 
     Returns:
         The pooled scores (None if no site shares its matrix) and the names of the sites they cover. Held back are the
-        classes that only sites have which let nothing of them out; histograms are of the sites that share them.
+        classes that only sites have which let nothing of them out; histograms are of the sites that share them. What
+        sites share of their validation images is pooled by itself.
     """
     matrices = {site: s.confusion for site, s in sorted(site_scores.items()) if s.confusion is not None}
     if not matrices:
@@ -99,5 +102,6 @@ def pooled(site_scores: dict[str, Scores]) -> tuple[Scores | None, tuple[str, ..
         scores(matrix, tuple(held)),
         histograms=reduce(add, parts) if parts else None,
         clustering=reduce(add, known) if known else None,
+        validation=pooled({site: chosen for site in matrices if (chosen := site_scores[site].validation)})[0],
     )
     return pool, tuple(matrices)

@@ -120,7 +120,7 @@ class RunResult(RunSetup):
     Attributes:
         rounds: its rounds.
         best_accuracy, best_balanced_accuracy, best_round: the best scores of any model of the run, and the completed
-            rounds of the one with the best accuracy.
+            rounds of the one with the best accuracy; with validation images, those of the model that is kept.
         last_accuracy, last5_accuracy: of the last round, and the mean of the last five.
         best: the model that is kept as the best.
         head_accuracy, head_balanced_accuracy, head_metrics: of the final model with its closed-form head.
@@ -174,6 +174,11 @@ class RunResult(RunSetup):
         head = of_head.pooled if of_head else None
         # Of equal ones the first, but never the initial model.
         best_round = max(scores, key=lambda number: (scores[number].accuracy or 0.0, number > 0), default=None)
+        if any(e.validation is not None for e in history.evaluations):  # test images choose nothing then
+            scores = {
+                number: score for number, score in scores.items() if history.best and number == history.best.round
+            }
+            best_round = next(iter(scores), None)
         content = setup.model_dump() | {
             "rounds": rounds,
             "best_accuracy": None if best_round is None else scores[best_round].accuracy,

@@ -8,7 +8,7 @@ from pydantic import model_validator
 from fedmr_med.evaluation.base import MetricName, Statistics
 from fedmr_med.evaluation.figures import Figures, figures
 from fedmr_med.evaluation.metrics import Scores, classes_text, pooled, recalls
-from fedmr_med.schema import Name, Strict
+from fedmr_med.schema import Name, Omitted, Strict
 
 _FEWEST = 2
 """Classes of which a score is one."""
@@ -95,6 +95,35 @@ Pool = tuple[tuple[str, ...], int]
 """What scores have to be over to be compared: sites, and their number of test images, of all classes."""
 
 
+class Validation(Strict):
+    """The images that choose, which are no test images, and what they chose.
+
+    Attributes:
+        pooled: score of the model on them; None where no site shares one.
+        pooled_sites: the sites whose images they are.
+        thresholds: of each class; empty where classes are missing.
+        temperature: to divide logits by; None where classes are missing.
+    """
+
+    pooled: Score | None = None
+    pooled_sites: tuple[Name, ...] = ()
+    thresholds: tuple[float | None, ...] = ()
+    temperature: float | None = None
+
+    @classmethod
+    def of(cls, total: Scores | None, sites: tuple[str, ...]) -> "Validation":
+        """Choose on pooled scores of some sites; on none, nothing is chosen."""
+        found = None if total is None else figures(total)
+        if total is None or found is None:
+            return cls()
+        return cls(
+            pooled=Score.of(total),
+            pooled_sites=sites,
+            thresholds=found.thresholds,
+            temperature=found.temperature,
+        )
+
+
 class Evaluation(Strict):
     """The global model after ``round`` rounds on the test sets of the sites that share their scores.
 
@@ -107,6 +136,7 @@ class Evaluation(Strict):
         metrics: every metric over those sites, for all classes together.
         figures, pooled_figures: the clinical figures by site and pooled. To keep files small they stay with the best
             and the last evaluation of a chain only.
+        validation: on the images that choose; None where the test images do.
     """
 
     round: int
@@ -118,18 +148,22 @@ class Evaluation(Strict):
     metrics: dict[MetricName, float] = {}
     figures: dict[Name, Figures] = {}
     pooled_figures: Figures | None = None
+    validation: Omitted[Validation] = None
 
     @classmethod
-    def of(cls, round_number: int, answers: Mapping[str, Scores | None]) -> "Evaluation":
+    def of(cls, round_number: int, answers: Mapping[str, Scores | None], *, validates: bool = False) -> "Evaluation":
         """Sum up the scores of a model.
 
         Args:
             round_number: completed rounds of the model.
             answers: scores by site; None of a site that holds them back.
+            validates: whether the job has validation images. Nothing is chosen on test images then.
         """
         known = {site: scores for site, scores in sorted(answers.items()) if scores is not None}
         pool, names = pooled(known)
-        together = None if pool is None else figures(pool)
+        choosing = tuple(site for site in names if known[site].validation is not None)
+        chosen = Validation.of(pool.validation if pool else None, choosing) if validates else None
+        together = _together(pool, chosen)
         thresholds = None if together is None else together.thresholds
         by_site = {site: figures(scores, thresholds) for site, scores in known.items()}
         return cls(
@@ -141,12 +175,16 @@ class Evaluation(Strict):
             metrics=_values(together),
             figures={site: found for site, found in by_site.items() if found is not None},
             pooled_figures=together,
+            validation=chosen,
         )
 
     @classmethod
-    def of_total(cls, round_number: int, total: Scores | None, sites: tuple[str, ...]) -> "Evaluation":
+    def of_total(
+        cls, round_number: int, total: Scores | None, sites: tuple[str, ...], *, validates: bool = False
+    ) -> "Evaluation":
         """Sum up scores of which only the total over ``sites`` is known; None where none of them shares any."""
-        together = None if total is None else figures(total)
+        chosen = Validation.of(total.validation if total else None, sites) if validates else None
+        together = _together(total, chosen)
         return cls(
             round=round_number,
             sites={},
@@ -154,25 +192,57 @@ class Evaluation(Strict):
             pooled_sites=() if total is None else sites,
             metrics=_values(together),
             pooled_figures=together,
+            validation=chosen,
         )
 
     @property
+    def choosing(self) -> Score | None:
+        """The score that models are compared by: on validation images, where the job has such, else on test images."""
+        return self.pooled if self.validation is None else self.validation.pooled
+
+    @property
+    def choosing_sites(self) -> tuple[str, ...]:
+        """The sites that it is over."""
+        return self.pooled_sites if self.validation is None else self.validation.pooled_sites
+
+    @property
+    def chosen_on(self) -> str:
+        """On which images models are compared, and thresholds and the temperature are chosen, in words."""
+        return "test images" if self.validation is None else "validation images"
+
+    @property
     def pool(self) -> Pool | None:
-        """What the pooled score is over; None where it is not a score of the whole model, as classes are missing."""
-        if self.pooled is None or self.pooled.balanced_accuracy is None:
-            return None
-        return self.pooled_sites, self.pooled.samples
+        """What that score is over; None where it is not a score of the whole model, as classes are missing."""
+        score = self.choosing
+        return None if score is None or score.balanced_accuracy is None else (self.choosing_sites, score.samples)
 
     @property
     def coverage(self) -> str:
         """How many of the classes and of the sites that answered count in the pooled score, in words."""
+        return self._coverage(self.pooled, self.pooled_sites)
+
+    @property
+    def choosing_coverage(self) -> str:
+        """The same of the score that models are compared by."""
+        return self._coverage(self.choosing, self.choosing_sites)
+
+    def _coverage(self, score: Score | None, sites: tuple[str, ...]) -> str:
         answered = len({*self.sites, *self.held_back})
-        of_sites = f"{len(self.pooled_sites)} of {answered} sites" if answered else f"{len(self.pooled_sites)} sites"
-        return of_sites if self.pooled is None else f"{self.pooled.coverage}, {of_sites}"
+        of_sites = f"{len(sites)} of {answered} sites" if answered else f"{len(sites)} sites"
+        return of_sites if score is None else f"{score.coverage}, {of_sites}"
 
     def without_figures(self) -> "Evaluation":
         """Return the evaluation with its scalars alone."""
         return self.model_copy(update={"figures": {}, "pooled_figures": None})
+
+
+def _together(total: Scores | None, chosen: Validation | None) -> Figures | None:
+    """Return the figures of pooled scores, with what was chosen elsewhere if anything was meant to be."""
+    if total is None or chosen is None:
+        return None if total is None else figures(total)
+    classes = 0 if total.confusion is None else len(total.confusion)
+    found = figures(total, chosen.thresholds or [None] * classes)
+    return None if found is None else found.model_copy(update={"temperature": chosen.temperature})
 
 
 def _values(found: Figures | None) -> dict[str, float]:

@@ -57,7 +57,7 @@ class HeadExchange(Exchange):
         self._replies: Shelf[StatisticsReply] = Shelf()
         self._lengths: dict[str, float] = {}
         self._counts: dict[str, npt.NDArray[np.int64]] = {}
-        self._registered = Registered.of(state.history, job.federation.max_samples)
+        self._registered = Registered.of(state.history, job)
 
     def close(self, total: Total | None = None) -> GlobalState:
         """Return the state with the head of all sites; as it was if no statistics came, or they give no finite head.

@@ -30,7 +30,7 @@ class ValidateExchange(Exchange):
     def __init__(self, job: JobConfig, state: GlobalState, *, head: HeadRecord | None = None):
         super().__init__(job, state)
         self._head = head
-        self._registered = Registered.of(state.history, job.federation.max_samples)
+        self._registered = Registered.of(state.history, job)
         self._scores: dict[str, Scores | None] = {}
 
     @property
@@ -42,12 +42,13 @@ class ValidateExchange(Exchange):
         """Return the state with the scores of its model put down."""
         with self._lock:
             self._closed = True
+            validates = self.job.train.validation > 0
             if total is None:
-                evaluation = Evaluation.of(self.state.round, self._scores)
+                evaluation = Evaluation.of(self.state.round, self._scores, validates=validates)
             else:
                 known = Origin(len(total.record.sites))
                 scores, record = total.read(lambda values: SCORES.read(values[SCORES.name], known))
-                evaluation = Evaluation.of_total(self.state.round, scores, record.sites)
+                evaluation = Evaluation.of_total(self.state.round, scores, record.sites, validates=validates)
             results = self._shared_results(self._scores, total)
         evaluation = evaluation.model_copy(update={"statistics": results})
         history = self.state.history

@@ -16,6 +16,7 @@ from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.export.source import Source
 from fedmr_med.files import write_text
 from fedmr_med.privacy.explain import privacy_costs
+from fedmr_med.report.lines import chosen_line
 from fedmr_med.report.template import rendered
 from fedmr_med.schema import Strict
 from fedmr_med.version import installed
@@ -137,8 +138,8 @@ def _missing(names: tuple[str, ...], pooled: Figures | None) -> tuple[str, ...]:
 def _limits(source: Source, pooled: Figures | None, sites: dict[str, SiteCard]) -> tuple[str, ...]:
     names = source.saved.job.task.class_names
     limits = ["Scored on test images of the hospitals that trained it; no outside hospital is among them."]
-    if source.saved.temperature:
-        limits.append("The temperature was fitted on the same test images, so calibration elsewhere may be worse.")
+    if source.evaluation is not None:
+        limits.append(chosen_line(source.evaluation))
     if source.is_demo:
         limits.append("Trained on GENERATED pictures (the demo). No figure here is a medical result.")
     if pooled is None:

@@ -153,6 +153,7 @@ def evaluation_job(saved: SavedModel, sites: Mapping[str, object]) -> JobConfig:
     changes = {
         "name": f"{saved.job.name}_evaluate",
         "model": {"freeze_backbone": False},
+        "train": {"validation": 0.0},
         "federation": {"rounds": 0, "sites_per_round": None, **quorum},
         "head": {"exchange": "none"},
         "chain": None,

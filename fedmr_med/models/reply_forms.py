@@ -55,4 +55,5 @@ def sum_forms(job: JobConfig, network: models.Network) -> SumForms:
 def statistic_sizes(job: JobConfig, feature_size: int) -> Sizes:
     """Return the sizes of the job's statistics, given the length of its network's features."""
     projected = min(job.head.projection or feature_size, feature_size)
-    return Sizes(job.task.num_classes, feature_size, projected, job.federation.secure_digits)
+    chooses = job.train.validation > 0
+    return Sizes(job.task.num_classes, feature_size, projected, job.federation.secure_digits, validation=chooses)

@@ -2,7 +2,7 @@
 
 from fedmr_med.config import JobConfig
 from fedmr_med.evaluation.history import RUNAWAY_ROUNDS, History
-from fedmr_med.evaluation.score import Score
+from fedmr_med.evaluation.score import Evaluation, Score
 from fedmr_med.server.stopping import why_it_cannot
 from fedmr_med.wire.messages import SiteReply
 
@@ -46,6 +46,16 @@ def score_text(history: History) -> str | None:
     evaluation, score = scored[-1], scored[-1].pooled
     value = "no score" if score.mean_recall is None else score.text().split(" over ")[0]
     return f"model after round {evaluation.round}: {value} ({evaluation.coverage})"
+
+
+def chosen_line(evaluation: Evaluation) -> str:
+    """Say on which images the model was chosen, in a sentence."""
+    what = "The round, classifier or closed-form head, thresholds and the temperature were chosen on"
+    if evaluation.validation is None:
+        return f"{what} these test images, so all figures are somewhat optimistic."
+    score = evaluation.validation.pooled
+    over = "which no site shares" if score is None else f"{score.samples} of them: {score.text()}"
+    return f"{what} validation images ({over}), on which nobody trained. The test images chose nothing."
 
 
 def seconds_left(history: History, rounds: int) -> float | None:

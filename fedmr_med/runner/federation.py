@@ -107,6 +107,12 @@ class Federation:
         # Opened once for all rounds. Sites with many images have them in files, mapped into memory.
         self._data = open_sites(job, sites)
         self._chain = Chain(folder, job, id=job.chain or CHAIN, initial_model=initial_model, demo=on_demo(sites))
+        if test is not None and job.train.validation:
+            raise ConfigError(
+                "train.validation: the server scores its own test set and has no validation images; leave it out.",
+                code="config.conflict",
+                key="train.validation",
+            )
         if test is not None and job.federation.buffers == "local":
             raise ConfigError(
                 "federation.buffers: local leaves nothing for the server to score; let sites do it.",

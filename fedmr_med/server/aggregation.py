@@ -154,10 +154,12 @@ class PrototypeAggregator:
             prototype_norm=self._class_sums.norm,
             statistics=dict(statistics),
         )
+        validates = self.job.train.validation > 0
         if secure is not None and self._total_scores is not None:
-            history = history.with_evaluation(Evaluation.of_total(state.round, self._total_scores, secure.sites))
+            total = Evaluation.of_total(state.round, self._total_scores, secure.sites, validates=validates)
+            history = history.with_evaluation(total)
         elif any(scores is not None for scores in self._scores.values()):
-            history = history.with_evaluation(Evaluation.of(state.round, self._scores))
+            history = history.with_evaluation(Evaluation.of(state.round, self._scores, validates=validates))
         new = replace(
             state,
             model={name: value.astype(state.model[name].dtype, copy=False) for name, value in model.items()},

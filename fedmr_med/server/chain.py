@@ -156,6 +156,7 @@ class Chain:
                     round_number=best.round,
                     **({} if best.balanced_accuracy is None else {"balanced_accuracy": best.balanced_accuracy}),
                     chosen="last" if best.balanced_accuracy is None else "best",
+                    chosen_on="validation" if self.job.train.validation else "test",
                     provenance=self._provenance,
                     closed_form_head=best.head,
                     temperature=_temperature(state.history),
@@ -199,7 +200,7 @@ class Chain:
 
 
 def _temperature(history: History) -> float | None:
-    """Return the temperature that fits the best model's probabilities to the sites' test images, if they tell."""
+    """Return the temperature that fits the best model's probabilities to the images that choose, if sites tell."""
     evaluation = history.best_evaluation
     figures = evaluation.pooled_figures if evaluation else None
     return figures.temperature if figures else None

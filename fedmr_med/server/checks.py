@@ -34,14 +34,16 @@ class Registered:
     Attributes:
         train, test: training and test images by site.
         most: what nobody may exceed, ``federation.max_samples``.
+        validates: whether the job has validation images.
     """
 
     train: Mapping[str, int]
     test: Mapping[str, int]
     most: int
+    validates: bool = False
 
     @classmethod
-    def of(cls, history: History, most: int) -> "Registered":
+    def of(cls, history: History, job: JobConfig) -> "Registered":
         """Look the numbers up."""
         train: dict[str, int] = {}
         test: dict[str, int] = {}
@@ -51,7 +53,7 @@ class Registered:
         for evaluation in history.evaluations:
             for site, score in evaluation.sites.items():
                 test.setdefault(site, score.samples)
-        return cls(train, test, most)
+        return cls(train, test, job.federation.max_samples, job.train.validation > 0)
 
     def check(self, site: str, samples: int) -> None:
         """Raise WireError if a site tells of no training images, or of too many."""
@@ -61,8 +63,15 @@ class Registered:
 
     def check_scores(self, site: str, scores: Scores | None) -> None:
         """Raise WireError if a site scores with too many test images."""
-        if scores is not None:
-            self._check("test", scores.samples, self.test.get(site))
+        if scores is None:
+            return
+        self._check("test", scores.samples, self.test.get(site))
+        if scores.validation is not None:
+            if not self.validates:
+                raise WireError(
+                    "scores of validation images, of which the job has none", code="wire.unasked", key="scores"
+                )
+            self._check("validation", scores.validation.samples, None)
 
     def _check(self, what: str, now: int, first: int | None) -> None:
         if now > self.most:
@@ -92,7 +101,7 @@ class ReplyCheck:
         self._job, self._state = job, state
         self._server = method.server()
         self._uses_prototypes = method.uses_prototypes
-        self._registered = Registered.of(state.history, job.federation.max_samples)
+        self._registered = Registered.of(state.history, job)
         model, payload = reply_arrays(job, state.model, state.parameters)
         self._form = ReplyForm(
             class_names=job.task.class_names,

@@ -53,7 +53,11 @@ def why_it_cannot(stop: StopConfig | None, history: History) -> str | None:
         return None
     scored = [e for e in history.evaluations if 1 <= e.round < done]
     if not scored or scored[-1].pool is None:
-        counted = f"test images of {scored[-1].coverage} count" if scored else "no site shares its scores by class"
+        counted = (
+            f"{scored[-1].chosen_on} of {scored[-1].choosing_coverage} count"
+            if scored
+            else "no site shares its scores by class"
+        )
         return f"federation.stop cannot act: {counted}, so there is no balanced accuracy"
     if stop.patience is not None and len(scored) > 1 and scored[-1].pool != scored[-2].pool:
         return "federation.stop.patience begins anew: the scores are over other sites, or other numbers of test images"
@@ -64,7 +68,7 @@ def _scores(history: History, metric: Metric) -> list[tuple[int, float, Pool]]:
     """Return rounds done, pooled score and its pool, of the models that count, first to last."""
     done = history.rounds[-1].round if history.rounds else 0
     return [
-        (e.round, getattr(e.pooled, metric), e.pool)
+        (e.round, getattr(e.choosing, metric), e.pool)
         for e in sorted(history.evaluations, key=lambda e: e.round)
         if e.pool is not None and 1 <= e.round < done
     ]

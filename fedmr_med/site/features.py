@@ -56,9 +56,11 @@ class SiteFeatures:
         if backbone is None:
             raise WireError("the task does not name the frozen part of the network", code="wire.form", key="digest")
         if self._opened is None or self._opened[0] != backbone.digest:
-            images = self._data.train, self._data.test
-            train, test = (feature_fold(self._job, fold, backbone, self._folder) for fold in images)
-            self._opened = backbone.digest, replace(self._data, train=train, test=test)
+            data = self._data
+            train, test = (feature_fold(self._job, fold, backbone, self._folder) for fold in (data.train, data.test))
+            aside = data.validation
+            validation = None if aside is None else feature_fold(self._job, aside, backbone, self._folder)
+            self._opened = backbone.digest, replace(data, train=train, test=test, validation=validation)
         return self._opened[1]
 
 

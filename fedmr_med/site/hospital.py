@@ -112,6 +112,13 @@ class Hospital:
         """The test images."""
         return Images(self.network, self.batches.test, self.data.test)
 
+    @property
+    def validation_images(self) -> Images | None:
+        """The images that choose; None where the job has none."""
+        if self.batches.validation is None or self.data.validation is None:
+            return None
+        return Images(self.network, self.batches.validation, self.data.validation)
+
     def train(self, task: TrainTask, should_stop: Callable[[], bool] = lambda: False) -> SiteReply:
         """Score the received model, train it for one round, and make the reply the policy allows.
 
@@ -128,7 +135,7 @@ class Hospital:
         self.batches.open(task.backbone)
         with self._timed("score"):
             models.load_arrays(self.network, layers.load(accepted, task.averaged))
-            received_scores = self.releases.scores(self.test_images)
+            received_scores = self.releases.scores(self.test_images, self.validation_images)
             if task.averaged:
                 models.load_arrays(self.network, layers.load(accepted))
         withheld = bool(((self.counts > 0) & ~self.releases.prototype_classes()).any())
@@ -171,7 +178,7 @@ class Hospital:
         check_model(task, self.network)
         self._check(VALIDATE, task)
         self._load(task)
-        answer = self.releases.validate(task, self.test_images)
+        answer = self.releases.validate(task, self.test_images, self.validation_images)
         self.floors.note_answered(VALIDATE, task)
         return answer
 

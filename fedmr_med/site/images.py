@@ -4,6 +4,7 @@ from fedmr_med import data
 from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
 from fedmr_med.data.base import SiteData
+from fedmr_med.data.held_out import with_validation
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import Transform
 from fedmr_med.errors import DataError
@@ -19,6 +20,8 @@ def open_data(name: str, job: JobConfig, site: SiteConfig) -> SiteData:
         DataError: it is missing or damaged, or less than two training samples.
     """
     loaded = data.load(site, job.task, seed=job.seed)
+    if job.train.validation:
+        loaded = with_validation(loaded, job.train.validation, job.seed)
     if len(loaded.train) < 2:
         raise DataError(
             f"Site {name} has {len(loaded.train)} training samples; training needs at least two.", code="data.too-few"
@@ -33,6 +36,7 @@ class SiteBatches:
         train: training images, augmented.
         plain: training images as they are, in the order of the fold.
         test: test images, in the order of the fold.
+        validation: the images that choose, in the order of the fold; None where the job has none.
 
     Args:
         job: the job's settings.
@@ -43,6 +47,7 @@ class SiteBatches:
     train: Batches
     plain: Batches
     test: Batches
+    validation: Batches | None
 
     def __init__(self, job: JobConfig, folds: SiteData, features: SiteFeatures | None):
         self._size, self._features = job.train.batch_size, features
@@ -63,3 +68,5 @@ class SiteBatches:
         self.train = Batches(folds.train, augmented, batch_size=size, workers=workers)
         self.plain = Batches(folds.plain or folds.train, plain, batch_size=size, workers=workers)
         self.test = Batches(folds.test, plain, batch_size=size, workers=workers)
+        aside = folds.validation
+        self.validation = None if aside is None else Batches(aside, plain, batch_size=size, workers=workers)

@@ -65,8 +65,13 @@ def permitted(
         samples=samples,
         prototypes=None if closed else _permitted_sums(reply.prototypes, policy, class_names),
         scores=scores,
-        report=_permitted_report(reply.report, policy, samples + (scores.samples if scores else 0)),
+        report=_permitted_report(reply.report, policy, samples + _scored(scores)),
     )
+
+
+def _scored(scores: Scores | None) -> int:
+    """Return how many images scores tell of."""
+    return 0 if scores is None else scores.samples + _scored(scores.validation)
 
 
 def _permitted_report(report: SiteReport | None, policy: SitePolicy, used: int) -> SiteReport | None:
@@ -106,7 +111,10 @@ def permitted_scores(scores: Scores | None, policy: SitePolicy, class_names: tup
     histograms = _permitted_histograms(scores.histograms, confusion, policy.min_class_count)
     unchanged = np.array_equal(confusion, scores.confusion)
     clustering = scores.clustering.rounded() if scores.clustering is not None and unchanged else None
-    return replace(score(confusion, tuple(withheld)), histograms=histograms, clustering=clustering)
+    validation = permitted_scores(scores.validation, policy, class_names)
+    return replace(
+        score(confusion, tuple(withheld)), histograms=histograms, clustering=clustering, validation=validation
+    )
 
 
 def without_small_cells(confusion: IntArray, least: int) -> IntArray:

@@ -113,12 +113,17 @@ class Releases:
         """Return the mask (C,) of the classes whose statistics this site sends for a closed-form head in this job."""
         return self._shareable() & (head_exchange(self._job) != "none")
 
-    def scores(self, images: Images) -> Scores | None:
-        """Score a network on test images, as far as the policy allows."""
+    def scores(self, images: Images, validation: Images | None = None) -> Scores | None:
+        """Score a network on test images, and on those that choose, as far as the policy allows."""
         if self.policy.share_metrics == "none" or not len(images.fold):
             return None
         patients = None if images.fold.groups is None else units(images.fold)
-        return released_scores(*outputs(images.network, images.batches), self.policy, self._names, patients)
+        scores = released_scores(*outputs(images.network, images.batches), self.policy, self._names, patients)
+        if scores is None or scores.confusion is None or validation is None:
+            return scores
+        chosen_on = self.scores(validation)
+        # Scalars do not add up, so they choose nothing.
+        return replace(scores, validation=None if chosen_on is None or chosen_on.confusion is None else chosen_on)
 
     def prototypes(
         self, task: TrainTask, images: Images, *, keep_withheld: bool
@@ -186,15 +191,15 @@ class Releases:
         figures = {
             "seconds": seconds,
             "terms": {name: value for name, value in terms.items() if abs(value) <= MAX_TERM},
-            "images_total": len(data.train) + len(data.test) + len(data.skipped),
+            "images_total": len(data.train) + len(data.test) + len(data.validation or ()) + len(data.skipped),
             "images_skipped": len(data.skipped),
             **self._ledgers.costs(self.policy),
         }
         return validated(SiteReport, figures, f"the report of {self._method.name}")
 
-    def validate(self, task: TrainTask, images: Images) -> ScoreReply:
+    def validate(self, task: TrainTask, images: Images, validation: Images | None = None) -> ScoreReply:
         """Return what leaves of the scores of a received model on test images, if a secure sum does not take them."""
-        scores = self.scores(images)
+        scores = self.scores(images, validation)
         shared = self._shared(VALIDATE, lambda: images, class_counts(images.fold, len(self._names)))
         if not self._job.federation.sums_statistics:
             return ScoreReply(scores, shared)

@@ -20,12 +20,14 @@ class Sizes:
         feature_size: length of a class sum.
         statistics_size: length of a class sum for a closed-form head, which may be of projected features.
         digits: binary digits after the point of sums of features in a secure sum.
+        validation: whether models are scored on validation images too.
     """
 
     num_classes: int
     feature_size: int
     statistics_size: int
     digits: int = BITS
+    validation: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from fedmr_med.statistics.fields import BITS, Field, Values
 
 CONFUSION = "confusion"
 CLUSTERING = ("together", "alone")
+VALIDATION = "validation_"
+"""Before the names of the fields of validation images."""
 _SLACK = 1e-3  # of sums of real numbers, which a secure sum rounds
 
 
@@ -26,8 +28,14 @@ class ScoreStatistic(Statistic[Scores]):
     name = "scores"
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
-        """Return the (C, C) matrix, the six arrays of the histograms, and the two of the patients."""
+        """Return the (C, C) matrix, the six arrays of the histograms, and the two of the patients.
+
+        Those of validation images come after them, where a job has such.
+        """
         classes = sizes.num_classes
+        if sizes.validation:
+            own = self.fields(replace(sizes, validation=False))
+            return {**own, **{f"{VALIDATION}{name}": field for name, field in own.items()}}
         return {
             CONFUSION: counts(classes, classes),
             "positives": counts(classes, BINS),
@@ -47,10 +55,14 @@ class ScoreStatistic(Statistic[Scores]):
         histograms, clustering = content.histograms or _no_histograms(classes), content.clustering
         unknown = np.zeros(_residuals(classes))
         patients = dict.fromkeys(CLUSTERING, unknown) if clustering is None else vars(clustering)
-        return {CONFUSION: content.confusion, **vars(histograms), **patients}
+        chosen_on = {} if content.validation is None else self.values(content.validation)
+        own = {CONFUSION: content.confusion, **vars(histograms), **patients}
+        return {**own, **{f"{VALIDATION}{name}": array for name, array in chosen_on.items()}}
 
     def read(self, values: Values, origin: Origin = ONE_SITE) -> Scores | None:
         """Return the scores of all images together; nothing of them says which classes a site holds back."""
+        chosen_on = {name.removeprefix(VALIDATION): a for name, a in values.items() if name.startswith(VALIDATION)}
+        values = {name: array for name, array in values.items() if not name.startswith(VALIDATION)}
         confusion: IntArray = values[CONFUSION]
         if (confusion < 0).any() or confusion.sum() > origin.sites * MAX_IMAGES:
             raise WireError("the confusion matrix has counts that no sites have", code="wire.counts", key=self.name)
@@ -65,6 +77,7 @@ class ScoreStatistic(Statistic[Scores]):
             scores(confusion),
             histograms=histograms if counted else None,
             clustering=clustering if clustering.alone.any() else None,
+            validation=self.read(chosen_on, origin) if chosen_on else None,
         )
 
     def _check(self, histograms: ScoreHistograms, confusion: IntArray, sites: int) -> None:

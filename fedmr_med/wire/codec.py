@@ -32,6 +32,7 @@ from fedmr_med.statistics.base import Sizes, Statistic
 from fedmr_med.statistics.class_sums import PROTOTYPES as CLASS_SUMS
 from fedmr_med.statistics.fields import Layout, Values
 from fedmr_med.statistics.scores import SCORES as SCORE_STATISTIC
+from fedmr_med.statistics.scores import VALIDATION
 from fedmr_med.wire.agreement import agreed_settings, agreement
 from fedmr_med.wire.backbone import Backbone
 from fedmr_med.wire.half import pack, unpack
@@ -231,14 +232,16 @@ def decode_scores(message: Message, num_classes: int) -> Scores | None:
         return None if content is None else _scalars(content)
     if content is None:
         raise WireError("a confusion matrix without the classes that are held back", code="wire.form", key="scores")
-    decoded = decode_part(SCORE_STATISTIC, part, Sizes(num_classes, 0, 0))
+    chooses = any(name.startswith(VALIDATION) for name in part)
+    decoded = decode_part(SCORE_STATISTIC, part, Sizes(num_classes, 0, 0, validation=chooses))
     return None if decoded is None else replace(decoded, withheld=_withheld(content[WITHHELD], decoded))
 
 
 def _score_parts(scores: Scores | None) -> dict[str, Arrays]:
     if scores is None or scores.confusion is None:
         return {}
-    return {SCORES: encode_part(SCORE_STATISTIC, scores, Sizes(len(scores.confusion), 0, 0))}
+    sizes = Sizes(len(scores.confusion), 0, 0, validation=scores.validation is not None)
+    return {SCORES: encode_part(SCORE_STATISTIC, scores, sizes)}
 
 
 def _scalars(content: Mapping[str, Any]) -> Scores:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fedmr_med.config import JobConfig
-from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.history import History
+from fedmr_med.evaluation.metrics import Scores, scores
 from fedmr_med.server.aggregation import PrototypeAggregator
 from fedmr_med.server.checks import Registered, ReplyCheck
 from fedmr_med.server.state import GlobalState
@@ -63,10 +64,10 @@ def test_a_site_cannot_grow_in_the_course_of_a_chain(job: JobConfig, later: Glob
     with raises("wire.changed-count", "test"):
         check.check(replace(again, scores=perfect))
     with raises("wire.changed-count", "test"):
-        Registered.of(later.history, 10**6).check_scores("bcn", perfect)
-    Registered.of(later.history, 10**6).check_scores("somebody new", perfect)
+        Registered.of(later.history, small_job()).check_scores("bcn", perfect)
+    Registered.of(later.history, small_job()).check_scores("somebody new", perfect)
     with raises("wire.range", "federation.max_samples"):
-        Registered.of(later.history, 99).check_scores("somebody new", perfect)
+        Registered.of(later.history, small_job(federation={"max_samples": 99})).check_scores("somebody new", perfect)
 
 
 def test_a_global_state_that_is_not_finite_never_replaces_one_that_is(
@@ -77,3 +78,16 @@ def test_a_global_state_that_is_not_finite_never_replaces_one_that_is(
     aggregation.add(replace(reply, model=reply.model | {name: np.full_like(reply.model[name], np.inf)}))
     with raises("round.not-finite"):
         aggregation.finish(1, {})
+
+
+def test_scores_of_images_that_the_job_does_not_have_are_refused() -> None:
+    answer = scores(np.eye(8, dtype=np.int64))
+    both = replace(answer, validation=answer)
+    with raises("wire.unasked", "scores"):
+        Registered.of(History(), small_job()).check_scores("bcn", both)
+    job = small_job(train={"validation": 0.2}, federation={"max_samples": 8})
+    Registered.of(History(), job).check_scores("bcn", both)
+    with raises("wire.range", "federation.max_samples"):
+        Registered.of(History(), job).check_scores(
+            "bcn", replace(answer, validation=scores(2 * np.eye(8, dtype=np.int64)))
+        )

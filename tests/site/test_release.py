@@ -1,5 +1,6 @@
 """The rule of what may leave, for any policy and any reply."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -138,3 +139,18 @@ def test_how_patients_go_together_leaves_if_every_class_has_enough_of_them() -> 
     assert np.array_equal(again.clustering.together, found.clustering.together)
     narrower = permitted_scores(found, policy.model_copy(update={"share_prototypes": ("a",)}), names)
     assert narrower is not None and narrower.clustering is None
+
+
+def test_validation_images_are_under_the_same_rule() -> None:
+    policy = SitePolicy(share_prototypes=True, share_metrics="per_class")
+    few = np.diag([20, 20, 5, 0])
+    full = replace(scores(np.diag([30, 30, 30, 30])), validation=scores(few))
+    left = permitted_scores(full, policy, NAMES)
+    assert left is not None and left.validation is not None and left.validation.confusion is not None
+    assert np.diag(left.validation.confusion).tolist() == [20, 20, 0, 0]
+    for closed in ({"share_metrics": "scalar"}, {"share_prototypes": False}):
+        alone = permitted_scores(full, policy.model_copy(update=closed), NAMES)
+        assert alone is not None and alone.validation is None, "scalars choose nothing"
+    sent = permitted(replace(reply([20, 20, 20, 20]), scores=full), policy, NAMES)
+    assert sent.report is not None and sent.scores is not None
+    assert sent.report.images_total == sent.samples + 120 + 40 + REPORT.images_skipped

@@ -22,10 +22,12 @@ from fedmr_med.report.sources import ChainRun
 from fedmr_med.report.svg import square
 
 _STATUS = {"held_back": "held back", "none": "no test image"}
-_THRESHOLD = (
-    "The threshold has the largest sum of sensitivity and specificity on these images, so the figures there are "
-    "optimistic."
-)
+_THRESHOLD = "The threshold has the largest sum of sensitivity and specificity on "
+
+_OPTIMISTIC = {
+    "test images": "these images, so the figures there are optimistic.",
+    "validation images": "validation images, which are not among these.",
+}
 
 
 def page(run: ChainRun) -> Section | None:
@@ -49,7 +51,7 @@ def page(run: ChainRun) -> Section | None:
         if binned
         else None,
         _curves(classes),
-        paragraph(_THRESHOLD) if binned else None,
+        paragraph(_THRESHOLD + _OPTIMISTIC[chosen.chosen_on]) if binned else None,
     ]
     if found.temperature is not None:
         parts.append(paragraph(f"Divided by a temperature of {found.temperature:.2f}, the logits fit best."))

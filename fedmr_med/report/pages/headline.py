@@ -4,6 +4,7 @@ from markupsafe import Markup
 
 from fedmr_med.evaluation.catalog import described
 from fedmr_med.report.elements import NONE, Section, bullets, join, paragraph, table
+from fedmr_med.report.lines import chosen_line
 from fedmr_med.report.pages._run import final, history, names, sites
 from fedmr_med.report.sources import ChainRun
 
@@ -72,6 +73,7 @@ def _score(run: ChainRun) -> Markup:
             f"Of {which}{head}, on {score.samples} test images of {where} ({chosen.coverage}). Intervals are of 95 %"
             f"{f'; {figures.unit}' if figures else ''}.{_chance(run)}"
         ),
+        paragraph(chosen_line(chosen)),
         paragraph(why, "note") if why else None,
     ])  # fmt: skip
 
