@@ -93,7 +93,7 @@ def test_a_picture_in_another_size_and_exposure_is_seen_in_the_other_fold(tmp_pa
     with Image.open(tmp_path / "7.png") as picture:
         ImageEnhance.Brightness(picture.resize((40, 30))).enhance(1.2).save(tmp_path / "44.png")
     (found,) = (message for message in messages(tmp_path, "note") if "nearly agree" in message)
-    assert found.startswith("1 pairs") and found.endswith("44.png ~ 7.png")
+    assert found.startswith("test and train pictures nearly agree (1)") and found.endswith("44.png ~ 7.png")
     assert "no picture is there twice" not in messages(tmp_path, "pass")
 
 
