@@ -1,6 +1,6 @@
 """What a comparison leaves behind: ``results.json``, ``report.html`` and a table on the screen."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -39,18 +39,15 @@ def write_outputs(folder: Path, results: Sequence[RunResult], title: str) -> Non
     write_text(folder / REPORT, page_of([part]))
 
 
-def screen_table(results: Sequence[RunResult], title: str) -> Table:
-    """Return the table over the seeds for the terminal."""
+def screen_tables(results: Sequence[RunResult], title: str) -> Iterator[Table]:
+    """Yield for the terminal: figures over the seeds, every metric, what the other methods have over the first."""
     below = [*([DEMO_NOTE] if results[0].demo else []), caption(results[0]), *remarks(results)]
-    return text_table(title, COLUMNS, map(cells, rows(results)), caption="\n".join(below))
-
-
-def screen_more_tables(results: Sequence[RunResult]) -> list[Table]:
-    """Return every metric by method, and what the other methods have over the first, for the terminal."""
+    yield text_table(title, COLUMNS, map(cells, rows(results)), caption="\n".join(below))
     metric_columns, metric_rows = by_method(results)
-    tables = [text_table(BY_METHOD, metric_columns, metric_rows)] if metric_rows else []
-    against, title = _differences(results), f"Compared with {results[0].label}"
-    return [*tables, *([text_table(title, DIFFERENCE_COLUMNS, against, caption=DIFFERENCE_CAPTION)] if against else [])]
+    if metric_rows:
+        yield text_table(BY_METHOD, metric_columns, metric_rows)
+    if against := _differences(results):
+        yield text_table(f"Compared with {results[0].label}", DIFFERENCE_COLUMNS, against, caption=DIFFERENCE_CAPTION)
 
 
 def _differences(results: Sequence[RunResult]) -> list[list[str]]:

@@ -1,7 +1,5 @@
 """What ``fedmr-med bench`` is asked for, and the runs that come of it."""
 
-from pathlib import Path
-
 from pydantic import Field, JsonValue
 
 from fedmr_med import methods
@@ -13,40 +11,31 @@ from fedmr_med.jobs.benchmark import clients_of
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.jobs.changes import method_options
 from fedmr_med.jobs.presets import PRESETS, own_changes, resolve
-from fedmr_med.lab.bench.runs import Run
+from fedmr_med.lab.bench.runs import Run, Selection
 from fedmr_med.registry import check_known
-from fedmr_med.schema import Strict
 
 SERVER = "federation.server."
 TOLD = {"variant", "evaluate"}
 """Options that a method's own variant tells."""
 
 
-class BenchRequest(Strict):
+class BenchRequest(Selection):
     """A comparison of methods on one dataset and split.
 
     Attributes:
         dataset: name of a dataset.
-        data: its folder or file; None reads ``FEDMR_MED_DATA``.
         split: how it is partitioned; None takes the paper's most class-disjoint split.
         methods, seeds: every method is run with every seed.
         model, rounds, epochs: instead of the paper's.
         clients: number of clients, where the split does not say.
         clients_per_round: clients drawn each round; None takes the paper's: all, or 10 of 50 and more.
-        fraction: share of the training data that is used.
-        share: share of the clients that share their prototypes.
         settings: other settings by key, see :func:`fedmr_med.jobs.changes.change`.
         chosen: settings of single methods on top of them, see :mod:`fedmr_med.lab.bench.search`.
-        absent: hospitals that do not take part, of a dataset whose hospitals hold their own data.
-        opted_out: hospitals of such a dataset that share no prototypes.
-        without_leaked: leave out test images of ISIC2019 whose lesion is in a train fold too.
-        cross_validate: cross-validate ISIC2019 by lesion over so many parts of all images: a run scores the part that
-            its seed names, counted around.
-        held_out: share of each client's training data that is scored on in place of the test set; 0 trains on all.
+        tune: seed of a search for the best settings of each method on held-out training data; None makes none.
+        tune_rounds: rounds of that search; None takes those of the comparison.
     """
 
     dataset: str
-    data: Path | None = None
     split: str | None = None
     methods: tuple[str, ...] = Field(min_length=1)
     seeds: tuple[int, ...] = Field((0,), min_length=1)
@@ -55,15 +44,20 @@ class BenchRequest(Strict):
     epochs: int | None = Field(None, ge=1)
     clients: int | None = Field(None, ge=1)
     clients_per_round: int | None = Field(None, ge=1)
-    fraction: float = Field(1.0, gt=0, le=1)
-    share: float = Field(1.0, ge=0, le=1)
     settings: dict[str, JsonValue] = {}
     chosen: dict[str, dict[str, JsonValue]] = {}
-    absent: tuple[str, ...] = ()
-    opted_out: tuple[str, ...] = ()
-    without_leaked: bool = False
-    cross_validate: int | None = Field(None, ge=2, le=20)
-    held_out: float = Field(0.0, ge=0, le=0.5)
+    tune: int | None = None
+    tune_rounds: int | None = Field(None, ge=1)
+
+    @property
+    def title(self) -> str:
+        """One line that says what is compared."""
+        scored_on = "held-out training data: " if self.held_out else ""
+        return f"{scored_on}{self.dataset} {self.split or ''}: {', '.join(self.methods)}".replace(" :", ":")
+
+    def settings_of_all(self) -> dict[str, JsonValue]:
+        """Return as JSON values what all runs of one folder have in common."""
+        return self.model_dump(mode="json", exclude={"methods", "seeds", "tune", "tune_rounds"})
 
     def runs(self) -> list[Run]:
         """Return one run per method and seed, methods in the order given.
@@ -139,19 +133,8 @@ class BenchRequest(Strict):
             demo=self.data == DEMO,
         )
         remark = ", ".join(self._remarks(method, job))
-        return Run(
-            f"{method} ({remark})" if remark else method,
-            job,
-            clients,
-            root=self.data,
-            fraction=self.fraction,
-            share=self.share,
-            absent=self.absent,
-            opted_out=self.opted_out,
-            without_leaked=self.without_leaked,
-            cross_validate=self.cross_validate,
-            held_out=self.held_out,
-        )
+        selection = Selection(**self.model_dump(include=set(Selection.model_fields)))
+        return Run(f"{method} ({remark})" if remark else method, job, clients, selection)
 
     def _remarks(self, method: str, job: JobConfig) -> list[str]:
         """Return what tells a row from the method of that name: its variant, and every option that is set here."""
@@ -164,7 +147,13 @@ class BenchRequest(Strict):
         return [*([variant] if variant else []), *settings]
 
     def _check_settings(self) -> None:
-        """Refuse an option that none of the methods has, and the seed, which has an option of its own."""
+        """Refuse options that none of the methods has, the seed, which has an option of its own, and half a search."""
+        if self.tune is not None and self.held_out:
+            raise ConfigError(
+                "--tune: it has held-out data of its own; drop --validate.", code="config.conflict", key="--tune"
+            )
+        if self.tune_rounds is not None and self.tune is None:
+            raise ConfigError("--tune-rounds: give --tune SEED as well.", code="config.conflict", key="--tune-rounds")
         for key in self.settings:
             first, _, rest = key.partition(".")
             owners = [name for name in methods.available() if key in method_options(name) or (name == first and rest)]

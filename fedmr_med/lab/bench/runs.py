@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from pydantic import Field
 
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold
@@ -20,10 +21,36 @@ from fedmr_med.lab.comparison.one_run import OnProgress
 from fedmr_med.lab.datasets.benchmark import load_test
 from fedmr_med.models.job_network import build_network
 from fedmr_med.runner import Federation, open_sites
+from fedmr_med.schema import Strict
 from fedmr_med.server.chain import CHECKPOINT
 from fedmr_med.server.state import GlobalState
 from fedmr_med.site.client_state import CLIENT_STATE
 from fedmr_med.sites import SiteConfig
+
+
+class Selection(Strict):
+    """Which data of a dataset takes part, and who shares.
+
+    Attributes:
+        data: folder or file of the dataset; None reads ``FEDMR_MED_DATA``; ``demo`` is the demo of ISIC2019.
+        fraction: share of the training data that is used.
+        share: share of the sites that share their prototypes.
+        absent: hospitals that do not take part, of a dataset whose hospitals hold their own data.
+        opted_out: hospitals of such a dataset that share no prototypes.
+        without_leaked: leave out test images of ISIC2019 whose lesion is in a train fold too.
+        cross_validate: cross-validate ISIC2019 by lesion over so many parts of all images: a run scores the part that
+            its seed names, counted around.
+        held_out: share of each client's training data that is scored on in place of the test set; 0 trains on all.
+    """
+
+    data: Path | None = None
+    fraction: float = Field(1.0, gt=0, le=1)
+    share: float = Field(1.0, ge=0, le=1)
+    absent: tuple[str, ...] = ()
+    opted_out: tuple[str, ...] = ()
+    without_leaked: bool = False
+    cross_validate: int | None = Field(None, ge=2, le=20)
+    held_out: float = Field(0.0, ge=0, le=0.5)
 
 
 @dataclass(frozen=True)
@@ -34,75 +61,60 @@ class Run:
         label: what tables and curves call it; runs of the same label differ in the seed only.
         job: its settings.
         clients: how many clients the data is partitioned among.
-        root: folder or file of the dataset; None reads the environment; ``demo`` is the demo of ISIC2019.
-        fraction: share of the training data that is used.
-        share: share of the sites that share their prototypes.
-        absent: hospitals of ISIC2019 that do not take part.
-        opted_out: hospitals of ISIC2019 that share no prototypes.
-        without_leaked: whether test images of ISIC2019 whose lesion is in a train fold are left out.
-        cross_validate: parts of all lesions of ISIC2019, of which the job's seed, counted around, names the one that is
-            scored; None takes the dataset's own folds.
-        held_out: share of each client's training data that is scored on in place of the test set; 0 trains on all.
+        selection: the data of the sites.
         parallel_clients: clients that work at the same time; nothing of the result depends on it.
     """
 
     label: str
     job: JobConfig
     clients: int
-    root: Path | None = None
-    fraction: float = 1.0
-    share: float = 1.0
-    absent: tuple[str, ...] = ()
-    opted_out: tuple[str, ...] = ()
-    without_leaked: bool = False
-    cross_validate: int | None = None
-    held_out: float = 0.0
+    selection: Selection
     parallel_clients: int = 1
 
     @property
     def sites(self) -> dict[str, SiteConfig]:
         """The settings of the sites. The test set of a benchmark is the server's, unless sites have own layers."""
-        return {
-            name: site.model_copy(update={"held_out": self.held_out}) for name, site in self._sites_by_name().items()
-        }
-
-    def _sites_by_name(self) -> dict[str, SiteConfig]:
+        chosen, seed = self.selection, self.job.seed
         dataset = DATASETS.get(self.job.task.dataset)
-        if dataset.site_source is not None:
-            names = [name for name in dataset.sites if name not in self.absent]
-            sources = {name: dataset.site_source(name, self.root) for name in names}
-            changes: dict[str, bool | int] = {"without_leaked": True} if self.without_leaked else {}
-            if self.cross_validate:
-                changes |= {"test_part": self.job.seed % self.cross_validate, "parts": self.cross_validate}
-            if changes:
-                sources = {name: source.model_copy(update=changes) for name, source in sources.items()}
-            return with_policies(sources, share=self.share, seed=self.job.seed, opted_out=self.opted_out)
-        return benchmark_sites(
-            self.clients,
-            root=self.root,
-            fraction=self.fraction,
-            share=self.share,
-            seed=self.job.seed,
-            holds_test=self.job.federation.buffers == "local",
-        )
+        if dataset.site_source is None:
+            sites = benchmark_sites(
+                self.clients,
+                root=chosen.data,
+                fraction=chosen.fraction,
+                share=chosen.share,
+                seed=seed,
+                holds_test=self.job.federation.buffers == "local",
+            )
+        else:
+            changes: dict[str, bool | int] = {"without_leaked": True} if chosen.without_leaked else {}
+            if chosen.cross_validate:
+                changes |= {"test_part": seed % chosen.cross_validate, "parts": chosen.cross_validate}
+            sources = {
+                name: dataset.site_source(name, chosen.data).model_copy(update=changes)
+                for name in dataset.sites
+                if name not in chosen.absent
+            }
+            sites = with_policies(sources, share=chosen.share, seed=seed, opted_out=chosen.opted_out)
+        return {name: site.model_copy(update={"held_out": chosen.held_out}) for name, site in sites.items()}
 
     def test(self) -> Fold | None:
         """Return the test set at the server; sites with data, or layers, of their own score models themselves."""
         source = next(iter(self.sites.values())).data
         if source.source != "benchmark" or source.holds_test:
             return None
-        return load_test(source, self.job.task, seed=self.job.seed, held_out=self.held_out)
+        return load_test(source, self.job.task, seed=self.job.seed, held_out=self.selection.held_out)
 
     @property
     def name(self) -> str:
         """Name of the run's folder: other settings, another folder."""
-        content = [self.job.model_dump(mode="json"), self.clients, self.fraction, self.share, *self.absent]
-        content += ["opted out", *self.opted_out] if self.opted_out else []
-        content += ["without leaked"] if self.without_leaked else []
-        content += ["cross-validate", self.cross_validate] if self.cross_validate else []
-        content += ["held out", self.held_out] if self.held_out else []
-        root = "" if self.root is None else str(self.root if self.root == DEMO else self.root.resolve())
-        digest = hashlib.blake2b(json.dumps([content, root], sort_keys=True).encode(), digest_size=5).hexdigest()
+        chosen, root = self.selection, self.selection.data
+        content = [self.job.model_dump(mode="json"), self.clients, chosen.fraction, chosen.share, *chosen.absent]
+        content += ["opted out", *chosen.opted_out] if chosen.opted_out else []
+        content += ["without leaked"] if chosen.without_leaked else []
+        content += ["cross-validate", chosen.cross_validate] if chosen.cross_validate else []
+        content += ["held out", chosen.held_out] if chosen.held_out else []
+        place = "" if root is None else str(root if root == DEMO else root.resolve())
+        digest = hashlib.blake2b(json.dumps([content, place], sort_keys=True).encode(), digest_size=5).hexdigest()
         return f"{self.job.method.name}-seed{self.job.seed}-{digest}"
 
     @property
@@ -134,12 +146,12 @@ class Run:
             model=job.model.name,
             clients=self.clients,
             clients_per_round=job.federation.sites_per_round or self.clients,
-            fraction=self.fraction,
-            share=self.share,
+            fraction=self.selection.fraction,
+            share=self.selection.share,
             train=job.train.model_dump(mode="json"),
             buffers=job.federation.buffers,
-            held_out=self.held_out,
-            demo=self.root == DEMO,
+            held_out=self.selection.held_out,
+            demo=self.selection.data == DEMO,
         )
 
     def execute(self, folder: Path, on_progress: OnProgress) -> RunResult:
@@ -151,11 +163,8 @@ class Run:
 
         def after_round(state: GlobalState) -> None:
             pooled = state.history.evaluations[-1].pooled if state.history.evaluations else None
-            on_progress(
-                Progress(
-                    state.round, 1, f"accuracy {pooled.accuracy:.3f}" if pooled and pooled.accuracy is not None else ""
-                )
-            )
+            accuracy = pooled.accuracy if pooled else None
+            on_progress(Progress(state.round, 1, "" if accuracy is None else f"accuracy {accuracy:.3f}"))
 
         federation = Federation(self.job, self.sites, folder, test=self.test(), workers=self.parallel_clients)
         state = federation.run(after_round)
@@ -190,7 +199,7 @@ def check(runs: Iterable[Run]) -> None:
         if network not in networks:
             build_network(run.job, pretrained=True)
             networks.add(network)
-        data = (*(run.job.task, run.job.federation, run.job.seed), *(run.clients, run.root, run.fraction, run.held_out))
+        data = (run.job.task, run.job.federation, run.job.seed, run.clients, run.selection)
         if data not in partitions:
             open_sites(run.job, run.sites)
             partitions.add(data)

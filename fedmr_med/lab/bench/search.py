@@ -22,15 +22,12 @@ def values(method: str) -> list[dict[str, JsonValue]]:
     return [dict(zip(grid, combination, strict=True)) for combination in product(*grid.values())] if grid else []
 
 
-def candidates(request: BenchRequest, seed: int, rounds: int | None = None) -> list[BenchRequest]:
-    """Return what to try before a comparison, on held-out training data: one method with one setting each.
-
-    Args:
-        request: the comparison.
-        seed: of all runs of the search.
-        rounds: of them; None takes the comparison's.
-    """
-    common = {"seeds": (seed,), "held_out": HELD_OUT, "rounds": rounds or request.rounds}
+def candidates(request: BenchRequest) -> list[BenchRequest]:
+    """Return what a comparison wants tried, on held-out training data: one method with one setting each."""
+    if request.tune is None:
+        return []
+    rounds = request.tune_rounds or request.rounds
+    common = {"seeds": (request.tune,), "rounds": rounds, "held_out": HELD_OUT, "tune": None, "tune_rounds": None}
     return [
         request.model_copy(update=common | {"methods": (method,), "chosen": {method: settings}})
         for method in request.methods

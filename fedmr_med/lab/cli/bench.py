@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from fedmr_med.cli.options import Json, names
-from fedmr_med.errors import ConfigError
 from fedmr_med.lab.cli.common import MaxHours, end_with_failures, numbers, resumable
 
 
@@ -85,12 +84,14 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Compare methods on a benchmark dataset over several seeds. The same command resumes after Ctrl-C or a crash."""
-    from fedmr_med.evaluation.results import RunResults, versioned
+    from fedmr_med.evaluation.results import versioned
     from fedmr_med.jobs.changes import parse_settings
-    from fedmr_med.lab.bench import compare
+    from fedmr_med.lab.bench.compare import compare
+    from fedmr_med.lab.bench.outputs import REPORT, RESULTS, screen_tables
     from fedmr_med.lab.bench.request import BenchRequest
     from fedmr_med.lab.comparison.launchers import Resources
     from fedmr_med.methods import PAPER_METHODS
+    from fedmr_med.report.console import wide_console
     from fedmr_med.schema import validated
 
     content = {
@@ -112,30 +113,20 @@ def bench(
         "without_leaked": without_leaked,
         "cross_validate": cross_validate,
         "held_out": validate,
+        "tune": tune,
+        "tune_rounds": tune_rounds,
     }
     request = validated(BenchRequest, content, "bench")
-    if tune is not None and validate:
-        raise ConfigError(
-            "--tune: it has held-out data of its own; drop --validate.", code="config.conflict", key="--tune"
-        )
-    if tune_rounds is not None and tune is None:
-        raise ConfigError("--tune-rounds: give --tune SEED as well.", code="config.conflict", key="--tune-rounds")
-    resources = Resources(
-        launcher, workers, parallel_clients, parse_settings(launcher_options or [], "--launcher-option")
-    )
-    compare.claim(request, out)
+    options = parse_settings(launcher_options or [], "--launcher-option")
     with resumable(max_hours):
-        if tune is not None:
-            request = compare.tuned(request, out, seed=tune, rounds=tune_rounds, resources=resources)
-        results = compare.compare(
-            request.runs(),
-            out,
-            title=compare.title(request),
-            resources=resources,
-            quiet=as_json,
-        )
+        results = compare(request, out, Resources(launcher, workers, parallel_clients, options))
     if as_json:
-        typer.echo(json.dumps(versioned(RunResults(runs=tuple(results)))))
-    failed = [run for run in results if run.error is not None]
+        typer.echo(json.dumps(versioned(results)))
+    else:
+        console = wide_console(140)
+        for table in screen_tables(results.runs, request.title):
+            console.print(table)
+        console.print(f"results: {out / RESULTS}\nreport:  {out / REPORT}", highlight=False)
+    failed = [run for run in results.runs if run.error is not None]
     if failed:
-        end_with_failures(f"{len(failed)} of {len(results)} runs failed; the first: {failed[0].error}")
+        end_with_failures(f"{len(failed)} of {len(results.runs)} runs failed; the first: {failed[0].error}")

@@ -13,7 +13,7 @@ from fedmr_med.jobs.benchmark import clients_of
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.lab.bench.compare import complete
 from fedmr_med.lab.bench.outputs import RESULTS
-from fedmr_med.lab.bench.runs import Run
+from fedmr_med.lab.bench.runs import Run, Selection
 from fedmr_med.lab.comparison.launchers import Resources
 from fedmr_med.lab.datasets.synthetic import write_synthetic
 from fedmr_med.lab.studies.paper import PaperRow, PaperStudy, paper_figures
@@ -190,7 +190,7 @@ class Setting:
         )
         number = clients_of(dataset, job.task.split, clients)
         fraction = 1.0 if self.stand_ins else self.budget.fractions.get(dataset, 1.0)
-        return Run(label, job, number, root=root, fraction=fraction, share=share)
+        return Run(label, job, number, Selection(data=root, fraction=fraction, share=share))
 
     def results(self, runs: Sequence[Run]) -> list[RunResult]:
         """Do the runs, or what is not done yet of them, and return their entries."""

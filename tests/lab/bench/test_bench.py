@@ -17,7 +17,7 @@ from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.results import RunResults, read_result
 from fedmr_med.evaluation.seeds import Spread, rows
 from fedmr_med.files import locked
-from fedmr_med.lab.bench.compare import compare, title
+from fedmr_med.lab.bench.compare import REQUEST, compare
 from fedmr_med.lab.bench.outputs import write_outputs
 from fedmr_med.lab.bench.request import BenchRequest
 from fedmr_med.lab.bench.runs import Run
@@ -33,9 +33,9 @@ ROUND_KEYS = {"round", "accuracy", "balanced_accuracy", "seconds", "bytes_up", "
 
 
 def test_a_comparison_writes_results_curves_and_report(fmnist: Path, tmp_path: Path, capsys: Any) -> None:
-    request = request_for(fmnist, seeds=(0, 1))
-    results = compare(request.runs(), tmp_path, title="two methods", resources=HERE)
-    assert read_result(tmp_path / "results.json", RunResults).runs == tuple(results)
+    found = compare(request_for(fmnist, seeds=(0, 1)), tmp_path, HERE)
+    assert read_result(tmp_path / "results.json", RunResults) == found
+    results = found.runs
     assert [(run.method, run.seed) for run in results] == [(m, s) for m in ("fedavg", "fedmr") for s in (0, 1)]
     for run in results:
         assert (run.dataset, run.split) == ("fmnist", "P5C2")
@@ -52,34 +52,38 @@ def test_a_comparison_writes_results_curves_and_report(fmnist: Path, tmp_path: P
     assert page.count('class="band') == 2, "two seeds of two methods"
     assert "src=" not in page, "the page needs no other file"
     printed = capsys.readouterr()
-    assert "fedmr" in printed.out
+    assert not printed.out, "the command prints the tables"
     assert "left in all" in printed.err
 
 
 @pytest.mark.slow
 def test_several_workers_give_the_same_results(fmnist: Path, tmp_path: Path) -> None:
-    runs = request_for(fmnist).runs()
-    here = compare(runs, tmp_path / "here", title="", resources=HERE, quiet=True)
-    there = compare(runs, tmp_path / "there", title="", resources=Resources(workers=2, parallel_clients=2), quiet=True)
+    here = compare(request_for(fmnist), tmp_path / "here", HERE).runs
+    there = compare(request_for(fmnist), tmp_path / "there", Resources(workers=2, parallel_clients=2)).runs
     assert without_times(here) == without_times(there)
 
 
 def test_what_is_done_is_not_done_again(fmnist: Path, tmp_path: Path) -> None:
-    first = compare(request_for(fmnist, ("fedavg",)).runs(), tmp_path, title="", resources=HERE, quiet=True)
-    both = compare(request_for(fmnist).runs(), tmp_path, title="", resources=HERE, quiet=True)
+    first = compare(request_for(fmnist, ("fedavg",)), tmp_path, HERE).runs
+    both = compare(request_for(fmnist), tmp_path, HERE).runs
     assert both[0] == first[0], "seconds and all: it was not run again"
     assert len(both) == 2
-    other = compare(
-        request_for(fmnist, ("fedavg",), fraction=0.5).runs(), tmp_path, title="", resources=HERE, quiet=True
-    )
-    assert other[0].fraction == 0.5
-    assert other[0].rounds != first[0].rounds
+
+
+def test_a_folder_holds_one_comparison(fmnist: Path, tmp_path: Path) -> None:
+    one = request_for(fmnist, ("fedavg",))
+    compare(one, tmp_path, HERE)
+    with raises("run.other-settings", "--out"):
+        compare(request_for(fmnist, ("fedavg",), fraction=0.5), tmp_path, HERE)
+    for damaged in ("[", "[1]", "1"):
+        (tmp_path / REQUEST).write_text(damaged)
+        with raises("file.unreadable", "--out"):
+            compare(one, tmp_path, HERE)
 
 
 def test_a_run_that_fails_does_not_stop_the_others(fmnist: Path, tmp_path: Path) -> None:
     settings = {"fedprox.mu": 1e30}
-    runs = request_for(fmnist, ("fedprox", "fedavg"), settings=settings).runs()
-    failed, good = compare(runs, tmp_path, title="", resources=HERE, quiet=True)
+    failed, good = compare(request_for(fmnist, ("fedprox", "fedavg"), settings=settings), tmp_path, HERE).runs
     assert "max_norm" in (failed.error or "")
     assert (good.best_accuracy or 0) > 0
     assert "usable replies" in (tmp_path / "report.html").read_text()
@@ -95,7 +99,7 @@ def test_clients_are_drawn_and_share_as_asked(fmnist: Path, tmp_path: Path) -> N
     (run,) = request.runs()
     assert run.job.federation.sites_per_round == run.job.federation.min_sites == 4
     assert sum(site.policy.share_prototypes is True for site in run.sites.values()) == 10
-    (result,) = compare([run], tmp_path, title="", resources=HERE, quiet=True)
+    (result,) = compare(request, tmp_path, HERE).runs
     model = 4 * 5 * 5 + 4 + 8 * 4 * 25 + 8 + 16 * 200 + 16 + 10 * 16 + 10
     assert result.rounds[0].bytes_down >= 4 * 4 * model
     assert result.rounds[0].bytes_down < 4.5 * 4 * model
@@ -114,6 +118,8 @@ def test_clients_are_drawn_and_share_as_asked(fmnist: Path, tmp_path: Path) -> N
         ({"clients_per_round": 6}, ConfigError, ("config.value", "--clients-per-round")),
         ({"without_leaked": True}, ConfigError, ("config.conflict", "--without-leaked")),
         ({"cross_validate": 5}, ConfigError, ("config.conflict", "--cross-validate")),
+        ({"tune": 0, "held_out": 0.2}, ConfigError, ("config.conflict", "--tune")),
+        ({"tune_rounds": 2}, ConfigError, ("config.conflict", "--tune-rounds")),
         ({"settings": {"alpha": 1}}, ConfigError, ("config.unknown-key", "--set alpha")),
         ({"settings": {"seed": 1}}, ConfigError, ("config.conflict", "--set seed")),
         ({"settings": {"train.speed": 1}}, ConfigError, ("config.unknown-key", "train.speed")),
@@ -126,21 +132,20 @@ def test_bad_requests_are_refused_before_anything_runs(
 ) -> None:
     arguments = {"split": "P10C1"} if "fraction" in changes else {}
     with raises(*fault):
-        compare(request_for(**({"data": fmnist} | arguments | changes)).runs(), tmp_path, title="", resources=HERE)
+        compare(request_for(**({"data": fmnist} | arguments | changes)), tmp_path, HERE)
     assert not any(tmp_path.iterdir())
 
 
-def test_settings_are_chosen_on_held_out_training_data(fmnist: Path, tmp_path: Path, capsys: Any) -> None:
+def test_settings_are_chosen_on_held_out_training_data(fmnist: Path, tmp_path: Path) -> None:
     request = request_for(fmnist, ("fedavg",), held_out=0.2)
     (run,), (on_test,) = request.runs(), request_for(fmnist, ("fedavg",)).runs()
     assert run.name != on_test.name
-    (result,) = compare([run], tmp_path, title=title(request), resources=HERE)
+    (result,) = compare(request, tmp_path, HERE).runs
     assert result.held_out == 0.2
     page = (tmp_path / "report.html").read_text()
     assert "<h1>held-out training data: fmnist" in page
     assert "20 % of each client&#39;s training data, held out, and not on the test set" in page
-    assert "held-out training data" in capsys.readouterr().out
-    assert title(request_for(fmnist)) == "fmnist: fedavg, fedmr"
+    assert request_for(fmnist).title == "fmnist: fedavg, fedmr"
     state = tmp_path / "runs" / run.name / "checkpoint.pt"
     history = History.model_validate_json(torch.load(state, weights_only=True)["history"])
     assert {e.pooled.samples for e in history.evaluations if e.pooled} == {40}
@@ -149,14 +154,14 @@ def test_settings_are_chosen_on_held_out_training_data(fmnist: Path, tmp_path: P
 
 def test_two_processes_do_not_work_in_one_folder(fmnist: Path, tmp_path: Path) -> None:
     with locked(tmp_path / ".lock", patience=0), raises("run.in-use", "--out"):
-        compare(request_for(fmnist).runs(), tmp_path, title="", resources=HERE)
+        compare(request_for(fmnist), tmp_path, HERE)
 
 
 def test_the_demo_of_isic_can_be_compared_too(tmp_path: Path) -> None:
     settings = {"task.image_size": 24, "train.updates": 1, "train.batch_size": 8}
     content = {"dataset": "isic2019", "data": "demo", "methods": ("fedavg",), "model": "small_cnn", "rounds": 2}
     request = BenchRequest.model_validate(content | {"settings": settings, "absent": ("bcn",)})
-    (result,) = compare(request.runs(), tmp_path, title="", resources=HERE, quiet=True)
+    (result,) = compare(request, tmp_path, HERE).runs
     assert result.demo
     assert [record.accuracy is not None for record in result.rounds] == [True, True]
     assert "No figure here is a medical result" in (tmp_path / "report.html").read_text()
@@ -174,13 +179,13 @@ def test_the_folder_of_a_demo_run_does_not_depend_on_the_current_directory(
     assert len(names) == 1
 
 
-def test_a_run_without_rounds_shows_its_head_and_its_exchange(tmp_path: Path, capsys: Any) -> None:
+def test_a_run_without_rounds_shows_its_head_and_its_exchange(tmp_path: Path) -> None:
     absent = ("vidir-molemax", "vidir-modern", "rosendahl", "vienna-dias")  # bcn has images of all classes
     settings = {"task.image_size": 24, "model.options": {"width": 4, "feature_size": 16}}
     request = BenchRequest(
         dataset="isic2019", data=Path("demo"), methods=("oneshot",), absent=absent, settings=settings
     )
-    (result,) = compare(request.runs(), tmp_path, title="one exchange", resources=HERE)
+    (result,) = compare(request, tmp_path, HERE).runs
     assert (result.error, result.rounds, result.last_accuracy) == (None, (), None)
     (row,) = rows([result])
     assert (row.best, row.balanced) == (None, None)
@@ -188,13 +193,12 @@ def test_a_run_without_rounds_shows_its_head_and_its_exchange(tmp_path: Path, ca
     assert row.head_balanced is not None and row.head_balanced.mean == result.head_balanced_accuracy
     assert row.megabytes == pytest.approx((result.head_bytes_up + result.head_bytes_down) / 1e6)
     assert row.seconds > 0
-    assert "with head" in capsys.readouterr().out
-    assert (tmp_path / "report.html").exists()
+    assert "with head" in (tmp_path / "report.html").read_text()
 
 
 def test_one_exchange_on_small_images_is_scored_at_the_server(fmnist: Path, tmp_path: Path) -> None:
     request = request_for(fmnist, ("oneshot",), settings={"federation.rounds": 0})
-    (result,) = compare(request.runs(), tmp_path, title="one exchange", resources=HERE)
+    (result,) = compare(request, tmp_path, HERE).runs
     assert (result.error, result.rounds) == (None, ())
     assert result.head_accuracy > 0.3, "chance is 0.1"
 
@@ -221,7 +225,7 @@ from fedmr_med.lab.bench.compare import compare
 from fedmr_med.lab.comparison.launchers import Resources
 if __name__ == "__main__":
     request = request_for(Path(sys.argv[1]), ("fedavg", "feddc"), settings={"federation.rounds": 12})
-    compare(request.runs(), Path(sys.argv[2]), title="", resources=Resources(workers=2))
+    compare(request, Path(sys.argv[2]), Resources(workers=2))
 """
 
 
@@ -245,9 +249,8 @@ def test_kill_in_the_middle_and_run_again(fmnist: Path, tmp_path: Path) -> None:
     assert not (out / "results.json").exists()
     subprocess.run(command, env=environment, cwd=root, check=True)
     again = read_result(out / "results.json", RunResults).runs
-    runs = request_for(fmnist, ("fedavg", "feddc"), settings={"federation.rounds": 12}).runs()
-    whole = compare(runs, tmp_path / "whole", title="", resources=HERE, quiet=True)
-    assert without_times(again) == without_times(whole)
+    request = request_for(fmnist, ("fedavg", "feddc"), settings={"federation.rounds": 12})
+    assert without_times(again) == without_times(compare(request, tmp_path / "whole", HERE).runs)
 
 
 def test_the_seed_of_a_cross_validation_names_the_part_that_is_scored() -> None:

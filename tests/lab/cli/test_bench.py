@@ -51,6 +51,7 @@ def test_a_table_with_the_spread_over_the_seeds(
         (["--set", "lr"], "config.form", "--set"),
         (["--set", "train.lr=fast"], "config.float-parsing", "train.lr"),
         (["--rounds", "0"], "config.greater-than-equal", "rounds"),
+        (["--tune", "0", "--validate", "0.2"], "config.conflict", "--tune"),
     ],
 )
 def test_a_bad_request_gives_one_line_and_exit_code_2(

@@ -145,7 +145,7 @@ def test_real_data_takes_the_place_of_generated_data(tmp_path: Path, shared_data
     setting = make_setting("intra-curve", "smoke", tmp_path, workers=0, data=shared_data)
     assert not run_study(setting).stand_ins
     run = setting.run("fedmr", "cifar10", "fedmr", split="P5C2")
-    assert run.root == shared_data / "cifar10"
+    assert run.selection.data == shared_data / "cifar10"
     assert result_of(run, tmp_path / "runs") is not None
 
 
