@@ -16,8 +16,8 @@ from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.export.source import Source
 from fedmr_med.files import write_text
 from fedmr_med.privacy.explain import privacy_costs
+from fedmr_med.report.elements import rendered
 from fedmr_med.report.lines import chosen_line
-from fedmr_med.report.template import rendered
 from fedmr_med.schema import Strict
 from fedmr_med.version import installed
 

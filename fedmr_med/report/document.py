@@ -7,10 +7,9 @@ from pathlib import Path
 
 from fedmr_med.errors import ResultsError
 from fedmr_med.files import write_text
-from fedmr_med.report.elements import DEMO_NOTE, Section
+from fedmr_med.report.elements import DEMO_NOTE, Section, rendered
 from fedmr_med.report.pages import CHAIN_PAGES, attacks, audit, comparison
 from fedmr_med.report.sources import Attacks, AuditLog, ChainRun, Comparison, Source, find_sources
-from fedmr_med.report.template import rendered
 from fedmr_med.version import __version__
 
 

@@ -1,9 +1,11 @@
-"""The parts of a report: sections, tables and figures as HTML. All text that goes in is escaped."""
+"""The parts of a report: sections, tables and figures as HTML, and templates. All text that goes in is escaped."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 NONE = "-"
 _SHADES = 5
@@ -107,6 +109,17 @@ def number(value: float | None, digits: int = 3) -> str:
     return NONE if value is None else f"{value:.{digits}f}"
 
 
-def text(value: object) -> str:
-    """Return any value as escaped text."""
-    return str(escape(str(value)))
+def rendered(path: Path, *, escaped: bool, **values: Any) -> str:
+    """Return a jinja2 template filled in; a name that it uses and ``values`` lack is an error.
+
+    Args:
+        path: the template.
+        escaped: whether texts are escaped, as HTML needs it.
+        values: by name.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=escaped, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    return environment.from_string(path.read_text(encoding="utf-8")).render(**values)

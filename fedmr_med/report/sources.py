@@ -2,11 +2,14 @@
 
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fedmr_med.errors import FedMRError, ResultsError
+from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.results import RunResult, RunResults, read_result
+from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.files import journal
 from fedmr_med.models.model_file import read_tensors
 from fedmr_med.privacy.findings import Audit
@@ -36,6 +39,46 @@ class ChainRun:
     distances: tuple[tuple[float | None, ...], ...] = ()
     ages: tuple[int | None, ...] = ()
     events: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def history(self) -> History:
+        """The rounds and evaluations."""
+        return self.result.history or History()
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes; their numbers where the results do not name them."""
+        found = self.final.pooled_figures if self.final else None
+        return self.result.class_names or tuple(f"class {label}" for label in range(len(found.classes) if found else 0))
+
+    @cached_property
+    def sites(self) -> tuple[str, ...]:
+        """Everybody who took part, was refused, or scored a model."""
+        past = self.history
+        found = past.sites | {site for record in past.rounds for site in record.refused}
+        return tuple(sorted(found | {site for e in past.evaluations for site in (*e.sites, *e.held_back)}))
+
+    @cached_property
+    def final(self) -> Evaluation | None:
+        """The scores of the model that is kept as the best; of the last one, if none is."""
+        past, best = self.history, self.history.best
+        if best and best.head and past.head and past.head.evaluation:
+            return past.head.evaluation
+        chosen = [e for e in past.evaluations if best and e.round == best.round]
+        return (chosen or past.evaluations or (None,))[-1]
+
+    @property
+    def curve(self) -> list[tuple[float, float]]:
+        """Rounds done and balanced accuracy of all hospitals together, of each model that has one."""
+        scores = [(e.round, e.pooled.balanced_accuracy) for e in self.history.evaluations if e.pooled]
+        return sorted((float(done), value) for done, value in scores if value is not None)
+
+    @property
+    def scored(self) -> list[Evaluation]:
+        """The scores of every model, that with the closed-form head last."""
+        past = self.history
+        of_head = past.head.evaluation if past.head else None
+        return [*sorted(past.evaluations, key=lambda e: e.round), *([of_head] if of_head else [])]
 
 
 @dataclass(frozen=True)

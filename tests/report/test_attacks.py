@@ -6,7 +6,7 @@ from fedmr_med.evaluation.results import write_result
 from fedmr_med.privacy.findings import Audit, Finding, OfSize
 from fedmr_med.report.document import write_report
 from fedmr_med.report.elements import DEMO_NOTE
-from fedmr_med.report.findings import audit_lines
+from fedmr_med.report.pages.attacks import audit_lines
 from fedmr_med.report.sources import Attacks, ChainRun, find_sources
 from tests.helpers.errors import raises
 from tests.helpers.reports import write_chain

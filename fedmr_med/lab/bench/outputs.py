@@ -12,8 +12,8 @@ from fedmr_med.lab.bench.paired import Difference, Gap, differences
 from fedmr_med.report.console import text_table
 from fedmr_med.report.document import Part, page_of
 from fedmr_med.report.elements import DEMO_NOTE, Section, table
-from fedmr_med.report.metrics import BY_METHOD, by_method
 from fedmr_med.report.pages.comparison import COLUMNS, caption, cells, methods, remarks
+from fedmr_med.report.pages.metrics import BY_METHOD, by_method
 from fedmr_med.report.sources import Comparison
 
 RESULTS, REPORT = "results.json", "report.html"

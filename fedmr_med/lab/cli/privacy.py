@@ -41,7 +41,7 @@ def audit(
     from fedmr_med.lab.audit.sacro import write_sacro
     from fedmr_med.lab.audit.site_audit import audit as run_audit
     from fedmr_med.registry import check_known
-    from fedmr_med.report.findings import audit_lines
+    from fedmr_med.report.pages.attacks import audit_lines
     from fedmr_med.sites import load_site
 
     settings = isic_job("fedmr") if job is None else load_job(job / "app" / "config" / JOB_FILE)

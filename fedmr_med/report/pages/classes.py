@@ -16,8 +16,7 @@ from fedmr_med.report.elements import (
     paragraph,
     table,
 )
-from fedmr_med.report.metrics import headings
-from fedmr_med.report.pages._run import final, names
+from fedmr_med.report.pages.metrics import headings
 from fedmr_med.report.sources import ChainRun
 from fedmr_med.report.svg import square
 
@@ -32,11 +31,11 @@ _OPTIMISTIC = {
 
 def page(run: ChainRun) -> Section | None:
     """Return the figures of each class with intervals, ROC and reliability curves."""
-    chosen = final(run)
+    chosen = run.final
     found = chosen.pooled_figures if chosen else None
     if chosen is None or found is None:
         return None
-    classes = dict(zip(names(run), found.classes, strict=False))
+    classes = dict(zip(run.classes, found.classes, strict=False))
     measured = names_in(figures.metrics for figures in found.classes)
     exact, binned = ([name for name in measured if described(name).binned is of_bins] for of_bins in (False, True))
     answers = [(name, _images(figures), *map(figures.text, exact)) for name, figures in classes.items()]

@@ -20,8 +20,7 @@ from fedmr_med.report.elements import (
     paragraph,
     table,
 )
-from fedmr_med.report.metrics import BY_METHOD, by_method, headings
-from fedmr_med.report.pages._run import final, history
+from fedmr_med.report.pages.metrics import BY_METHOD, by_method, headings
 from fedmr_med.report.sources import ChainRun, Comparison, Tables
 from fedmr_med.report.svg import lines
 
@@ -128,24 +127,16 @@ def tables(source: Tables) -> list[Section]:
 
 def side_by_side(runs: Sequence[ChainRun]) -> Section:
     """Return several runs in one table and one chart."""
-    chosen = [final(run) for run in runs]
+    chosen = [run.final for run in runs]
     figures = [evaluation.pooled_figures if evaluation else None for evaluation in chosen]
     names = names_in(found.metrics for found in figures if found)
     lines_of_runs = []
     for run, found in zip(runs, figures, strict=True):
         result = run.result
-        settled = (result.method, result.model or NONE, str(len(history(run).rounds)), str(result.seed))
+        settled = (result.method, result.model or NONE, str(len(run.history.rounds)), str(result.seed))
         lines_of_runs.append((_name(run), *settled, *(found.text(name) if found else NONE for name in names)))
     columns = ("run", "method", "network", "rounds", "seed", *headings(names))
-    series = {
-        _name(run): [
-            (float(e.round), e.pooled.balanced_accuracy)
-            for e in history(run).evaluations
-            if e.pooled and e.pooled.balanced_accuracy is not None
-        ]
-        for run in runs
-    }
-    series = {name: points for name, points in series.items() if points}
+    series = {_name(run): run.curve for run in runs if run.curve}
     title = "Balanced accuracy of all hospitals together, run by run"
     chart = lines(title, series, xlabel="rounds done", ylabel="balanced accuracy", yrange=(0, 1))
     note = paragraph("Intervals are of each run by itself: overlap says little about runs on the same test images.")

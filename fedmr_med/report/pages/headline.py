@@ -5,7 +5,6 @@ from markupsafe import Markup
 from fedmr_med.evaluation.catalog import described
 from fedmr_med.report.elements import NONE, Section, bullets, join, paragraph, table
 from fedmr_med.report.lines import chosen_line
-from fedmr_med.report.pages._run import final, history, names, sites
 from fedmr_med.report.sources import ChainRun
 
 _METRICS = ("balanced_accuracy", "auroc", "calibration_error")
@@ -14,7 +13,7 @@ _METRICS = ("balanced_accuracy", "auroc", "calibration_error")
 def page(run: ChainRun) -> Section:
     """Return the score with its interval, the hospitals with their share, and a loud line for those who dropped out."""
     result = run.result
-    rounds = len(history(run).rounds)
+    rounds = len(run.history.rounds)
     done = f"{rounds} rounds" if rounds else "scored without training"
     said = f"{result.label or result.method}, {result.model or result.dataset}: {done}."
     problems = missing(run)
@@ -28,9 +27,9 @@ def page(run: ChainRun) -> Section:
 
 def missing(run: ChainRun) -> list[str]:
     """Return who was absent or refused, in sentences."""
-    past, lines = history(run), []
+    past, lines = run.history, []
     total = len(past.rounds)
-    for site in sites(run):
+    for site in run.sites:
         refused = [(record.round, record.refused[site]) for record in past.rounds if site in record.refused]
         taken = len(past.parts_of(site))
         if taken == total:
@@ -47,8 +46,8 @@ def missing(run: ChainRun) -> list[str]:
 
 
 def _score(run: ChainRun) -> Markup:
-    chosen, best = final(run), history(run).best
-    why = history(run).why_last(names(run))
+    chosen, best = run.final, run.history.best
+    why = run.history.why_last(run.classes)
     if chosen is None or chosen.pooled is None:
         return paragraph(why or "No hospital shares its scores, so there is no score of the model.", "note")
     figures, score = chosen.pooled_figures, chosen.pooled
@@ -80,17 +79,17 @@ def _score(run: ChainRun) -> Markup:
 
 def _chance(run: ChainRun) -> str:
     """Say what balanced accuracy a guess has, where the classes are known."""
-    classes = names(run)
+    classes = run.classes
     return (
         f" A guess among {len(classes)} classes has a balanced accuracy of {1 / len(classes):.3f}." if classes else ""
     )
 
 
 def _who(run: ChainRun) -> Markup | None:
-    past = history(run)
+    past = run.history
     if not past.rounds:
         return None
-    samples = {site: max((part.samples for part in past.parts_of(site)), default=0) for site in sites(run)}
+    samples = {site: max((part.samples for part in past.parts_of(site)), default=0) for site in run.sites}
     total = sum(samples.values())
     rows = []
     for site, count in samples.items():

@@ -2,7 +2,6 @@
 
 from fedmr_med.report import svg
 from fedmr_med.report.elements import NONE, Section, bullets, figure, join, paragraph, table
-from fedmr_med.report.pages._run import final, history, names, scores_of, sites
 from fedmr_med.report.sources import ChainRun
 
 SHARED, WITHHELD, OPTED_OUT, ABSENT = "shared", "withheld", "opted out", "took no part"
@@ -10,15 +9,14 @@ SHARED, WITHHELD, OPTED_OUT, ABSENT = "shared", "withheld", "opted out", "took n
 
 def forest(run: ChainRun) -> Section | None:
     """Return a forest plot of the mean recall by hospital."""
-    chosen = final(run)
+    chosen = run.final
     if chosen is None or not (chosen.sites or chosen.pooled):
         return None
     rows, cells = [], []
-    for site in [*sorted(chosen.sites), None]:
-        figures, score = scores_of(chosen, site)
+    answers = [(site, chosen.figures.get(site), score) for site, score in sorted(chosen.sites.items())]
+    for name, figures, score in [*answers, ("all together", chosen.pooled_figures, chosen.pooled)]:
         if score is None:
             continue
-        name = "all together" if site is None else site
         metric = "mean_recall" if score.balanced_accuracy is None else "balanced_accuracy"
         estimate = figures.metrics.get(metric) if figures else None
         low, high = (estimate.low, estimate.high) if estimate else (None, None)
@@ -41,11 +39,11 @@ def forest(run: ChainRun) -> Section | None:
 
 def sharing(run: ChainRun) -> Section | None:
     """Return the map of hospitals and classes: shared, withheld, opted out; nobody knows where sums were secure."""
-    past, classes = history(run), names(run)
+    past, classes = run.history, run.classes
     if not past.rounds or not classes or any(record.secure for record in past.rounds):
         return None
     rows, marks = [], {}
-    for number, site in enumerate(sites(run)):
+    for number, site in enumerate(run.sites):
         taken = past.parts_of(site)
         last = {name: r.round for r in past.rounds if site in r.sites for name in r.sites[site].shared_classes}
         none = ABSENT if not taken else WITHHELD if last else OPTED_OUT
@@ -54,7 +52,7 @@ def sharing(run: ChainRun) -> Section | None:
         rows.append((site, *states))
         for column, state in enumerate(states, start=1):
             marks[number, column] = state.split()[0]
-    chosen = final(run)
+    chosen = run.final
     few = [
         f"{site} lets no score of {', '.join(classes[label] for label in score.withheld if label < len(classes))} out: "
         "it has few images of it, or none."
@@ -73,11 +71,11 @@ def _shared(last: int, end: int) -> str:
 
 def images(run: ChainRun) -> Section | None:
     """Return how many images each hospital used and left out."""
-    past = history(run)
+    past = run.history
     if not past.rounds:
         return None
     rows, skipped = [], 0
-    for site in sites(run):
+    for site in run.sites:
         parts = past.parts_of(site)
         last = parts[-1] if parts else None
         if last is None or last.images_total is None or last.images_skipped is None:

@@ -4,16 +4,15 @@ from markupsafe import Markup
 
 from fedmr_med.evaluation.figures import Figures
 from fedmr_med.report.elements import NONE, Section, join, paragraph, shade, table
-from fedmr_med.report.pages._run import final, names
 from fedmr_med.report.sources import ChainRun
 
 
 def confusion(run: ChainRun) -> Section | None:
     """Return the confusion matrices: of all hospitals together, and folded those of each."""
-    chosen = final(run)
+    chosen = run.final
     if chosen is None or chosen.pooled_figures is None:
         return None
-    classes = names(run)
+    classes = run.classes
     parts = [_matrix("All hospitals together", chosen.pooled_figures, classes)]
     for site, figures in sorted(chosen.figures.items()):
         folded = _matrix(site, figures, classes)
@@ -40,7 +39,7 @@ def _matrix(title: str, figures: Figures, classes: tuple[str, ...]) -> Markup:
 
 def prototypes(run: ChainRun) -> Section | None:
     """Return distances and ages of the prototypes of the last checkpoint."""
-    classes = names(run)
+    classes = run.classes
     if not run.distances or len(run.distances) != len(classes):
         return None
     largest = max((d for row in run.distances for d in row if d is not None), default=0.0)

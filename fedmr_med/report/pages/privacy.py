@@ -2,7 +2,6 @@
 
 from fedmr_med.privacy.explain import UPDATE_SPEAKS, privacy_costs
 from fedmr_med.report.elements import Section, bullets, join, paragraph
-from fedmr_med.report.pages._run import history, scored, sites
 from fedmr_med.report.sources import ChainRun
 
 MATRIX, ACCURACY, NO_SCORE = "Confusion matrix and score histograms of test images", "Accuracies alone", "No score"
@@ -10,7 +9,7 @@ MATRIX, ACCURACY, NO_SCORE = "Confusion matrix and score histograms of test imag
 
 def page(run: ChainRun) -> Section:
     """Return in sentences what was sent, and the sentence that no policy changes."""
-    past = history(run)
+    past = run.history
     secure = any(record.secure for record in past.rounds)
     if secure:
         lines = [
@@ -28,8 +27,8 @@ def page(run: ChainRun) -> Section:
 
 def _prototypes(run: ChainRun) -> list[str]:
     """Say whose class prototypes left, and of those who sent them in some rounds alone, in which."""
-    past, shared, changed = history(run), [], []
-    for site in sites(run):
+    past, shared, changed = run.history, [], []
+    for site in run.sites:
         sent = {record.round: bool(record.sites[site].shared_classes) for record in past.rounds if site in record.sites}
         if any(sent.values()):
             shared.append(site)
@@ -38,7 +37,7 @@ def _prototypes(run: ChainRun) -> list[str]:
                 _rounds([number for number, left in sent.items() if left is kind]) for kind in (True, False)
             )
             changed.append(f"{site} sent class prototypes in {with_them}, and none in {without}.")
-    opted = [site for site in sites(run) if site not in shared]
+    opted = [site for site in run.sites if site not in shared]
     lines = [f"Class prototypes (sum of features and number of images of a class) left {_names(shared)}."]
     return [*lines, *([f"{_names(opted)} sent no class prototypes."] if opted and past.rounds else []), *changed]
 
@@ -46,7 +45,7 @@ def _prototypes(run: ChainRun) -> list[str]:
 def _scores(run: ChainRun) -> list[str]:
     """Say which scores left whom; of a hospital that sent different ones, of which models it sent what."""
     sent: dict[str, dict[str, list[int]]] = {}
-    for evaluation in scored(run):
+    for evaluation in run.scored:
         for site in {*evaluation.sites, *evaluation.held_back}:
             score = evaluation.sites.get(site)
             kind = NO_SCORE if score is None else MATRIX if score.recall else ACCURACY

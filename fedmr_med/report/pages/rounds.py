@@ -16,7 +16,6 @@ from fedmr_med.report.elements import (
     table,
 )
 from fedmr_med.report.lines import duration, megabytes
-from fedmr_med.report.pages._run import history, names, sites
 from fedmr_med.report.sources import ChainRun
 from fedmr_med.report.svg import Points, lines
 
@@ -25,7 +24,7 @@ WITH_HEAD = "all together, with the head"
 
 def scores(run: ChainRun) -> Section | None:
     """Return the mean recall by round, per hospital and pooled."""
-    past = history(run)
+    past = run.history
     evaluations = sorted(past.evaluations, key=lambda e: e.round)
     series = {
         site: [
@@ -33,14 +32,9 @@ def scores(run: ChainRun) -> Section | None:
             for e in evaluations
             if (s := e.sites.get(site)) and s.mean_recall is not None
         ]
-        for site in sites(run)
+        for site in run.sites
     }
-    series["all together"] = [
-        (float(e.round), e.pooled.balanced_accuracy)
-        for e in evaluations
-        if e.pooled and e.pooled.balanced_accuracy is not None
-    ]
-    series = {name: points for name, points in series.items() if points}
+    series = {name: points for name, points in (*series.items(), ("all together", run.curve)) if points}
     if not series:
         return None
     of_head = past.head.evaluation.pooled if past.head and past.head.evaluation else None
@@ -51,19 +45,19 @@ def scores(run: ChainRun) -> Section | None:
     chart = lines(title, series, xlabel="rounds done", ylabel="mean recall", yrange=(0, 1))
     over = {name: s.coverage for name, s in evaluations[-1].sites.items() if s.balanced_accuracy is None}
     caption = "Round 0 is the model before any training. All together: balanced accuracy, over all classes of the task."
-    caption += f" Chance is {1 / len(classes):.3f}." if (classes := names(run)) else ""
+    caption += f" Chance is {1 / len(classes):.3f}." if (classes := run.classes) else ""
     caption += f" Over fewer: {'; '.join(f'{name} {text}' for name, text in over.items())}." if over else ""
     return Section("curves", "Round by round", join([legend(list(series)), figure(chart, caption, values)]))
 
 
 def losses(run: ChainRun) -> Section | None:
     """Return each term of the local objective by round and hospital."""
-    rounds = history(run).rounds
+    rounds = run.history.rounds
     terms = dict.fromkeys(term for record in rounds for part in record.sites.values() for term in part.terms)
     if not terms:
         return None
     pictures = []
-    sharing = [site for site in sites(run) if any(site in r.sites and r.sites[site].terms for r in rounds)]
+    sharing = [site for site in run.sites if any(site in r.sites and r.sites[site].terms for r in rounds)]
     for term in terms:
         series = {
             site: [(float(r.round), r.sites[site].terms[term]) for r in rounds
@@ -78,11 +72,11 @@ def losses(run: ChainRun) -> Section | None:
 
 def costs(run: ChainRun) -> Section | None:
     """Return traffic and time by hospital, and of the whole run."""
-    past = history(run)
+    past = run.history
     if not past.rounds:
         return None
     rows = []
-    for site in sites(run):
+    for site in run.sites:
         parts = past.parts_of(site)
         seconds = [part.seconds for part in parts if part.seconds is not None]
         rows.append((
