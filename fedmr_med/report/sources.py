@@ -60,12 +60,9 @@ class ChainRun:
 
     @cached_property
     def final(self) -> Evaluation | None:
-        """The scores of the model that is kept as the best; of the last one, if none is."""
-        past, best = self.history, self.history.best
-        if best and best.head and past.head and past.head.evaluation:
-            return past.head.evaluation
-        chosen = [e for e in past.evaluations if best and e.round == best.round]
-        return (chosen or past.evaluations or (None,))[-1]
+        """The scores of the model that is kept as the best; of the last one, if none is or its scores are not kept."""
+        past = self.history
+        return past.best_evaluation or (past.evaluations[-1] if past.evaluations else None)
 
     @property
     def curve(self) -> list[tuple[float, float]]:

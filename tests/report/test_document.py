@@ -148,6 +148,25 @@ def test_the_curve_has_the_model_with_its_head(tmp_path: Path) -> None:
     assert "ROC curves" in html and "Reliability" in html
 
 
+def test_a_later_head_is_not_taken_for_the_best_one(tmp_path: Path) -> None:
+    history = opts_out_in_round(9)
+    for done, recall in ((3, 9.0), (4, 0.1)):
+        evaluation = Evaluation.of(done, {"nord-klinik": scores(9, recall), "ouest": scores(1, recall)})
+        head = HeadRecord(
+            round=done, shrinkage=0.1, prior="uniform", sites=SITES, classes=(), bytes_up=1, evaluation=evaluation
+        )
+        history = history.with_head(head)
+    best = history.best
+    assert best is not None and best.head and best.round == 3
+    setup = RunSetup(dataset="own", split=None, method="fedmr", seed=0, class_names=("MEL", "NV", "BCC"))
+    write_result(tmp_path / "results.json", RunResults(runs=(RunResult.of(setup, history, whole=True),)))
+    (run,) = find_sources(tmp_path)
+    assert isinstance(run, ChainRun) and run.final == history.evaluations[-1]
+    text = text_of(render([run]))
+    assert f"after round 3, with its closed-form head, has a balanced accuracy of {best.balanced_accuracy:.3f}" in text
+    assert "the best model, after round 4" not in text
+
+
 def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
     places = [write_chain(tmp_path / name, name=name) for name in ("one", "two")]
     text = text_of(render([source for place in places for source in find_sources(place)]))

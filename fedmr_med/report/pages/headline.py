@@ -59,9 +59,13 @@ def _score(run: ChainRun) -> Markup:
     cards = [("balanced accuracy", f"{score.balanced_accuracy:.3f}")]
     if figures:
         cards = [(described(name).heading, figures.text(name)) for name in _METRICS if name in figures.metrics]
-    told = best is not None and best.balanced_accuracy is not None
-    which = f"the best model, after round {chosen.round}" if told else f"the last model, after round {chosen.round}"
-    head = ", with its closed-form head" if best and best.head else ""
+    head, which, lost = ", with its closed-form head" if best and best.head else "", "last", ""
+    if best is not None and best.balanced_accuracy is not None:
+        which = "best"
+        if chosen is not run.history.best_evaluation:  # figures are kept of one head alone, the last
+            lost = f"The best model, after round {best.round}{head}, has a balanced accuracy of "
+            lost += f"{best.balanced_accuracy:.3f}."
+            which, head = "last", ""
     body = Markup("").join(
         Markup('<div class="card"><dt>{}</dt><dd>{}</dd></div>').format(name, value) for name, value in cards
     )
@@ -69,20 +73,18 @@ def _score(run: ChainRun) -> Markup:
     return join([
         Markup('<dl class="cards">{}</dl>').format(body),
         paragraph(
-            f"Of {which}{head}, on {score.samples} test images of {where} ({chosen.coverage}). Intervals are of 95 %"
-            f"{f'; {figures.unit}' if figures else ''}.{_chance(run)}"
+            f"Of the {which} model, after round {chosen.round}{head}, on {score.samples} test images of {where} "
+            f"({chosen.coverage}). Intervals are of 95 %{f'; {figures.unit}' if figures else ''}.{_chance(run)}"
         ),
         paragraph(chosen_line(chosen)),
-        paragraph(why, "note") if why else None,
+        *(paragraph(line, "note") for line in (lost, why) if line),
     ])  # fmt: skip
 
 
 def _chance(run: ChainRun) -> str:
     """Say what balanced accuracy a guess has, where the classes are known."""
-    classes = run.classes
-    return (
-        f" A guess among {len(classes)} classes has a balanced accuracy of {1 / len(classes):.3f}." if classes else ""
-    )
+    count = len(run.classes)
+    return f" A guess among {count} classes has a balanced accuracy of {1 / count:.3f}." if count else ""
 
 
 def _who(run: ChainRun) -> Markup | None:
