@@ -100,7 +100,7 @@ def bars(
     wide, parts = 0.8 / max(len(series), 1), [_frame(axes, "", ylabel, xticks=False)]
     for place, name in enumerate(places):
         x, y = axes.place(place + 0.5, 0)
-        parts.append(Markup('<text class="tick" x="{}" y="{}">{}</text>').format(x, y + 16, name))
+        parts.append(_mark("text", "tick", name, x=x, y=y + 16))
     for index, (name, values) in enumerate(series.items()):
         for place, value in enumerate(values):
             if value is None:
@@ -108,10 +108,8 @@ def bars(
             left, (height, deviation) = place + 0.1 + index * wide, value
             (x0, top), (x1, bottom) = axes.place(left, height), axes.place(left + wide, 0)
             hover = f"{name}, {places[place]}: {height:.3f} ± {deviation:.3f}"
-            parts.append(
-                Markup('<rect class="d{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>').format(
-                    index % 8, x0, top, round(x1 - x0, 1), round(bottom - top, 1), hover)
-            )  # fmt: skip
+            w, h = round(x1 - x0, 1), round(bottom - top, 1)
+            parts.append(_mark("rect", f"d{index % 8}", hover=hover, x=x0, y=top, width=w, height=h))
             middle = left + wide / 2
             parts.append(_shape(axes, [(middle, height - deviation), (middle, height + deviation)], "whisker"))
     return _picture(title, axes, parts, f"{len(series)} bars at {', '.join(places)}: {', '.join(series)}.")
@@ -128,17 +126,14 @@ def forest(
         x, y = axes.place(value, index)
         hover = f"{name}: {value:.3f}" + ("" if low is None or high is None else f" ({low:.3f} to {high:.3f})")
         label = name if len(name) <= 22 else f"{name[:21]}…"
-        parts.append(Markup('<text class="name" x="{}" y="{}">{}</text>').format(axes.left - 8, y + 4, label))
+        parts.append(_mark("text", "name", label, x=axes.left - 8, y=y + 4))
         if low is not None and high is not None:
             (x0, _), (x1, _) = axes.place(low, index), axes.place(high, index)
-            parts.append(Markup('<line class="whisker" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(x0, y, x1, y))
-        of_all = total and index == len(rows) - 1
-        shape = (
-            Markup('<path class="total" d="M{} {}l8 -7 8 7 -8 7z">').format(x - 8, y)
-            if of_all
-            else Markup('<rect class="value" x="{}" y="{}" width="9" height="9">').format(x - 4.5, y - 4.5)
-        )
-        parts.append(shape + Markup("<title>{}</title>").format(hover) + Markup("</path>" if of_all else "</rect>"))
+            parts.append(_mark("line", "whisker", x1=x0, y1=y, x2=x1, y2=y))
+        if total and index == len(rows) - 1:
+            parts.append(_mark("path", "total", hover=hover, d=f"M{x - 8} {y}l8 -7 8 7 -8 7z"))
+        else:
+            parts.append(_mark("rect", "value", hover=hover, x=x - 4.5, y=y - 4.5, width=9, height=9))
     return _picture(title, axes, parts, "; ".join(f"{name} {value:.3f}" for name, value, *_ in rows) + ".")
 
 
@@ -162,21 +157,19 @@ def heat_map(
     """
     left, top, wide, high = 270, 24, 92, 26
     area = Axes((0, 1), (0, 1), width=left + wide * len(columns), height=top + high * len(rows))
-    parts = [
-        Markup('<text class="tick" x="{}" y="16">{}</text>').format(left + wide * (place + 0.5), name)
-        for place, name in enumerate(columns)
-    ]
+    parts = [_mark("text", "tick", name, x=left + wide * (place + 0.5), y=16) for place, name in enumerate(columns)]
     for line, (name, cells) in enumerate(zip(rows, values, strict=True)):
         y = top + high * line
-        parts.append(Markup('<text class="name" x="{}" y="{}">{}</text>').format(left - 8, y + 17, name))
+        parts.append(_mark("text", "name", name, x=left - 8, y=y + 17))
         for place, value in enumerate(cells):
             x, hover = left + wide * place, f"{name}, {columns[place]}: {value:{form}}"
-            parts.append(
-                Markup('<rect class="heat" x="{}" y="{}" width="{}" height="{}" fill-opacity="{}"><title>{}</title>'
-                       '</rect><text class="cell" x="{}" y="{}">{}</text>').format(
-                    x + 1, y + 1, wide - 2, high - 2, round(0.05 + 0.7 * strength(value), 3), hover,
-                    x + wide / 2, y + 17, f"{value:{form}}")
-            )  # fmt: skip
+            strong = round(0.05 + 0.7 * strength(value), 3)
+            parts += [
+                _mark(
+                    "rect", "heat", hover=hover, x=x + 1, y=y + 1, width=wide - 2, height=high - 2, fill_opacity=strong
+                ),
+                _mark("text", "cell", f"{value:{form}}", x=x + wide / 2, y=y + 17),
+            ]
     worst = max(
         ((v, row, c) for row, cells in zip(rows, values, strict=True) for c, v in zip(columns, cells, strict=True))
     )
@@ -200,33 +193,34 @@ def _frame(
     bottom = axes.height - _BOTTOM
     for tick in _ticks(*axes.x, whole=whole_x) if xticks else ():
         x, _ = axes.place(tick, axes.y[0])
-        parts.append(Markup('<line class="grid" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(x, _TOP, x, bottom))
-        parts.append(Markup('<text class="tick" x="{}" y="{}">{}</text>').format(x, bottom + 16, f"{tick:g}"))
+        parts.append(_mark("line", "grid", x1=x, y1=_TOP, x2=x, y2=bottom))
+        parts.append(_mark("text", "tick", f"{tick:g}", x=x, y=bottom + 16))
     for tick in _ticks(*axes.y) if yticks else ():
         _, y = axes.place(axes.x[0], tick)
-        right = axes.width - _RIGHT
-        parts.append(Markup('<line class="grid" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(axes.left, y, right, y))
-        parts.append(Markup('<text class="ytick" x="{}" y="{}">{}</text>').format(axes.left - 6, y + 4, f"{tick:g}"))
+        parts.append(_mark("line", "grid", x1=axes.left, y1=y, x2=axes.width - _RIGHT, y2=y))
+        parts.append(_mark("text", "ytick", f"{tick:g}", x=axes.left - 6, y=y + 4))
     middle = (axes.left + axes.width - _RIGHT) / 2
-    parts.append(Markup('<text class="label" x="{}" y="{}">{}</text>').format(middle, axes.height - 6, xlabel))
+    parts.append(_mark("text", "label", xlabel, x=middle, y=axes.height - 6))
     if ylabel:
         up = (_TOP + bottom) / 2
-        parts.append(
-            Markup('<text class="label" x="12" y="{}" transform="rotate(-90 12 {})">{}</text>').format(up, up, ylabel)
-        )
+        parts.append(_mark("text", "label", ylabel, x=12, y=up, transform=f"rotate(-90 12 {up})"))
     return Markup("").join(parts)
 
 
 def _shape(axes: Axes, points: Points, kind: str, element: str = "polyline") -> Markup:
-    path = " ".join("{},{}".format(*axes.place(x, y)) for x, y in points)
-    return Markup('<{} class="{}" points="{}"/>').format(element, kind, path)
+    return _mark(element, kind, points=" ".join("{},{}".format(*axes.place(x, y)) for x, y in points))
 
 
 def _dot(axes: Axes, x: float, y: float, kind: str, hover: str) -> Markup:
     across, up = axes.place(x, y)
-    return Markup('<circle class="{}" cx="{}" cy="{}" r="3.2"><title>{}</title></circle>').format(
-        kind, across, up, hover
-    )
+    return _mark("circle", kind, hover=hover, cx=across, cy=up, r=3.2)
+
+
+def _mark(element: str, kind: str, content: str = "", *, hover: str = "", **attributes: float | str) -> Markup:
+    """Return an element of the class ``kind`` with its text, and with what it says under the mouse."""
+    named = Markup("").join(Markup(' {}="{}"').format(n.replace("_", "-"), value) for n, value in attributes.items())
+    said = Markup("<title>{}</title>").format(hover) if hover else ""
+    return Markup('<{0} class="{1}"{2}>{3}{4}</{0}>').format(element, kind, named, said, content)
 
 
 def _nice_range(values: Sequence[float]) -> tuple[float, float]:
