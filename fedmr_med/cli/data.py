@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -98,7 +98,13 @@ def check(
 def manifest(
     folder: Annotated[Path, typer.Argument(help="Folder of images, one folder per class: FOLDER/.../CLASS/IMAGE.")],
     table: Annotated[
-        Path | None, typer.Option(help="A table with the columns image and label, instead of one folder per class.")
+        Path | None, typer.Option(help="A table of images and labels, instead of one folder per class.")
+    ] = None,
+    image_column: Annotated[
+        str | None, typer.Option(help="Column of the table that names the files; default: image, file, path, ...")
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="Column of the table with the classes; default: label, diagnosis, dx, ...")
     ] = None,
     split: Annotated[
         float,
@@ -111,21 +117,49 @@ def manifest(
             "for nothing. Default: the columns that name patients or lesions, or DICOM's PatientID."
         ),
     ] = None,
+    skip_missing: Annotated[
+        bool, typer.Option("--skip-missing", help="Leave out rows of the table without an image file.")
+    ] = False,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="What the new site.yaml shares and demands, such as share_metrics=per_class; default: nothing is "
+            "shared. May be repeated.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace a manifest that is there.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write manifest.csv, and a site.yaml that shares nothing, for a folder of images."""
+    """Write manifest.csv and, where there is none, site.yaml for a folder of images."""
     from fedmr_med.data.make_manifest import make_manifest
 
-    written = make_manifest(folder, table=table, split=split, group_by=group_by, seed=seed, force=force)
+    chosen: dict[str, Any] = {}
+    if policy:
+        from fedmr_med.jobs.changes import in_sections, parse_settings
+
+        chosen = in_sections(parse_settings(policy, "--policy"))
+    written = make_manifest(
+        folder,
+        table=table,
+        image_column=image_column,
+        label_column=label_column,
+        split=split,
+        group_by=group_by,
+        skip_missing=skip_missing,
+        policy=chosen,
+        seed=seed,
+        force=force,
+    )
+    shares = "; see `policy` in it" if policy else ": shares nothing yet; see `policy` in it"
     answer(
         as_json,
         written.as_values(),
         f"{written.path}: {written.train} train and {written.test} test images of {', '.join(written.classes)}",
         written.how,
         *(f"note {warning}" for warning in written.warnings),
-        *([f"{written.site_file}: shares nothing yet; see `policy` in it"] if written.site_file else []),
+        *([f"{written.site_file}{shares}"] if written.site_file else []),
         f"Next: fedmr-med data check {folder}",
     )
 

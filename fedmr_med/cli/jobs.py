@@ -85,6 +85,7 @@ def new(
     from fedmr_med.jobs.changes import parse_settings
     from fedmr_med.jobs.folder import write_job
     from fedmr_med.jobs.new import new_job, site_files
+    from fedmr_med.site.approval import amount_in_words
 
     changes = parse_settings(settings or [])
     changes |= {"federation.rounds": rounds} if rounds else {}
@@ -99,6 +100,7 @@ def new(
         as_json,
         {"folder": str(folder), "sites": list(configs), "without_scores": silent},
         f"{folder}: {job.method.name} at {', '.join(configs)}, telling apart {', '.join(job.task.class_names)}",
+        f"a round at each hospital: {amount_in_words(job.train)}",
         f"Next: nvflare simulator {folder} -w runs/{job.name}",
     )
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Literal
 
 from fedmr_med.data.assign import ENOUGH
-from fedmr_med.data.dicom import is_dicom, patient_of
+from fedmr_med.data.dicom import element_of, is_dicom
 from fedmr_med.data.duplicates import find_similar, in_sentences
 from fedmr_med.data.folds import Row, open_rows, shared_groups, too_many_bad
 from fedmr_med.data.groups import known_columns, similar_columns
 from fedmr_med.data.images import image_files
 from fedmr_med.data.labels import labels_of
 from fedmr_med.data.manifest import COLUMNS, parse_manifest
-from fedmr_med.data.tables import open_table
+from fedmr_med.data.tables import by_problem, open_table
 from fedmr_med.errors import DataError, FedMRError
 from fedmr_med.privacy.refusals import ClassNamesError
 from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig, load_site
@@ -69,6 +69,16 @@ def _sites(folder: Path) -> Iterator[tuple[str, SiteConfig | FedMRError]]:
             f"`fedmr-med data manifest {folder}` makes a manifest from folders of images.",
             code="site.none",
         )
+    others = [path for path in sorted(folder.iterdir()) if path.is_dir() and path not in folders]
+    for path in others if folders != [folder] else []:
+        if image_files(path):
+            yield (
+                path.name,
+                DataError(
+                    f"{path} has images and no {MANIFEST}; `fedmr-med data manifest {path}` makes one.",
+                    code="file.missing",
+                ),
+            )
     for path in folders:
         try:
             yield path.name, load_site(path / SITE_FILE) if (path / SITE_FILE).is_file() else _plain(path, MANIFEST)
@@ -95,8 +105,8 @@ def _check(name: str, site: SiteConfig, classes: tuple[str, ...]) -> Iterator[Fi
     names = classes or _own_classes(path, site)
     numbered, problems = parse_manifest(path, labels_of(site, names))
     rows = [row for _, row in numbered]
-    for number, problem in sorted(problems):
-        yield Finding(name, "fix", f"{path.name}, row {number}: {problem}")
+    for sentence in by_problem(problems):
+        yield Finding(name, "fix", f"{path.name}, {sentence}")
     if not rows:
         yield Finding(name, "fix", f"{path} lists no images")
         return
@@ -135,15 +145,24 @@ def _scarce(name: str, rows: Sequence[Row], names: Sequence[str]) -> Iterator[Fi
 
 
 def _patients(name: str, root: Path, rows: Sequence[Row]) -> Iterator[Finding]:
-    """Say which patients that DICOM files name have images in both folds, where the table names none."""
+    """Say what DICOM files tell of patients: whose images are in both folds, where the table names none, and names."""
     folds: dict[str, set[str]] = {}
+    named = []
     for row in rows:
-        if not row.group and is_dicom(root / row.image) and (patient := patient_of(root / row.image)):
+        path = root / row.image
+        if not is_dicom(path):
+            continue
+        if not row.group and (patient := element_of(path, "PatientID")):
             folds.setdefault(patient, set()).add(row.fold)
+        if element_of(path, "PatientName"):
+            named.append(row.image)
     shared = [patient for patient, found in folds.items() if len(found) > 1]
     if len(folds) > 1 and shared:
         said = f"{len(shared)} patients that DICOM files name (PatientID) have images in both folds: {shared[0]}"
         yield Finding(name, "fix", said)
+    if named:
+        said = f"DICOM files carry the name of a patient ({len(named)}), such as {named[0]}: it is not used"
+        yield Finding(name, "note", said)
 
 
 def _images(name: str, root: Path, rows: Sequence[Row], site: SiteConfig) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """Reading a DICOM image as a screen would show it: RGB of 8 bits."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +25,12 @@ def is_dicom(path: Path) -> bool:
         return stream.read(_MAGIC_AT + len(_MAGIC))[_MAGIC_AT:] == _MAGIC
 
 
-def patient_of(path: Path) -> str:
-    """Return the PatientID of a DICOM file, "" where it has none or cannot be read."""
+def element_of(path: Path, keyword: Literal["PatientID", "PatientName"]) -> str:
+    """Return what a DICOM file says of its patient, "" where it says nothing or cannot be read."""
     from pydicom import dcmread
 
     try:
-        return str(dcmread(path, stop_before_pixels=True, specific_tags=["PatientID"]).get("PatientID") or "").strip()
+        return str(dcmread(path, stop_before_pixels=True, specific_tags=[keyword]).get(keyword) or "").strip()
     except Exception:  # whatever pydicom raises: who reads the picture says what is wrong with the file
         return ""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from fedmr_med.errors import DataError
 
 _DELIMITERS = ",;\t|"
-_LISTED = 10
+_LISTED, _RANGES = 10, 20
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,27 @@ def read_table(path: Path, required: Sequence[str]) -> Iterator[tuple[str, dict[
 
 
 def problems_error(path: Path, problems: Sequence[tuple[int, str]]) -> DataError:
-    """Return the error that names every row with a problem, the first ones with what is wrong."""
-    ordered = sorted(problems)
-    said = "; ".join(f"row {row}: {problem}" for row, problem in ordered[:_LISTED])
-    rest = ", ".join(str(row) for row, _ in ordered[_LISTED:])
-    more = f"; and {len(ordered) - _LISTED} more, rows {rest}" if rest else ""
-    return DataError(f"{path}, {said}{more}.", code="data.row")
+    """Return the error that names what is wrong with a table, and in which rows."""
+    sentences = by_problem(problems)
+    more = f"; and {len(sentences) - _LISTED} more problems" if len(sentences) > _LISTED else ""
+    return DataError(f"{path}, {'; '.join(sentences[:_LISTED])}{more}.", code="data.row")
+
+
+def by_problem(problems: Sequence[tuple[int, str]]) -> list[str]:
+    """Return each problem once, with the rows that have it, in the order of the first of them."""
+    rows: dict[str, list[int]] = {}
+    for row, problem in sorted(problems):
+        rows.setdefault(problem, []).append(row)
+    return [f"{_in_words(numbers)}: {problem}" for problem, numbers in rows.items()]
+
+
+def _in_words(rows: Sequence[int]) -> str:
+    """Return numbers of rows, those that follow each other as a range."""
+    starts = [row for before, row in zip((None, *rows), rows, strict=False) if before is None or row > before + 1]
+    ends = [row for row, after in zip(rows, (*rows[1:], None), strict=True) if after is None or after > row + 1]
+    ranges = [f"{start}" if start == end else f"{start}-{end}" for start, end in zip(starts, ends, strict=True)]
+    more = f" and {len(ranges) - _RANGES} more ranges" if len(ranges) > _RANGES else ""
+    return f"{'row' if len(rows) == 1 else 'rows'} {', '.join(ranges[:_RANGES])}{more}"
 
 
 def _decode(content: bytes) -> str:

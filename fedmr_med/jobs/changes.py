@@ -33,6 +33,18 @@ def parse_settings(settings: Sequence[str], option: str = "--set") -> dict[str, 
     return parsed
 
 
+def in_sections(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by dotted key as sections in sections."""
+    sections: dict[str, Any] = {}
+    for key, value in changes.items():
+        *parents, last = key.split(".")
+        section = sections
+        for parent in parents:
+            section = section.setdefault(parent, {})
+        section[last] = value
+    return sections
+
+
 def change(job: JobConfig, changes: Mapping[str, Any]) -> JobConfig:
     """Return a job with other settings.
 
@@ -43,7 +55,7 @@ def change(job: JobConfig, changes: Mapping[str, Any]) -> JobConfig:
         ConfigError: a key does not exist or a value is not valid.
     """
     options = method_options(job.method.name)
-    nested: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in changes.items():
         first, _, rest = key.partition(".")
         if first in methods.available() and rest:
@@ -54,11 +66,12 @@ def change(job: JobConfig, changes: Mapping[str, Any]) -> JobConfig:
                     key=key,
                 )
             if first == job.method.name:
-                _put(nested, f"method.options.{rest}", value)
+                flat[f"method.options.{rest}"] = value
         elif first in options:
-            _put(nested, f"method.options.{key}", value)
+            flat[f"method.options.{key}"] = value
         elif not any(first in method_options(name) for name in methods.available()):
-            _put(nested, key, value)
+            flat[key] = value
+    nested = in_sections(flat)
     budget = nested.get("train", {})
     if budget.get("updates") and "epochs" not in budget:
         nested["train"]["epochs"] = None  # a job has one of the two
@@ -89,10 +102,3 @@ def method_options(method: str) -> tuple[str, ...]:
         ConfigError: there is no such method.
     """
     return tuple(type(methods.build(MethodConfig(name=method)).options).model_fields)
-
-
-def _put(nested: dict[str, Any], key: str, value: Any) -> None:
-    *parents, last = key.split(".")
-    for parent in parents:
-        nested = nested.setdefault(parent, {})
-    nested[last] = value

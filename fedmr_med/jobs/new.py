@@ -1,5 +1,6 @@
 """A job for any hospitals and classes, made from another job's settings."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,9 +13,13 @@ from fedmr_med.errors import ConfigError, PolicyError
 from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.jobs.changes import change
 from fedmr_med.jobs.folder import find_job
+from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.schema import NAME_PATTERN, dump_yaml
 from fedmr_med.site.floors import SiteFloors
 from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig, load_site
+
+MOST_PASSES = 5
+"""Passes over the images of an average site in a round, unless the job's steps are given."""
 
 
 def new_job(
@@ -68,8 +73,10 @@ def new_job(
     }
     # Without the base's settings for the demo, whose pictures are of Fed-ISIC2019's classes.
     job = change(job.override(own), changes or {})
+    images = {site: _training_images(job, site_config) for site, site_config in found.items()}
+    job = change(job, _budget(job, [count for count in images.values() if count]) | dict(changes or {}))
     for site, config in found.items():
-        _check_site(job, site, config)
+        _check_site(job, site, config, images[site])
     return job, found
 
 
@@ -103,16 +110,40 @@ def own_sites(folder: Path, classes: Sequence[str]) -> dict[str, SiteConfig]:
     return found
 
 
-def _check_site(job: JobConfig, name: str, site: SiteConfig) -> None:
-    """Refuse a job that does not fit a site's table, or that the site would refuse: better now than in round 1."""
+def _training_images(job: JobConfig, site: SiteConfig) -> int | None:
+    """Return the number of training images that a site's table lists; None for data without a table.
+
+    Raises:
+        DataError: the table is not valid.
+    """
+    if not isinstance(site.data, ManifestSource):
+        return None
+    rows = read_manifest(site.data.root / site.data.manifest, labels_of(site, job.task.class_names))
+    return sum(row.fold == "train" for row in rows)
+
+
+def _budget(job: JobConfig, images: Sequence[int]) -> dict[str, int]:
+    """Return batch size and steps of a round for sites with so many training images each.
+
+    The smallest site has more than one batch, and an average one passes over its images at most ``MOST_PASSES`` times,
+    or takes the fewest steps that a site's policy allows by default.
+    """
+    if job.train.updates is None or not images:
+        return {}
+    size, floors = job.train.batch_size, TrainingFloors()
+    while size >= min(images) and size // 2 >= floors.min_batch_size:
+        size //= 2
+    steps = math.ceil(MOST_PASSES * sum(images) / len(images) / size)
+    return {"train.batch_size": size, "train.updates": min(job.train.updates, max(floors.min_updates, steps))}
+
+
+def _check_site(job: JobConfig, name: str, site: SiteConfig, images: int | None) -> None:
+    """Refuse a job that a site would refuse: better now than in round 1."""
     floors = SiteFloors(site.policy, Path())
-    rows = None
-    if isinstance(site.data, ManifestSource):
-        rows = read_manifest(site.data.root / site.data.manifest, labels_of(site, job.task.class_names))
     try:
         floors.check_job(job)
-        if rows is not None:
-            floors.check_amount(job, sum(row.fold == "train" for row in rows))
+        if images is not None:
+            floors.check_amount(job, images)
     except PolicyError as e:
         raise e.reworded(f"{name} would refuse this job: {e} Change its {SITE_FILE}, or the job with --set.") from e
 

@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from fedmr_med.config import JobConfig
+from fedmr_med.config import JobConfig, TrainConfig
 from fedmr_med.errors import ConfigError, PolicyError
 from fedmr_med.files import journal
 from fedmr_med.methods.plan import plan
@@ -209,20 +209,24 @@ def settings_id(job: JobConfig) -> str:
     return job.hash_of(_content(job))
 
 
+def amount_in_words(train: TrainConfig) -> str:
+    """Say how much a site trains in a round."""
+    if train.updates:
+        return f"{train.updates} steps of {train.batch_size} images"
+    return f"{train.epochs} passes over the training images, {train.batch_size} at a time"
+
+
 def in_words(job: JobConfig) -> list[str]:
     """Say in plain sentences what a job asks of a site."""
     task, train, federation = job.task, job.train, job.federation
     options = ", ".join(f"{name} {value}" for name, value in job.method.options.items())
-    amount = f"{train.epochs} passes over the training images, {train.batch_size} at a time"
-    if train.updates:
-        amount = f"{train.updates} steps of {train.batch_size} images"
     asked = Counter(f"{step.kind} with the closed-form head" if step.of_head else step.kind for step in plan(job))
     words = [
         f"{job.model.name} with {job.method.name}{f' ({options})' if options else ''}, to tell apart "
         f"{', '.join(task.class_names)} ({task.dataset}), {federation.rounds} rounds.",
         _weights_in_words(job),
         f"Asks for {', '.join(f'{kind} ({count}x)' for kind, count in asked.items())}.",
-        f"Each round: {amount}, {train.optimizer} with learning rate {train.lr}, loss {job.loss.name}."
+        f"Each round: {amount_in_words(train)}, {train.optimizer} with learning rate {train.lr}, loss {job.loss.name}."
         if federation.rounds
         else "Nothing is trained.",
         f"A round counts with at least {federation.min_sites} sites.",

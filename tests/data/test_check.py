@@ -70,6 +70,26 @@ def test_every_mistake_of_a_folder_is_said_at_once(tmp_path: Path) -> None:
         assert said in found, found
 
 
+def test_a_hospital_without_a_manifest_is_named(tmp_path: Path) -> None:
+    write_manifest_folder(tmp_path / "north", ROWS)
+    write_picture(tmp_path / "south" / "red" / "a.png")
+    (tmp_path / "notes").mkdir()
+    assert [finding.site for finding in check_folder(tmp_path) if finding.outcome == "fix"] == ["south"]
+
+
+def test_the_name_of_a_patient_in_a_file_is_pointed_out(tmp_path: Path) -> None:
+    write_manifest_folder(tmp_path, ROWS)
+    write_dicom(tmp_path / "a.png", np.zeros((40, 40), dtype=np.uint16), PatientName="Doe^Jane")
+    assert any("the name of a patient (1), such as a.png" in message for message in messages(tmp_path, "note"))
+
+
+def test_a_problem_of_many_rows_is_said_once(tmp_path: Path) -> None:
+    write_manifest_folder(tmp_path, [(f"{i}.png", "green" if i else "red", "train", "") for i in range(15)])
+    findings = [finding.message for finding in check_folder(tmp_path, ("red", "blue")) if finding.outcome == "fix"]
+    assert len(findings) == 1
+    assert "rows 3-16: label 'green'" in findings[0]
+
+
 def test_columns_that_name_patients_are_seen(tmp_path: Path) -> None:
     rows = [(f"{i}.png", "ab"[i % 2], "test" if i > 5 else "train", f"L{i % 4}", f"E{i // 2}") for i in range(8)]
     write_manifest_folder(tmp_path, [(*row[:3], "") for row in rows])

@@ -1,6 +1,7 @@
 """A manifest is made from folders of images, or from a table of other columns."""
 
 import csv
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,10 @@ from fedmr_med.data.images import SUFFIXES
 from fedmr_med.data.make_manifest import make_manifest
 from fedmr_med.data.manifest import parse_manifest
 from fedmr_med.data.prepared import find_images
-from fedmr_med.errors import DataError
+from fedmr_med.errors import DataError, PolicyError
+from fedmr_med.privacy.floors import TrainingFloors
+from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.sites import load_site
 from tests.helpers.dicoms import write_dicom
 from tests.helpers.errors import raises
 from tests.helpers.pictures import write_csv
@@ -80,6 +84,46 @@ def test_a_table_names_images_labels_and_patients(tmp_path: Path) -> None:
         make_manifest(tmp_path, force=True)
     with raises("data.column", "patient"):
         make_manifest(tmp_path, force=True, group_by="patient")
+
+
+def test_a_table_may_have_columns_of_its_own_and_name_missing_files(tmp_path: Path) -> None:
+    touch(tmp_path, unicodedata.normalize("NFD", "Bild für A.JPG"), "b.png")
+    (tmp_path / "liste.csv").write_text("Datei;Befund\nBild für a.jpg;mel\nb;nv\nfehlt.png;nv\n", encoding="utf-8-sig")
+    with raises("data.column", "--image-column"):
+        make_manifest(tmp_path)
+    with raises("data.column", "--label-column"):
+        make_manifest(tmp_path, image_column="Datei", label_column="Diagnose")
+    columns = {"image_column": "Datei", "label_column": "BEFUND"}
+    with raises("data.missing-images", "--skip-missing"):
+        make_manifest(tmp_path, **columns)
+    made = make_manifest(tmp_path, **columns, skip_missing=True)
+    assert [row["label"] for row in rows(tmp_path)] == ["mel", "nv"]
+    assert "fehlt.png (row 4)" in made.warnings[0]
+    with raises("data.missing-images"):
+        make_manifest(tmp_path, image_column="Befund", label_column="Datei", skip_missing=True, force=True)
+
+
+def test_files_with_the_same_content_stay_in_one_fold_with_their_patients(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"{i}.png" for i in range(40)))
+    for i in range(40):
+        (tmp_path / f"{i}.png").write_bytes(b"same" if i in (0, 39) else bytes([i] * 4))
+    write_csv(tmp_path / "table.csv", ("image", "label", "patient"), [(f"{i}.png", "a", i // 4) for i in range(40)])
+    make_manifest(tmp_path, split=0.3)
+    written = rows(tmp_path)
+    assert len({row["group"] for row in written}) == 9
+    assert {row["group"] for row in written[:4]} == {row["group"] for row in written[36:]}
+    assert len({row["fold"] for row in (*written[:4], *written[36:])}) == 1
+
+
+def test_a_new_site_file_has_the_policy_that_was_asked_for(tmp_path: Path) -> None:
+    touch(tmp_path, "MEL/a.png", "NV/b.png")
+    with raises("config.unknown-key", kind=PolicyError):
+        make_manifest(tmp_path, policy={"share_all": True})
+    make_manifest(tmp_path, policy={"share_metrics": "scalar", "training": {"min_sites": 2}})
+    policy = load_site(tmp_path / "site.yaml").policy
+    assert policy == SitePolicy(share_metrics="scalar", training=TrainingFloors(min_sites=2))
+    with raises("file.exists", "--policy", kind=PolicyError):
+        make_manifest(tmp_path, policy={"share_metrics": "none"}, force=True)
 
 
 def test_what_cannot_be_told_is_asked(tmp_path: Path) -> None:

@@ -1,60 +1,64 @@
-"""Two hospitals of somebody's own, with real images and untidy folders: from the table to a prediction."""
+"""Two hospitals of somebody's own, with untidy folders: the page on them, from folder to prediction."""
 
 import csv
-import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.helpers.command_line import run
-from tests.helpers.own_hospitals import CLASSES, write_own_hospitals
-from tests.helpers.simulator import simulate
+from tests.helpers import REPOSITORY
+from tests.helpers.own_hospitals import CLASSES, write_untidy_hospitals
+from tests.helpers.simulator import clean_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
+SMALL = "--model small_cnn --rounds 1 --set train.updates=10 --set task.image_size=48 --set train.batch_size=16"
 
-def test_from_two_untidy_folders_to_a_prediction(
-    shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    cache = {"FEDMR_MED_CACHE": str(tmp_path / "cache")}
-    monkeypatch.setenv(*next(iter(cache.items())))
-    isic = shared_data / "fed_isic2019"
-    if not (isic / "ISIC_2019_Training_Input").is_dir():
-        pytest.skip("no images of Fed-ISIC2019 beside the checkout")
-    sites = tmp_path / "mysites"
-    write_own_hospitals(isic, sites)
 
-    assert run(monkeypatch, "data", "check", str(sites), "--classes", ",".join(CLASSES), "--json") == 1
-    findings = json.loads(capsys.readouterr().out)["findings"]
-    said = {finding["message"] for finding in findings if finding["outcome"] != "pass"}
-    assert len(said) == 3, said
-    assert any("halb.jpg: image file is truncated" in message for message in said)
-    assert any("1 picture is in both folds" in message and "bilder/kopie.jpg" in message for message in said)
-    assert any("test and train pictures nearly agree (1)" in message for message in said)
+def documented_commands() -> list[list[str]]:
+    """The commands of the first block of the page, as a shell takes them apart."""
+    block = (REPOSITORY / "docs" / "own-images.md").read_text(encoding="utf-8").split("```sh\n")[1].split("```")[0]
+    return [shlex.split(line, comments=True) for line in block.replace("\\\n", " ").splitlines() if line.strip()]
 
-    options = ["--model", "small_cnn", "--rounds", "1", "--out", str(tmp_path / "jobs")]
-    for setting in ("train.updates=10", "task.image_size=48", "train.batch_size=16"):
-        options += ["--set", setting]
-    arguments = ["--name", "lesions", "--sites", str(sites), "--classes", ",".join(CLASSES)]
-    assert run(monkeypatch, "jobs", "new", *arguments, *options) == 0
 
-    done = simulate(tmp_path / "jobs" / "lesions", tmp_path / "run", "-t", "2", environment=cache)
-    assert done.exit_code == 0, done.output[-3000:]
-    assert "nord-klinik: 1 picture is in both folds" in done.output
-    assert "nord-klinik: 39 training and 25 test images (1 unreadable)" in done.output
-    assert "ClientTaskWorker" not in done.output, "FLARE's own lines are for the log file"
-    assert "ClientTaskWorker" in (done.workspace / "nord-klinik" / "log.txt").read_text()
-    assert "DEMO" not in done.output
+def test_six_commands_lead_from_two_untidy_folders_to_a_prediction(tmp_path: Path) -> None:
+    write_untidy_hospitals(tmp_path / "mysites")
+    commands = documented_commands()
+    assert [words[:3] for words in commands] == [
+        ["fedmr-med", "data", "manifest"],
+        ["fedmr-med", "data", "manifest"],
+        ["fedmr-med", "data", "check"],
+        ["fedmr-med", "jobs", "new"],
+        ["nvflare", "simulator", "jobs/haut"],
+        ["fedmr-med", "predict", "runs/haut/server/chains/simulate_job/best_model.pt"],
+    ]
+    said = {}
+    for words in commands:
+        small = shlex.split(SMALL) if words[1:3] == ["jobs", "new"] else []
+        done = subprocess.run(
+            [Path(sys.executable).with_name(words[0]), *words[1:], *small],
+            cwd=tmp_path,
+            env=clean_environment(FEDMR_MED_CACHE=str(tmp_path / "cache")),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (words, done.stdout[-3000:], done.stderr[-3000:])
+        said[" ".join(words[1:3])] = done.stdout + done.stderr
 
-    page = (done.workspace / "report.html").read_text()
+    checked = said["data check"]
+    assert "FIX" not in checked
+    assert "halb.jpg: image file is truncated" in checked
+    assert "DICOM files carry the name of a patient (1)" in checked
+    assert "Kopie von Müller.jpg" in checked
+    assert "DEMO" not in said["simulator jobs/haut"]
+    page = (tmp_path / "runs" / "haut" / "report.html").read_text(encoding="utf-8")
     assert all(name in page for name in ("nord-klinik", "clinica-sur", *CLASSES))
-    assert "1 images could not be read" in page
-
-    table = tmp_path / "predictions.csv"
-    images = sites / "nord-klinik" / "bilder"
-    run(monkeypatch, "predict", str(done.chain / "best_model.pt"), str(images), "-o", str(table), "--json")
-    with table.open() as stream:
+    with (tmp_path / "predictions.csv").open(encoding="utf-8") as stream:
         rows = {Path(row["image"]).name: row for row in csv.DictReader(stream)}
-    assert {"bild16.dcm", "kopie.jpg"} <= rows.keys()
-    assert all(name in text for name in CLASSES for text in [" ".join(rows["bild16.dcm"])])
+    assert len(rows) == 111
+    for name in ("IM0001", "aufnahme.dcm", "zwölf bit.png", "Kopie von Müller.jpg"):
+        assert rows[name]["answer"] in CLASSES
+    assert rows["halb.jpg"]["error"]

@@ -1,15 +1,16 @@
 """Two hospitals with names and classes of their own, whose folders are as untidy as real ones."""
 
 import csv
-import shutil
+import unicodedata
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from fedmr_med.data.demo.pictures import draw
 from tests.helpers.dicoms import write_dicom
 
-CLASSES = ("MEL", "NV", "BCC")
+CLASSES = ("Melanom", "Nävus", "Basaliom")
 SITE = """\
 data: {source: manifest, root: .}
 policy: {share_prototypes: true, share_metrics: per_class, training: {min_sites: 2}}
@@ -17,57 +18,46 @@ max_bad_fraction: 0.05
 """
 
 
-def write_own_hospitals(isic: Path, out: Path) -> None:
-    """Copy real images of two centres: ``nord-klinik`` with MEL and NV, ``clinica-sur`` with NV and BCC.
+def write_untidy_hospitals(out: Path) -> None:
+    """Write ``nord-klinik`` with a table from a spreadsheet, and ``clinica-sur`` with one folder per class.
 
-    The first has a Latin-1 manifest with semicolons and Windows paths, a picture in both folds, a truncated file and a
-    DICOM image of 16 bits.
+    The table has a BOM, semicolons, columns of its own, Windows paths and a missing file. Patients have several images;
+    one image is there twice, one is cut off, one has 12 bits, and two are DICOM files, one of them without a suffix.
     """
-    north, south = _chosen(isic, 3, {0: (14, 12), 1: (24, 12)}), _chosen(isic, 2, {1: (20, 12), 2: (14, 12)})
-    for name, rows in (("nord-klinik", north), ("clinica-sur", south)):
-        (out / name / "bilder").mkdir(parents=True)
-        (out / name / "site.yaml").write_text(SITE)
-        for image, _, _ in rows:
-            shutil.copy(_source(isic, image), out / name / "bilder" / f"{image}.jpg")
-    lines = ["Image;Label;Fold;Group"]
-    lines += [
-        f"bilder\\{image}.jpg; {label.lower()};{fold.capitalize()};Müller-{i}"
-        for i, (image, label, fold) in enumerate(north)
-    ]
-    lines += ["bilder\\kopie.jpg;mel;TEST;Schröder", "bilder\\halb.jpg;nv;train;", "bilder\\bild16.dcm;mel;train;"]
-    (out / "nord-klinik" / "manifest.csv").write_bytes("\r\n".join(lines).encode("latin-1"))
-    bilder = out / "nord-klinik" / "bilder"
-    first = next(image for image, label, fold in north if (label, fold) == ("MEL", "train"))
-    shutil.copy(bilder / f"{first}.jpg", bilder / "kopie.jpg")
-    whole = _source(isic, north[1][0]).read_bytes()
-    (bilder / "halb.jpg").write_bytes(whole[: len(whole) // 3])
-    grey = np.asarray(Image.open(_source(isic, north[2][0])).convert("L").resize((300, 225))).astype(np.uint16) * 257
-    write_dicom(bilder / "bild16.dcm", grey, BitsStored=16, HighBit=15, Modality="OT")
-    with (out / "clinica-sur" / "manifest.csv").open("w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(("image", "label", "fold"))
-        writer.writerows((f"bilder/{image}.jpg", label, fold) for image, label, fold in south)
+    north, south = out / "nord-klinik", out / "clinica-sur"
+    folder = north / "Bilder 2023"
+    lines = ["Lfd. Nr;Datei;Diagnose;Patient;Bemerkung"]
+    for label, count in ((0, 46), (1, 60)):
+        for number, picture in enumerate(_drawn(label, 0, count)):
+            # As macOS writes an umlaut, where the table has it as Windows does.
+            name = unicodedata.normalize("NFD", f"Müller {label} {number}.JPG")
+            _save(picture, folder / name)
+            listed = unicodedata.normalize("NFC", name)
+            remark = '"rechts; unscharf"' if number == 3 else ""
+            lines.append(f"{len(lines)};Bilder 2023\\{listed}; {CLASSES[label]} ;P{label}-{number // 3};{remark}")
+    first = folder / unicodedata.normalize("NFD", "Müller 0 0.JPG")
+    (folder / "Kopie von Müller.jpg").write_bytes(first.read_bytes())
+    (folder / "halb.jpg").write_bytes(first.read_bytes()[:700])
+    grey = np.asarray(Image.open(first).convert("L")).astype(np.uint16) * 16
+    Image.fromarray(grey).save(folder / "zwölf bit.png")
+    write_dicom(folder / "IM0001", grey, PatientName="Müller^Anna", PatientID="4711")
+    write_dicom(folder / "aufnahme.dcm", grey[::-1].copy())
+    names = ("Kopie von Müller.jpg", "halb.jpg", "zwölf bit.png", "IM0001", "aufnahme", "verschollen.jpg")
+    lines += [f"{len(lines)};{name};Melanom;P-{name};" for name in names]
+    (north / "Auswertung Süd.csv").write_bytes("\r\n".join(lines).encode("utf-8-sig"))
+    for label, count in ((1, 30), (2, 44)):
+        for number, picture in enumerate(_drawn(label, 1, count)):
+            _save(picture, south / CLASSES[label] / f"foto {number}.png")
 
 
-def _source(isic: Path, image: str) -> Path:
-    return isic / "ISIC_2019_Training_Input" / f"{image}.jpg"
+def _drawn(label: int, center: int, count: int) -> np.ndarray:
+    generators = [np.random.default_rng((label, center, number)) for number in range(count)]
+    return draw(label, center, generators, 64)
 
 
-def _chosen(isic: Path, center: int, counts: dict[int, tuple[int, int]]) -> list[tuple[str, str, str]]:
-    """Return (image, class, fold) of the first images of a centre, as many as asked for each class and fold."""
-    left = {
-        (label, fold): count
-        for label, pair in counts.items()
-        for fold, count in zip(("train", "test"), pair, strict=True)
-    }
-    rows = []
-    with (isic / "train_test_split").open() as stream:
-        for row in csv.DictReader(stream):
-            key = (int(row["target"]), row["fold"])
-            if int(row["center"]) == center and left.get(key, 0) and _source(isic, row["image"]).exists():
-                left[key] -= 1
-                rows.append((row["image"], CLASSES[key[0]], key[1]))
-    return rows
+def _save(picture: np.ndarray, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(picture).save(path)
 
 
 def write_small_hospitals(out: Path, classes: tuple[str, str, str], *, folds: bool = True) -> None:

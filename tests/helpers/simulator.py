@@ -37,13 +37,17 @@ class Simulation:
         return load_checkpoint(self.chain / "checkpoint.pt", job, initial_state(job))
 
 
+def clean_environment(**variables: str) -> dict[str, str]:
+    """Return the environment of this process without the toolkit's own variables, and with those given."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("FEDMR_MED_")} | variables
+
+
 def simulate(job_folder: Path, workspace: Path, *options: str, environment: dict[str, str] | None = None) -> Simulation:
     """Run ``nvflare simulator``; environment variables of the toolkit are only those given."""
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("FEDMR_MED_")}
     command = [Path(sys.executable).with_name("nvflare"), "simulator", job_folder, "-w", workspace, *options]
     done = subprocess.run(
         command,
-        env=clean | (environment or {}),
+        env=clean_environment(**(environment or {})),
         cwd=workspace.parent,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

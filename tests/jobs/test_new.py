@@ -56,6 +56,15 @@ def test_the_quorum_is_two_thirds(sites: Path) -> None:
     assert new_job("x", sites, CLASSES, method="fedavg")[0].federation.min_sites == 1
 
 
+def test_a_round_is_sized_to_the_hospitals(sites: Path) -> None:
+    assert new_job("x", sites, CLASSES)[0].train.updates == 16  # 5 passes over 200 images in batches of 64
+    assert new_job("x", sites, CLASSES, changes={"train.updates": 30})[0].train.updates == 30
+    assert new_job("x", sites, CLASSES, changes={"train.batch_size": 16})[0].train.updates == 63
+    write_manifest_folder(sites / "south", [(f"{i}.png", "red", "train", "") for i in range(40)], pictures=False)
+    train = new_job("x", sites, CLASSES)[0].train
+    assert (train.batch_size, train.updates) == (32, 19)
+
+
 def test_what_does_not_fit_is_said(tmp_path: Path, sites: Path) -> None:
     with pytest.raises(ConfigError, match=r"--name a/b"):
         new_job("a/b", sites, CLASSES)
