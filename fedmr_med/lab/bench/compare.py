@@ -14,7 +14,7 @@ from fedmr_med.lab.bench.request import BenchRequest
 from fedmr_med.lab.bench.runs import Run, check
 from fedmr_med.lab.comparison import engine
 from fedmr_med.lab.comparison.launchers import ALL_CORES, Resources
-from fedmr_med.lab.comparison.one_run import result_of
+from fedmr_med.lab.comparison.runs import result_of
 
 SEARCH, REQUEST = "search", "request.json"
 

@@ -16,8 +16,7 @@ from fedmr_med.data.datasets import DATASETS
 from fedmr_med.data.demo import DEMO
 from fedmr_med.evaluation.results import RunResult, RunSetup
 from fedmr_med.jobs.benchmark import benchmark_sites, with_policies
-from fedmr_med.lab.comparison.files import Progress
-from fedmr_med.lab.comparison.one_run import OnProgress
+from fedmr_med.lab.comparison.runs import OnProgress, Progress
 from fedmr_med.lab.datasets.benchmark import load_test
 from fedmr_med.models.job_network import build_network
 from fedmr_med.runner import Federation, open_sites

@@ -1,7 +1,9 @@
 """What the commands of the lab have in common: lists as options, and that those which take hours can be resumed."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
@@ -14,11 +16,40 @@ MaxHours = Annotated[
 ]
 
 
+OUT_OF_HOURS_CODE = 75
+"""Exit code of a command whose hours are over: the same command goes on. (EX_TEMPFAIL of sysexits.h)"""
+
+
+class OutOfHours(KeyboardInterrupt):
+    """The hours of a command are over. Like Ctrl-C, it must not be taken for the failure of a run."""
+
+
+@contextmanager
+def limited_to(hours: float | None) -> Iterator[None]:
+    """Stop the body after some hours, wherever it is, as Ctrl-C would; only in a process's main thread.
+
+    Raises:
+        OutOfHours: the hours are over.
+    """
+    if hours is None:
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise OutOfHours
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 3600 * hours)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 @contextmanager
 def resumable(max_hours: float | None) -> Iterator[None]:
     """End the command with a word on how to go on when its hours are over, or after Ctrl-C."""
-    from fedmr_med.lab.comparison.hours import OUT_OF_HOURS_CODE, OutOfHours, limited_to
-
     try:
         with limited_to(max_hours):
             yield

@@ -7,9 +7,8 @@ from typing import Protocol
 
 from fedmr_med.errors import ConfigError
 from fedmr_med.files import locked
-from fedmr_med.lab.comparison.files import Progress
-from fedmr_med.lab.comparison.one_run import R, Run, result_of
 from fedmr_med.lab.comparison.progress import show_progress
+from fedmr_med.lab.comparison.runs import Progress, R, Run, result_of
 
 RUNS, LOCK = "runs", ".lock"
 
@@ -18,7 +17,7 @@ class Launcher(Protocol):
     """Executes runs: in this process, in others, on other machines."""
 
     def __call__(self, runs: Sequence[Run[R]], folder: Path, on_progress: Callable[[int, Progress], None]) -> list[R]:
-        """Perform all runs and return their results in order; see :func:`fedmr_med.lab.comparison.one_run.perform`.
+        """Perform all runs and return their results in order; see :func:`fedmr_med.lab.comparison.runs.perform`.
 
         Args:
             runs: what to do, each under a name of its own.

@@ -1,20 +1,82 @@
 """Where the runs of a comparison are done, and how many processes they have."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 from pydantic import JsonValue
 
 from fedmr_med.errors import ConfigError
+from fedmr_med.lab.comparison.clusters import OnRay, RayOptions, Slurm, SlurmOptions
 from fedmr_med.lab.comparison.engine import Launcher
-from fedmr_med.lab.comparison.local import Local
-from fedmr_med.lab.comparison.on_ray import OnRay, RayOptions
-from fedmr_med.lab.comparison.on_slurm import Slurm, SlurmOptions
-from fedmr_med.process import asked_threads, available_cores
+from fedmr_med.lab.comparison.following import follow
+from fedmr_med.lab.comparison.runs import Progress, R, Run, perform
+from fedmr_med.process import asked_threads, available_cores, set_threads
 from fedmr_med.registry import check_known
+from fedmr_med.runner.workers import worker_pool
 from fedmr_med.schema import validated
 
-LOCAL, SLURM, RAY = LAUNCHERS = ("local", "slurm", "ray")
+LOCAL, SLURM = "local", "slurm"
+LAUNCHERS = (LOCAL, SLURM, "ray")
+
+
+@dataclass(frozen=True)
+class Local:
+    """The launcher for one machine.
+
+    Attributes:
+        workers: processes to use; 0 does one run after the other in this process.
+        threads: of each of them; ``OMP_NUM_THREADS`` wins.
+    """
+
+    workers: int
+    threads: int = 1
+
+    def __call__(self, runs: Sequence[Run[R]], folder: Path, on_progress: Callable[[int, Progress], None]) -> list[R]:
+        """Perform all runs and return their results in order."""
+        if not self.workers:
+            set_threads(default=self.threads)
+            return [perform(run, folder, partial(on_progress, number)) for number, run in enumerate(runs)]
+        with ExitStack() as stack:
+            slots = _Slots(stack, self.threads)
+            return follow(
+                runs,
+                folder,
+                on_progress,
+                lambda chosen: [slots.submit(run, folder) for run in chosen],
+                capacity=self.workers,
+                died=lambda error: isinstance(error, BrokenProcessPool),
+                advice="fewer --workers need less memory.",
+            )
+
+
+class _Slots:
+    """Worker processes, each a pool of its own: the death of one breaks no other."""
+
+    def __init__(self, stack: ExitStack, threads: int):
+        self._stack = stack
+        self._threads = threads
+        self._started = 0
+        self._idle: list[ProcessPoolExecutor] = []
+
+    def submit(self, run: Run[R], folder: Path) -> Future[R]:
+        """Let a process that is idle, or a new one, do a run."""
+        pool = self._idle.pop() if self._idle else self._new()
+        future = pool.submit(perform, run, folder)
+        future.add_done_callback(lambda ended: None if _died(ended) else self._idle.append(pool))
+        return future
+
+    def _new(self) -> ProcessPoolExecutor:
+        self._started += 1
+        return self._stack.enter_context(worker_pool(1, threads=self._threads, first_slot=self._started - 1))
+
+
+def _died(future: Future[R]) -> bool:
+    return future.cancelled() or isinstance(future.exception(), BrokenProcessPool)
 
 
 @dataclass(frozen=True)
@@ -26,8 +88,7 @@ class Resources:
         workers: runs side by side on this machine; None uses the cores, 0 this process. The other launchers have
             queues of their own.
         parallel_clients: clients side by side within each run; None uses the cores that the runs leave idle.
-        options: of the launcher, see :class:`fedmr_med.lab.comparison.on_slurm.SlurmOptions` and
-            :class:`fedmr_med.lab.comparison.on_ray.RayOptions`.
+        options: of the launcher, see :class:`SlurmOptions` and :class:`RayOptions`.
     """
 
     launcher: str = LOCAL
@@ -55,16 +116,12 @@ class Resources:
             raise ConfigError(
                 f"--workers: {self.launcher} has a queue of its own.", code="config.conflict", key="--workers"
             )
-        threads = asked_threads() or 1
-        launch: Slurm | OnRay
-        if self.launcher == SLURM:
-            launch = Slurm(
-                validated(SlurmOptions, dict(self.options), "--launcher-option", section="--launcher-option"), threads
-            )
-        else:
-            launch = OnRay(
-                validated(RayOptions, dict(self.options), "--launcher-option", section="--launcher-option"), threads
-            )
+        threads, options, where = asked_threads() or 1, dict(self.options), "--launcher-option"
+        launch = (
+            Slurm(validated(SlurmOptions, options, where, section=where), threads)
+            if self.launcher == SLURM
+            else OnRay(validated(RayOptions, options, where, section=where), threads)
+        )
         return launch, self.parallel_clients or max(launch.options.cpus // threads, 1)
 
 

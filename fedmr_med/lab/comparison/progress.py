@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from fedmr_med.lab.comparison.files import Progress
-from fedmr_med.lab.comparison.one_run import Run
+from fedmr_med.lab.comparison.runs import Progress, Run
 
 # Without a terminal there is no bar but a line now and then.
 _LINE_SECONDS = 30.0

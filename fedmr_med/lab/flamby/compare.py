@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedmr_med.lab.comparison import engine
-from fedmr_med.lab.comparison.local import Local
+from fedmr_med.lab.comparison.launchers import Local
 from fedmr_med.lab.flamby.checkout import HOW_TO_GET, find_dataset, find_strategies
 from fedmr_med.lab.flamby.data import load_data
 from fedmr_med.lab.flamby.datasets import known_set

@@ -13,8 +13,7 @@ from pydantic import JsonValue
 from fedmr_med import models
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
-from fedmr_med.lab.comparison.files import Progress
-from fedmr_med.lab.comparison.one_run import OnProgress
+from fedmr_med.lab.comparison.runs import OnProgress, Progress
 from fedmr_med.lab.flamby import training
 from fedmr_med.lab.flamby.data import load_data
 from fedmr_med.lab.flamby.published import published

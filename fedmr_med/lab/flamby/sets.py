@@ -21,8 +21,7 @@ import torch
 from torch import nn
 
 from fedmr_med.errors import ConfigError, DataError
-from fedmr_med.lab.comparison.files import Progress
-from fedmr_med.lab.comparison.one_run import OnProgress
+from fedmr_med.lab.comparison.runs import OnProgress, Progress
 from fedmr_med.lab.flamby.checkout import find_dataset, find_strategies, older_numpy
 from fedmr_med.lab.flamby.datasets import known_set
 from fedmr_med.lab.flamby.published import UPDATES, strategies_of

@@ -13,8 +13,7 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold, class_counts
 from fedmr_med.errors import ConfigError
-from fedmr_med.lab.comparison.files import Progress
-from fedmr_med.lab.comparison.one_run import OnProgress
+from fedmr_med.lab.comparison.runs import OnProgress, Progress
 from fedmr_med.lab.flamby.checkout import find_strategies
 from fedmr_med.lab.flamby.data import ComparisonData
 from fedmr_med.lab.flamby.loaders import ExecutorBatches

@@ -15,13 +15,21 @@ import typer
 from fedmr_med.errors import FedMRError, ResultsError
 from fedmr_med.evaluation.seeds import Spread
 from fedmr_med.files import locked
-from fedmr_med.lab.cli.common import resumable
+from fedmr_med.lab.cli.common import OutOfHours, limited_to, resumable
 from fedmr_med.lab.comparison.engine import LOCK, RUNS, Launcher, complete, exclusive
-from fedmr_med.lab.comparison.files import PROGRESS, Progress, ProgressFiles, read_progress
-from fedmr_med.lab.comparison.hours import OutOfHours, limited_to
-from fedmr_med.lab.comparison.local import Local
-from fedmr_med.lab.comparison.one_run import ERROR, RESULT, OnProgress, perform, result_of
+from fedmr_med.lab.comparison.following import ProgressFiles
+from fedmr_med.lab.comparison.launchers import Local
 from fedmr_med.lab.comparison.progress import show_progress
+from fedmr_med.lab.comparison.runs import (
+    ERROR,
+    PROGRESS,
+    RESULT,
+    OnProgress,
+    Progress,
+    perform,
+    read_progress,
+    result_of,
+)
 from fedmr_med.schema import Strict
 from tests.helpers.errors import raises
 

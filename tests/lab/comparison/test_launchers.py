@@ -16,10 +16,8 @@ import pytest
 
 from fedmr_med.evaluation.results import RunResult, RunResults, read_result
 from fedmr_med.lab.comparison import launchers
-from fedmr_med.lab.comparison.launchers import Resources, processes
-from fedmr_med.lab.comparison.local import Local
-from fedmr_med.lab.comparison.on_ray import OnRay
-from fedmr_med.lab.comparison.on_slurm import Slurm
+from fedmr_med.lab.comparison.clusters import OnRay, Slurm
+from fedmr_med.lab.comparison.launchers import Local, Resources, processes
 from tests.helpers import REPOSITORY
 from tests.helpers.benchmarks import TINY, without_times
 from tests.helpers.errors import raises

@@ -17,7 +17,7 @@ from fedmr_med.data.demo import DEMO
 from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER
 from fedmr_med.errors import FedMRError
 from fedmr_med.evaluation.results import read_result
-from fedmr_med.lab.comparison.files import Progress
+from fedmr_med.lab.comparison.runs import Progress
 from fedmr_med.lab.flamby import checkout
 from fedmr_med.lab.flamby.compare import compare
 from fedmr_med.lab.flamby.data import load_data, present_centers

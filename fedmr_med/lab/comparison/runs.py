@@ -1,9 +1,15 @@
-"""What a comparison is made of: runs with a name, a folder and a result, which resume where they stopped."""
+"""What a comparison is made of: runs with a name, a folder and a result, which resume where they stopped.
 
+How far a run is stands in a file of its folder: the same for whoever looks, from wherever the run is done.
+"""
+
+import json
 import os
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -12,14 +18,46 @@ from pydantic import BaseModel
 from fedmr_med.errors import FedMRError
 from fedmr_med.evaluation.results import read_result, write_result
 from fedmr_med.files import locked, write_text
-from fedmr_med.lab.comparison.files import Progress, write_progress
 from fedmr_med.process import THREADS_VARIABLE, set_threads
 
-RESULT, ERROR, LOCK = "result.json", "error.txt", ".lock"
+RESULT, ERROR, LOCK, PROGRESS = "result.json", "error.txt", ".lock", "progress.json"
 _PROGRESS_SECONDS = 0.2  # between two writings of the progress, which some runs report a hundred times a second
 
 R = TypeVar("R", bound=BaseModel)
 R_co = TypeVar("R_co", bound=BaseModel, covariant=True)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        done: its completed steps, those before a resumption included.
+        new: the steps since the last report.
+        note: what else to show, such as the accuracy.
+    """
+
+    done: int
+    new: int
+    note: str = ""
+
+
+def write_progress(folder: Path, progress: Progress) -> None:
+    """Write down how far the run in ``folder`` is; nothing but what people see depends on it."""
+    path = folder / PROGRESS
+    draft = path.with_suffix(".tmp")
+    with suppress(OSError):  # a full disk is for the run's results to tell
+        draft.write_text(json.dumps({"done": progress.done, "note": progress.note}), encoding="utf-8")
+        draft.replace(path)
+
+
+def read_progress(folder: Path) -> tuple[int, str]:
+    """Return the completed steps of the run in ``folder`` and its note; 0 if it has not begun."""
+    try:
+        content = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
+        return int(content["done"]), str(content["note"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0, ""
 
 
 OnProgress = Callable[[Progress], None]
@@ -59,11 +97,7 @@ class Run(Protocol[R_co]):
 
 
 def result_of(run: Run[R], folder: Path) -> R | None:
-    """Return the result of a run that has ended before; None if it has not.
-
-    Args:
-        run: the run.
-        folder: holds one folder per run.
+    """Return the result of a run that has ended before; None if it has not. ``folder`` holds one folder per run.
 
     Raises:
         ResultsError: the result is damaged, or of another version.
@@ -75,17 +109,24 @@ def result_of(run: Run[R], folder: Path) -> R | None:
 def perform(run: Run[R], folder: Path, on_progress: OnProgress = lambda progress: None) -> R:
     """Do a run unless it has ended before, keep its result, and return it.
 
-    This is all that a launcher needs to call, wherever it does. How far the run is goes into a file in its folder,
-    too: see :mod:`fedmr_med.lab.comparison.files`. Another process that is at the same run is waited for. A run that
-    fails says so in its result, which is not kept: the next call tries again.
+    This is all that a launcher needs to call, wherever it does. Another process that is at the same run is waited for.
+    A run that fails says so in its result, which is not kept: the next call tries again.
     """
-    own = folder / run.name
+    own, written = folder / run.name, float("-inf")
+
+    def report(progress: Progress) -> None:
+        nonlocal written
+        if time.monotonic() - written >= _PROGRESS_SECONDS or progress.done >= run.steps:
+            write_progress(own, progress)
+            written = time.monotonic()
+        on_progress(progress)
+
     with locked(own / LOCK, patience=float("inf")):
         done = result_of(run, folder)
         if done is not None:
             return done
         try:
-            result = run.execute(own, _Reporter(run, own, on_progress))
+            result = run.execute(own, report)
             write_result(own / RESULT, result)
         except FedMRError as e:
             return run.failed(str(e))
@@ -103,27 +144,8 @@ def perform(run: Run[R], folder: Path, on_progress: OnProgress = lambda progress
 def perform_there(run: Run[R], folder: Path, threads: int) -> R:
     """Do a run in a process that somebody else started, on this machine or another.
 
-    Args:
-        run: the run.
-        folder: holds one folder per run.
-        threads: of that process and of those it starts, whatever its environment says: the last bits of a result
-            depend on it.
+    ``threads`` is for that process and those it starts, whatever its environment says: the last bits depend on it.
     """
     os.environ[THREADS_VARIABLE] = str(threads)
     set_threads()
     return perform(run, folder)
-
-
-class _Reporter:
-    """Writes progress to the run's file and passes it on."""
-
-    def __init__(self, run: Run[R], folder: Path, on_progress: OnProgress):
-        self._run, self._folder, self._on_progress = run, folder, on_progress
-        self._written = float("-inf")
-
-    def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
-        if now - self._written >= _PROGRESS_SECONDS or progress.done >= self._run.steps:
-            write_progress(self._folder, progress)
-            self._written = now
-        self._on_progress(progress)
