@@ -28,7 +28,7 @@ from fedmr_med.methods.plan import head_exchange
 from fedmr_med.models import parameter_names
 from fedmr_med.models.reply_forms import statistic_sizes, sum_forms
 from fedmr_med.network import Network
-from fedmr_med.privacy.mechanisms.clip import clipped_update
+from fedmr_med.privacy.mechanisms import clipped_update
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.schema import validated

@@ -1,0 +1,212 @@
+"""The defences: what each does to what leaves, and how it is said in plain words.
+
+A new defence is a new class here, and a setting of :class:`fedmr_med.privacy.policy.SitePolicy` that makes one.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedmr_med.arrays import Arrays, distance
+from fedmr_med.errors import PolicyError
+from fedmr_med.prototypes import ClassSums
+from fedmr_med.secure.noise import normals
+
+IntArray = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_QUANTILES = 17
+
+
+@dataclass(frozen=True)
+class Suppression:
+    """Lets a class pass only if it was chosen and has at least ``smallest`` images.
+
+    Attributes:
+        chosen: (C,) the classes that are not opted out.
+    """
+
+    smallest: int
+    chosen: Mask = field(compare=False)
+
+    def passes(self, counts: IntArray) -> Mask:
+        """Return a mask (C,) of the classes that may leave, given their numbers of images (C,)."""
+        mask: Mask = self.chosen & (counts >= self.smallest)
+        return mask
+
+    def sums(self, sums: ClassSums) -> ClassSums:
+        """Leave sums and counts of the other classes zero."""
+        counts = sums.counts.numpy()
+        return sums.only(torch.from_numpy(np.asarray(self.passes(counts) & (counts > 0))))
+
+    def check(self, counts: IntArray) -> None:
+        """Look at the counts (C,) beside second moments, which cannot be taken apart by class.
+
+        Raises:
+            PolicyError: they are of a class that may not leave, so nothing may.
+        """
+        if bool(((counts > 0) & ~self.passes(counts)).any()):
+            raise PolicyError(
+                "the statistics hold a class that the policy does not share, or too few images of one.",
+                code="policy.too-few-images",
+            )
+
+    def sentence(self) -> str:
+        """Say from how many images on a class leaves."""
+        return f"where there are at least {self.smallest} training images"
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Rounds numbers of images to multiples of ``base``; 1 leaves them as they are."""
+
+    base: int
+
+    def up(self, number: int) -> int:
+        """Round a number up."""
+        return -(-number // self.base) * self.base
+
+    def nearest(self, number: int) -> int:
+        """Round a number to the nearest multiple, and at least to one."""
+        return max(self.base, self.base * round(number / self.base))
+
+    def sentence(self) -> str:
+        """Say what it is rounded to; empty where it is not."""
+        return f"rounded to {self.base} and without classes too small to leave" if self.base > 1 else ""
+
+
+@dataclass(frozen=True)
+class Dominance:
+    """Tells the features of a class that one image, or patient, dominates; their sums must not leave.
+
+    A class of many images can still have a feature that one of them carries alone: its sum is that image's value. The
+    rule is the one of official statistics beside that of small cells (p % rule; Hundepool et al., 2012).
+
+    What a unit, an image or a patient, says in a feature is how far its values are from a value that others have, added
+    up: who knows that value, such as the zero of a rectifier, reads the rest from the sum. The rule holds for each of
+    17 quantiles of the feature, so for every value that a sixteenth of the images share.
+
+    Attributes:
+        share: the largest share of one unit in what all of them say, between 0 and 1.
+    """
+
+    share: float
+
+    @property
+    def fewest(self) -> int:
+        """How few units can hold to the rule."""
+        return math.ceil(1 / self.share)
+
+    def passes(self, features: Tensor, units: Tensor) -> Tensor:
+        """Return the mask (d,) of the features that no unit dominates; one that is constant says nothing, and passes.
+
+        Args:
+            features: (n, d) of the images of a class.
+            units: (n,) the patient of each, or the image itself, counted from 0.
+        """
+        exact = features.double()
+        rising = exact.sort(0).values
+        mask = torch.ones(exact.shape[1], dtype=torch.bool)
+        for center in rising[torch.linspace(0, len(exact) - 1, _QUANTILES).round().long()]:
+            said = torch.zeros(int(units.max()) + 1, exact.shape[1], dtype=torch.float64)
+            said.index_add_(0, units, (exact - center).abs())
+            mask &= said.max(0).values <= self.share * said.sum(0)
+        return mask
+
+    def sentence(self) -> str:
+        """Say the share."""
+        return f"no image or patient makes up more than {self.share:.0%} of what a feature says of a class"
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Scales each feature vector down to a length of at most ``norm``.
+
+    One image touches one class, so it moves all class sums together by at most ``norm``, and the uncentred second
+    moments, in Frobenius norm, by at most ``norm ** 2``.
+    """
+
+    norm: float
+
+    def features(self, features: Tensor) -> Tensor:
+        """Scale the rows (n, d) that are too long; values that are not finite become zero."""
+        finite = features.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+        lengths = finite.norm(dim=1, keepdim=True)
+        clipped: Tensor = finite * (self.norm / lengths.clamp(min=self.norm))
+        return clipped
+
+
+def clipped_update(model: Arrays, received: Arrays, norm: float) -> tuple[Arrays, float]:
+    """Return a model whose parameters are at most ``norm`` away from the received ones, and how far they were.
+
+    Arrays of ``model`` that are not in ``received``, its buffers, stay as they are.
+    """
+    length = distance(model, received)
+    if length <= norm:
+        return model, length
+    scale = np.float32(norm / length)
+    return model | {name: start + scale * (model[name] - start) for name, start in received.items()}, length
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Noise of ``multiplier`` times the sensitivity on everything one image can move.
+
+    Class sums of features clipped to ``norm`` and ``count_weight * norm`` times the counts move together by at most
+    ``norm * sqrt(1 + count_weight ** 2)`` when one image comes or goes. Noise of that times the multiplier on both
+    makes one Gaussian mechanism of sensitivity 1 and noise ``multiplier``. A small weight spends little of the
+    sensitivity on the counts, which then get the larger noise: they are numbers of tens and more.
+
+    Attributes:
+        multiplier: noise relative to the sensitivity.
+        norm: the clip of a feature vector.
+        count_weight: weight of a count relative to the clip.
+        with_moments: whether uncentred second moments of the features, over the clip, are released along.
+    """
+
+    multiplier: float
+    norm: float
+    count_weight: float = 0.25
+    with_moments: bool = False
+
+    @property
+    def sums_scale(self) -> float:
+        """Standard deviation of the noise on each entry of a class sum."""
+        return self.multiplier * (self.norm * math.sqrt(1 + self.count_weight**2 + self.with_moments))
+
+    @property
+    def counts_scale(self) -> float:
+        """Standard deviation of the noise on each count."""
+        return self.sums_scale / (self.count_weight * self.norm)
+
+    @property
+    def moments_scale(self) -> float:
+        """Standard deviation of the noise on each entry of the second moments."""
+        return self.sums_scale * self.norm
+
+    @property
+    def least_count(self) -> int:
+        """The noisy count from which on a class counts: below it noise outweighs the images."""
+        return math.ceil(4 * self.counts_scale)
+
+    def add_to(self, sums: ClassSums, weights: npt.NDArray[np.float64], *, parts: int = 1) -> ClassSums:
+        """Return class sums and counts with one party's noise, of which ``parts`` such make the noise of the total.
+
+        Args:
+            sums: of clipped features; their own counts do not matter.
+            weights: (C,) how many images, or patients, each class counts.
+            parts: how many parties add noise; 1 adds all of it.
+        """
+        share = 1 / math.sqrt(parts)
+        noisy = sums.sums.numpy() + share * self.sums_scale * normals(tuple(sums.sums.shape))
+        counts = np.rint(weights + share * self.counts_scale * normals(weights.shape)).astype(np.int64)
+        return ClassSums(torch.from_numpy(noisy), torch.from_numpy(counts))
+
+    def add_to_moments(self, moments: npt.NDArray[np.float64], *, parts: int = 1) -> npt.NDArray[np.float64]:
+        """Return second moments, the upper triangle as a vector, with one party's noise."""
+        noisy: npt.NDArray[np.float64] = moments + self.moments_scale / math.sqrt(parts) * normals(moments.shape)
+        return noisy
