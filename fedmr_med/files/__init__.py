@@ -75,6 +75,13 @@ def private_files() -> Iterator[None]:
 
 
 @contextmanager
+def own_turn(lock: Path) -> Iterator[None]:
+    """Let one process at a time work on files that only their owner may read."""
+    with private_files(), locked(lock, patience=60):
+        yield
+
+
+@contextmanager
 def locked(*paths: Path, patience: float, when: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """Hold one of the lock files ``paths`` during the body. The lock goes with the process, however that ends.
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fedmr_med.errors import ConfigError
+from fedmr_med.errors import ConfigError, PolicyError
 from fedmr_med.files import locked
 
 START = "0" * 64
@@ -99,6 +99,18 @@ def read(path: Path, *, known_head: str | None = None) -> Journal:
     if known_head is not None and known_head not in heads:
         problems.append(f"the journal does not hold the line {known_head}: its end was cut off")
     return Journal(tuple(entries), tuple(problems), tuple(torn), head)
+
+
+def trusted(path: Path, otherwise: str) -> tuple[dict[str, Any], ...]:
+    """Return the entries of a journal on which a site's decisions rest.
+
+    Raises:
+        PolicyError: it was changed; the message says what is to be done ``otherwise``.
+    """
+    found = read(path)
+    if found.problems:
+        raise PolicyError(f"{path} was changed ({found.problems[0]}); {otherwise}.", code="record.changed")
+    return found.entries
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

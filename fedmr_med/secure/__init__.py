@@ -7,3 +7,6 @@ Secure = Literal["none", "statistics", "all"]
 
 FEWEST = 3
 """Sites without which no sum is opened: of two, each could subtract its own share."""
+
+RESTORE = "restore it, or keep away from secure sums"
+"""What is to be done about a record of secure sums that was changed."""

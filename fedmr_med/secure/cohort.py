@@ -4,14 +4,13 @@ Two totals over different sites tell what the difference put in: x1 = (T(1,2,3) 
 writes down the cohort that it first masks a vector for, and masks for no other one until a person there accepts it.
 """
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
 from fedmr_med.errors import PolicyError
-from fedmr_med.files import journal, locked, private_files
-from fedmr_med.secure import FEWEST
+from fedmr_med.files import journal, own_turn
+from fedmr_med.secure import FEWEST, RESTORE
 
 
 class Cohort:
@@ -23,6 +22,7 @@ class Cohort:
 
     def __init__(self, record: Path):
         self.record = record
+        self._lock = record.with_suffix(".lock")
 
     def pinned(self) -> frozenset[str] | None:
         """Return the sites; None before the first masked vector.
@@ -30,13 +30,8 @@ class Cohort:
         Raises:
             PolicyError: the record was changed.
         """
-        found = journal.read(self.record)
-        if found.problems:
-            raise PolicyError(
-                f"{self.record} was changed ({found.problems[0]}); restore it, or keep away from secure sums.",
-                code="record.changed",
-            )
-        return frozenset(found.entries[-1]["sites"]) if found.entries else None
+        entries = journal.trusted(self.record, RESTORE)
+        return frozenset(entries[-1]["sites"]) if entries else None
 
     def check(self, sites: Collection[str]) -> None:
         """Return if a vector may go into a total over these sites.
@@ -60,7 +55,7 @@ class Cohort:
         Raises:
             PolicyError: see :meth:`check`.
         """
-        with self._turn():
+        with own_turn(self._lock):
             self.check(sites)
             if self.pinned() is None:
                 self._write(sites, {"chain": chain, "release": release})
@@ -76,15 +71,9 @@ class Cohort:
                 f"A cohort has {FEWEST} sites or more: of two, each could subtract its own part.",
                 code="secure.too-few-sites",
             )
-        with self._turn():
+        with own_turn(self._lock):
             self.pinned()
             self._write(sites, {"by": by})
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Let one chain at a time look and write."""
-        with private_files(), locked(self.record.with_suffix(".lock"), patience=60):
-            yield
 
     def _write(self, sites: Collection[str], about: dict[str, str]) -> None:
         time = datetime.now(UTC).isoformat(timespec="seconds")

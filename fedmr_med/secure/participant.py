@@ -14,8 +14,8 @@ The site enforces the rules that keep its vector closed; it does not count on th
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedmr_med.arrays import Vector
 from fedmr_med.errors import PolicyError, WireError
-from fedmr_med.files import atomic_writer, journal, locked, private_files, write_text
+from fedmr_med.files import atomic_writer, journal, own_turn, write_text
 from fedmr_med.schema import NAME_PATTERN
-from fedmr_med.secure import FEWEST, primitives
+from fedmr_med.secure import FEWEST, RESTORE, primitives
 from fedmr_med.secure.cohort import Cohort
 from fedmr_med.secure.identity import Identity
 from fedmr_med.secure.messages import Confirmation, Keys, Masked, Offer, Release, Roster, Shares, offers_digest
@@ -63,9 +63,9 @@ class Participant:
         An older one of that name is replaced, unless it was masked: other sites may have opened the release since, and
         another vector beside it would show the difference of both. Then False is returned.
         """
-        with self._turn():
+        with own_turn(self.folder / "lock"):
             opened = self._opened()
-            self._forget(self._file(other, "npy") for other in opened if other != name)
+            _forget(self._file(other, "npy") for other in opened if other != name)
             if name in opened or self._masked_for(name) is not None:
                 return False
             with atomic_writer(self._file(name, "npy")) as stream:
@@ -75,13 +75,13 @@ class Participant:
     def keys(self, chain: str, session: str) -> Keys:
         """Return a signed key for a session; asked again, the same."""
         path = self._file(session, "key")
-        with self._turn():
+        with own_turn(self.folder / "lock"):
             if not path.exists():
-                self._forget(self.folder.glob("*.key"))
-                self._write(path, {"seed": os.urandom(SEED).hex()})
-            _, public = primitives.key_pair(bytes.fromhex(self._read(path)["seed"]), session.encode())
+                _forget(self.folder.glob("*.key"))
+                _write(path, {"seed": os.urandom(SEED).hex()})
+            _, public = self._session_key(session)
         unsigned = Keys(self.site, public, self.identity.certificate, b"")
-        return Keys(self.site, public, unsigned.certificate, self.identity.sign(unsigned.signed(chain, session)))
+        return replace(unsigned, signature=self.identity.sign(unsigned.signed(chain, session)))
 
     def offer(self, release: Release, roster: Roster) -> Offer:
         """Make fresh secrets for a release and share them among the roster.
@@ -95,7 +95,7 @@ class Participant:
         if self.cohort is not None:
             self.cohort.check(roster.names)
         context, number = roster.context(release), roster.names.index(self.site)
-        with self._turn():
+        with own_turn(self.folder / "lock"):
             if not self._file(release.name, "npy").exists():
                 if release.name in self._opened():
                     raise PolicyError(
@@ -114,7 +114,7 @@ class Participant:
             seeds = [os.urandom(SEED) for _ in range(2)]
             _, public = primitives.key_pair(seeds[0], context)
             parts = [primitives.split(seed, roster.threshold, len(roster.entries)) for seed in seeds]
-            private = self._session_key(release.session)
+            private, _ = self._session_key(release.session)
             sealed = [
                 b""
                 if entry.site == self.site
@@ -134,9 +134,8 @@ class Participant:
                 "seeds": [seed.hex() for seed in seeds],
                 "shares": {self.site: [part[number].hex() for part in parts]},
             }
-            self._write(self._file(release.name, "json"), state)
-        signature = self.identity.sign(unsigned.signed(context))
-        return Offer(self.site, public, unsigned.committed, unsigned.sealed, signature)
+            _write(self._file(release.name, "json"), state)
+        return replace(unsigned, signature=self.identity.sign(unsigned.signed(context)))
 
     def mask(self, release: Release, roster: Roster, offers: Sequence[Offer]) -> Masked:
         """Return the masked vector, once.
@@ -155,7 +154,7 @@ class Participant:
             if entry.site in made and entry.site != self.site:
                 offer = made[entry.site]
                 self.identity.check(entry.site, entry.certificate, offer.signed(context), offer.signature)
-        with self._turn():
+        with own_turn(self.folder / "lock"):
             state = self._current(release, context)
             if state["masked"]:
                 raise PolicyError(f"{release.name} was masked before", code="secure.masked-before")
@@ -175,7 +174,7 @@ class Participant:
             if self.cohort is not None:
                 # Before the vector leaves: one that is masked for two cohorts could be in two totals.
                 self.cohort.pin(roster.names, chain=release.chain, release=release.name)
-            self._write(self._file(release.name, "json"), state)
+            _write(self._file(release.name, "json"), state)
         return Masked(self.site, total)
 
     def confirm(self, release: Release, roster: Roster, survivors: Sequence[str]) -> Confirmation:
@@ -189,8 +188,9 @@ class Participant:
         self._check_roster(release, roster)
         arrived, context = set(survivors), roster.context(release)
         self._check_number(len(arrived), roster)
-        with self._turn():
-            if arrived != self._opened().get(release.name, arrived):
+        with own_turn(self.folder / "lock"):
+            opened = self._opened().get(release.name)
+            if opened is not None and arrived != set(opened["sites"]):
                 raise PolicyError(
                     f"{release.name} was opened before, for other sites; it is not opened again",
                     code="secure.opened-for-others",
@@ -207,10 +207,10 @@ class Participant:
                         code="secure.not-whole",
                     )
                 self.cohort.check(arrived)
-            self._write(self._file(release.name, "json"), state | {"confirmed": sorted(arrived)})
+            _write(self._file(release.name, "json"), state | {"confirmed": sorted(arrived)})
         unsigned = Confirmation(self.site, b"")
         message = unsigned.signed(context, bytes.fromhex(state["offers"]), arrived)
-        return Confirmation(self.site, self.identity.sign(message))
+        return replace(unsigned, signature=self.identity.sign(message))
 
     def unmask(
         self, release: Release, roster: Roster, survivors: Sequence[str], confirmations: Sequence[Confirmation]
@@ -225,7 +225,7 @@ class Participant:
         """
         self._check_roster(release, roster)
         arrived, context = set(survivors), roster.context(release)
-        with self._turn():
+        with own_turn(self.folder / "lock"):
             state = self._current(release, context)
             if arrived != set(state.get("confirmed", ())):
                 raise WireError("this site has not confirmed these survivors", code="secure.not-confirmed")
@@ -244,7 +244,7 @@ class Participant:
                 "roster": roster.names,
             }
             journal.append(self.folder / OPENED, entry)
-            self._forget([self._file(release.name, "json")])
+            _forget([self._file(release.name, "json")])
         own = {site: parts[1] for site, parts in shares.items() if site in arrived}
         return Shares(self.site, own, {site: parts[0] for site, parts in shares.items() if site not in arrived})
 
@@ -256,13 +256,9 @@ class Participant:
         """
         return name in self._opened() or self._masked_for(name) is not None
 
-    def _opened(self) -> dict[str, set[str]]:
-        """Return the sites that each opened release of the chain is of."""
-        return {entry["release"]: set(entry.get("sites", ())) for entry in _entries(self.folder / OPENED)}
-
-    def _opened_rosters(self) -> dict[str, Sequence[str]]:
-        entries = _entries(self.folder / OPENED)
-        return {entry["release"]: entry.get("roster", entry.get("sites", ())) for entry in entries}
+    def _opened(self) -> dict[str, dict[str, Any]]:
+        """Return the record of each opened release of the chain: the sites of the total, and the roster."""
+        return {entry["release"]: entry for entry in journal.trusted(self.folder / OPENED, RESTORE)}
 
     def _check_roster(self, release: Release, roster: Roster) -> None:
         if self.site not in roster.names or len(roster.entries) < self.least:
@@ -313,7 +309,7 @@ class Participant:
         self, release: Release, roster: Roster, made: Mapping[str, Offer], context: bytes
     ) -> dict[str, list[str]]:
         """Decrypt the shares for this site."""
-        private, number = self._session_key(release.session), roster.names.index(self.site)
+        (private, _), number = self._session_key(release.session), roster.names.index(self.site)
         received = {}
         for entry in roster.entries:
             if entry.site == self.site or entry.site not in made:
@@ -324,11 +320,11 @@ class Participant:
             received[entry.site] = [content[:SEED].hex(), content[SEED:].hex()]
         return received
 
-    def _session_key(self, session: str) -> X25519PrivateKey:
+    def _session_key(self, session: str) -> tuple[X25519PrivateKey, bytes]:
         path = self._file(session, "key")
         if not path.exists():
             raise WireError("this site has no key for the session", code="secure.no-key")
-        return primitives.key_pair(bytes.fromhex(self._read(path)["seed"]), session.encode())[0]
+        return primitives.key_pair(bytes.fromhex(_read(path)["seed"]), session.encode())
 
     def _current(self, release: Release, context: bytes) -> dict[str, Any]:
         state = self._state(release.name)
@@ -338,51 +334,32 @@ class Participant:
 
     def _masked_for(self, name: str) -> tuple[str, ...] | None:
         """Return the roster that this site has masked its vector for, in whatever session; None before it did."""
-        masked_for = self._state(name).get("masked_for") or self._opened_rosters().get(name)
+        opened, masked_for = self._opened(), self._state(name).get("masked_for")
+        if masked_for is None and name in opened:
+            masked_for = opened[name]["roster"]
         return None if masked_for is None else tuple(masked_for)
 
     def _state(self, name: str) -> dict[str, Any]:
         path = self._file(name, "json")
-        return self._read(path) if path.exists() else {}
+        return _read(path) if path.exists() else {}
 
     def _file(self, name: str, kind: str) -> Path:
         if not re.fullmatch(NAME_PATTERN, name):
             raise WireError("a release or session is not a name", code="wire.form")
         return self.folder / f"{name}.{kind}"
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Let one process at a time work: one of a job that was given up may still be alive."""
-        with private_files(), locked(self.folder / "lock", patience=60):
-            yield
 
-    @staticmethod
-    def _read(path: Path) -> dict[str, Any]:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-
-    @staticmethod
-    def _write(path: Path, content: Mapping[str, Any]) -> None:
-        write_text(path, json.dumps(content))
-
-    @staticmethod
-    def _forget(paths: Any) -> None:
-        for path in list(paths):
-            path.unlink(missing_ok=True)
+def _read(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
-def _entries(record: Path) -> Sequence[Mapping[str, Any]]:
-    """Read a record of what was opened.
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    write_text(path, json.dumps(content))
 
-    Raises:
-        PolicyError: it was changed.
-    """
-    found = journal.read(record)
-    if found.problems:
-        raise PolicyError(
-            f"{record} was changed ({found.problems[0]}); restore it, or keep away from secure sums.",
-            code="record.changed",
-        )
-    return found.entries
+
+def _forget(paths: Iterable[Path]) -> None:
+    for path in list(paths):
+        path.unlink(missing_ok=True)
 
 
 def _route(context: bytes, sender: str, receiver: str) -> bytes:

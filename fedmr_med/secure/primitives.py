@@ -9,7 +9,7 @@ its owner signed: the public key, or :func:`commitment`.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache, reduce
 from itertools import combinations, islice
 from operator import xor
@@ -88,8 +88,8 @@ def split(seed: bytes, threshold: int, parties: int) -> list[bytes]:
     return [share for _, share in Shamir.split(threshold, parties, seed)]
 
 
-def combine(shares: Mapping[int, bytes], threshold: int, wanted: "Wanted") -> bytes:
-    """Put a seed together from the shares of parties, by their number from 0.
+def combine(shares: Mapping[int, bytes], threshold: int, fits: Callable[[bytes], bool]) -> bytes:
+    """Put the seed together that ``fits``, from the shares of parties by their number from 0.
 
     With more shares than needed, some may be wrong: other choices of them are tried.
 
@@ -97,14 +97,14 @@ def combine(shares: Mapping[int, bytes], threshold: int, wanted: "Wanted") -> by
         WireError: no choice gives the seed that its owner signed for.
     """
     numbered = [(party + 1, share) for party, share in sorted(shares.items())]
-    for choice in islice(_choices(numbered, threshold), _MOST_TRIES):
+    for choice in islice(combinations(numbered, threshold), _MOST_TRIES):
         coefficients = _coefficients(tuple(number for number, _ in choice))
         parts = (
             _times(int.from_bytes(share, "big"), coefficient)
             for (_, share), coefficient in zip(choice, coefficients, strict=True)
         )
         seed = reduce(xor, parts).to_bytes(SEED, "big")
-        if wanted.is_met_by(seed):
+        if fits(seed):
             return seed
     raise WireError("the shares do not give the secret that its owner signed for", code="secure.share")
 
@@ -143,29 +143,6 @@ def _inverse(element: int) -> int:
         rest ^= divisor << shift
         inverse ^= other << shift
     return inverse
-
-
-def _choices(shares: Sequence[tuple[int, bytes]], size: int) -> Iterator[tuple[tuple[int, bytes], ...]]:
-    return combinations(shares, size)
-
-
-class Wanted:
-    """What a seed must fit: a public key, or a commitment.
-
-    Args:
-        context: of the release.
-        public: the public key that the seed stands for, or
-        committed: the commitment to the seed.
-    """
-
-    def __init__(self, context: bytes, *, public: bytes | None = None, committed: bytes | None = None):
-        self._context, self._public, self._committed = context, public, committed
-
-    def is_met_by(self, seed: bytes) -> bool:
-        """Whether a seed is the right one."""
-        if self._public is not None:
-            return key_pair(seed, self._context)[1] == self._public
-        return commitment(seed, self._context) == self._committed
 
 
 def commitment(seed: bytes, context: bytes) -> bytes:

@@ -1,6 +1,7 @@
 """The server's side of a secure sum: passes messages on, and adds up what it cannot read."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -9,7 +10,7 @@ from fedmr_med.arrays import Vector
 from fedmr_med.errors import WireError
 from fedmr_med.secure import FEWEST, primitives
 from fedmr_med.secure.messages import Confirmation, Masked, Offer, Release, Roster, Shares
-from fedmr_med.secure.primitives import KEY, NONCE, SEED, TAG, Wanted
+from fedmr_med.secure.primitives import KEY, NONCE, SEED, TAG
 
 SEALED = NONCE + 2 * SEED + TAG
 """Bytes of the encrypted shares for one site."""
@@ -122,12 +123,9 @@ class SecureSum:
         self._enough(self._shares, "answers to the unmasking")
         total = np.zeros(self.size, np.uint64)
         for site, vector in self.vectors.items():
-            committed = Wanted(self._context, committed=self.offers[site].committed)
-            seed = self._seed(site, "own", committed)
-            total += vector - primitives.mask(seed, self._context, self.size)
+            total += vector - primitives.mask(self._seed(site, "own"), self._context, self.size)
         for gone in self._dropped:
-            public = Wanted(self._context, public=self.offers[gone].public)
-            private, _ = primitives.key_pair(self._seed(gone, "pairs", public), self._context)
+            private, _ = primitives.key_pair(self._seed(gone, "pairs"), self._context)
             for site in self.vectors:
                 # What ``site`` added for ``gone`` is the negative of what ``gone`` would have added for ``site``.
                 total += signed_mask(private, gone, site, self.offers[site].public, self._context, self.size)
@@ -137,11 +135,19 @@ class SecureSum:
     def _dropped(self) -> tuple[str, ...]:
         return tuple(sorted(self.offers.keys() - set(self._survivors or ())))
 
-    def _seed(self, site: str, kind: str, wanted: Wanted) -> bytes:
+    def _seed(self, site: str, kind: Literal["own", "pairs"]) -> bytes:
+        """Return the seed of a site's own mask, or of its key, that fits the site's offer."""
+        offer = self.offers[site]
+
+        def fits(seed: bytes) -> bool:
+            if kind == "own":
+                return primitives.commitment(seed, self._context) == offer.committed
+            return primitives.key_pair(seed, self._context)[1] == offer.public
+
         numbers = {name: number for number, name in enumerate(self.roster.names)}
         shares = {numbers[answer.site]: getattr(answer, kind)[site] for answer in self._shares.values()}
         try:
-            return primitives.combine(shares, self.roster.threshold, wanted)
+            return primitives.combine(shares, self.roster.threshold, fits)
         except WireError as e:
             raise e.at(site) from e
 

@@ -7,14 +7,13 @@ site releases nothing more until a person has looked.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedmr_med.errors import PolicyError
-from fedmr_med.files import journal, locked, private_files, write_text
+from fedmr_med.files import journal, own_turn, write_text
 from fedmr_med.privacy.accountant import Noisy, epsilon
 from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.policy import SitePolicy
@@ -56,7 +55,7 @@ class Ledger:
         Raises:
             PolicyError: the ledger was changed, or an older one was put in its place.
         """
-        with self._turn():
+        with own_turn(self.path.with_suffix(".lock")):
             entries = self._entries()
             if budget is not None:
                 releases = [*map(_noisy, entries), Noisy(noise, rate, steps)]
@@ -119,11 +118,6 @@ class Ledger:
             raise PolicyError(
                 f"{self.witness} cannot be read, so the privacy budget is not known.", code="file.unreadable"
             ) from e
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        with private_files(), locked(self.path.with_suffix(".lock"), patience=60):
-            yield
 
 
 @dataclass(frozen=True)

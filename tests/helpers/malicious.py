@@ -13,7 +13,6 @@ from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.secure import primitives
 from fedmr_med.secure.messages import Confirmation, Offer, Release, Roster, offers_digest
 from fedmr_med.secure.participant import Participant
-from fedmr_med.secure.primitives import Wanted
 from fedmr_med.secure.summing import signed_mask
 from tests.helpers.secure import CHAIN, NAME, SESSION
 
@@ -126,14 +125,19 @@ class MaliciousServer:
         if self.target not in self.masked or not all(map(self.knows, secrets)):
             return None
         needed, offer = self.roster.threshold, self.offers[self.target]
-        seed = primitives.combine(self.own[self.target], needed, Wanted(self.context, committed=offer.committed))
+        context = self.context
+        seed = primitives.combine(
+            self.own[self.target], needed, lambda seed: primitives.commitment(seed, context) == offer.committed
+        )
         vector = self.masked[self.target] - primitives.mask(seed, self.context, SIZE)
         for name in others:
             if name in self.helpers:
                 seed = bytes.fromhex(self.sites[name]._state(self.release.name)["seeds"][0])
             else:
-                wanted = Wanted(self.context, public=self.offers[name].public)
-                seed = primitives.combine(self.pairs[name], needed, wanted)
+                public = self.offers[name].public
+                seed = primitives.combine(
+                    self.pairs[name], needed, lambda seed, its=public: primitives.key_pair(seed, context)[1] == its
+                )
             private, _ = primitives.key_pair(seed, self.context)
             vector += signed_mask(private, name, self.target, offer.public, self.context, SIZE)
         return vector
