@@ -49,11 +49,11 @@ def health(
 ) -> None:
     """Say whether the client or server of a kit is at work on this machine; exit code 1 if it needs a person."""
     from fedmr_med.deploy.health import health as look
-    from fedmr_med.files import write_text
+    from fedmr_med.files import write_json
 
     found = look(kit)
     if out is not None:
-        write_text(out, json.dumps(found.as_values(), indent=1) + "\n")
+        write_json(out, found.as_values())
     running = f"process {found.process}, since {found.since}" if found.process else "not running"
     said = f"{'ok' if found.ok else 'NOT OK'}: {running}; {'; '.join((*found.problems, *found.warnings))}"
     answer(as_json, found.as_values(), said)

@@ -3,7 +3,6 @@
 A relay runs no job, so there is nothing to lock in its kit; :mod:`fedmr_med.deploy.provision` says how it speaks.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from nvflare.lighter.spec import Builder
 
 from fedmr_med.deploy import kit
 from fedmr_med.deploy.manifest import write_manifest
-from fedmr_med.files import write_text
+from fedmr_med.files import write_json, write_text
 from fedmr_med.sites import SITE_FILE
 
 
@@ -90,11 +89,7 @@ def lock(folder: Path, *, server: bool) -> None:
         kit.PRIVACY: kit.server_privacy() if server else kit.site_privacy(),
     }
     for name, content in contents.items():
-        _write_json(local / name, content)
+        write_json(local / name, content)
     for name in (kit.RESOURCES, kit.AUTHORIZATION):
-        _write_json(local / f"{name}.default", contents[name])
+        write_json(local / f"{name}.default", contents[name])
     (local / f"{kit.PRIVACY}.sample").unlink(missing_ok=True)
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    write_text(path, json.dumps(content, indent=2) + "\n")

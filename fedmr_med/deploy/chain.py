@@ -4,7 +4,6 @@ What was submitted is kept in the coordinator's own kit, in ``chains/<id>/``, so
 without the folder the job came from. A chain's id is the id of its first job, unless the job names one.
 """
 
-import json
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from fedmr_med.deploy.acts import record
 from fedmr_med.deploy.kit import read_json
 from fedmr_med.deploy.session import CHAIN_PROPERTY, JobInfo, Session
 from fedmr_med.errors import ConfigError, DeployError
-from fedmr_med.files import write_text
+from fedmr_med.files import write_json, write_text
 from fedmr_med.jobs.changes import change
 from fedmr_med.schema import dump_yaml
 
@@ -142,7 +141,7 @@ def stage(
             meta["min_clients"] = changed.federation.min_sites
             write_text(path, dump_yaml(changed, defaults=False))
     if sites or adapt:
-        write_text(target / "meta.json", json.dumps(meta, indent=2) + "\n")
+        write_json(target / "meta.json", meta)
     return target
 
 

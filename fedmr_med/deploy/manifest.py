@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from fedmr_med.deploy.kit import read_json
 from fedmr_med.errors import ConfigError
-from fedmr_med.files import write_text
+from fedmr_med.files import write_json
 
 MANIFEST, SEAL = "local/manifest.json", "local/seal.json"
 
@@ -130,7 +130,7 @@ def identity(kit: Path, suffix: str) -> Path:
 def _write(path: Path, signer: str, files: dict[str, str], key: rsa.RSAPrivateKey) -> None:
     content = {"signer": signer, "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "files": files}
     signature = key.sign(_canonical(content), _padding(), hashes.SHA256())
-    write_text(path, json.dumps(content | {"signature": base64.b64encode(signature).decode()}, indent=1) + "\n")
+    write_json(path, content | {"signature": base64.b64encode(signature).decode()})
 
 
 def _read(path: Path, signer: Path) -> dict[str, str]:

@@ -5,7 +5,6 @@ and takes a misspelt key for nothing said. Here every end of it speaks mutual TL
 """
 
 import contextlib
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from fedmr_med.deploy.acts import record
 from fedmr_med.deploy.kit import read_json
 from fedmr_med.errors import ConfigError
-from fedmr_med.files import private_files, write_text
+from fedmr_med.files import private_files, write_json
 from fedmr_med.schema import check_name, read_yaml
 from fedmr_med.sites import SITE_FILE, load_site
 
@@ -69,7 +68,7 @@ def provision(
         builder["path"] = _CERTIFICATES.get(str(builder.get("path")), builder.get("path"))
     with private_files():
         kits = _run(project, project_file, workspace)
-        write_text(kits.parent / "state" / _ADDRESS, json.dumps(address) + "\n")
+        write_json(kits.parent / "state" / _ADDRESS, address)
         names = sorted(str(entry.get("name")) for entry in participants)
         record(workspace, "provision", kits=kits.name, participants=names, **address)
     return kits

@@ -3,14 +3,13 @@
 The configurations name classes of this toolkit, which has to be installed where the bundle runs.
 """
 
-import json
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from fedmr_med.data.transforms import normalisation
 from fedmr_med.export.source import Source
-from fedmr_med.files import atomic_writer, write_text
+from fedmr_med.files import atomic_writer, write_json, write_text
 from fedmr_med.inference.logits import Logits
 from fedmr_med.methods.label import label_of
 from fedmr_med.schema import dump_yaml
@@ -35,19 +34,16 @@ _COMMON: dict[str, Any] = {
 def write_bundle(source: Source, folder: Path) -> list[Path]:
     """Write configurations, metadata and weights."""
     saved = source.saved
-    files = {
-        "configs/metadata.json": _json(_metadata(source)),
-        "configs/inference.json": _json(_inference(source)),
-        "configs/evaluate.json": _json(_evaluate(source)),
-        "configs/fedmr.yaml": dump_yaml(saved.job),
-    }
-    for name, text in files.items():
-        write_text(folder / name, text)
+    contents = {"metadata": _metadata(source), "inference": _inference(source), "evaluate": _evaluate(source)}
+    for name, content in contents.items():
+        write_json(folder / "configs" / f"{name}.json", content)
+    write_text(folder / "configs" / "fedmr.yaml", dump_yaml(saved.job))
     import torch
 
     with atomic_writer(folder / "models" / "model.pt") as stream:
         torch.save(Logits(saved.network()).state_dict(), stream)
-    return [folder / name for name in (*files, "models/model.pt")]
+    names = (*(f"configs/{name}.json" for name in contents), "configs/fedmr.yaml", "models/model.pt")
+    return [folder / name for name in names]
 
 
 def _inference(source: Source) -> dict[str, Any]:
@@ -159,7 +155,3 @@ def _metadata(source: Source) -> dict[str, Any]:
             },
         },
     }
-
-
-def _json(content: dict[str, Any]) -> str:
-    return json.dumps(content, indent=2) + "\n"

@@ -4,7 +4,6 @@ Its headings follow the points of TRIPOD+AI (Collins et al., BMJ 2024), TRIPOD-C
 a training run can answer; what people have to answer is left to them, and said to be open.
 """
 
-import json
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -14,7 +13,7 @@ from fedmr_med.evaluation.figures import Figures
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.export.source import Source
-from fedmr_med.files import write_text
+from fedmr_med.files import write_json, write_text
 from fedmr_med.privacy.explain import privacy_costs
 from fedmr_med.report.elements import rendered
 from fedmr_med.report.lines import chosen_line
@@ -65,7 +64,7 @@ def write_card(source: Source, folder: Path) -> list[Path]:
     card = make_card(source)
     paths = [folder / "docs" / "README.md", folder / "docs" / "model_card.json"]
     write_text(paths[0], markdown(card))
-    write_text(paths[1], json.dumps(card.model_dump(mode="json"), indent=1) + "\n")
+    write_json(paths[1], card.model_dump(mode="json"))
     return paths
 
 

@@ -1,14 +1,15 @@
 """Writing files so that a crash or a full disk never leaves half of one, and one writer at a time."""
 
 import fcntl
+import json
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 # The umask under which files with keys, policies and what left a site are made.
 PRIVATE = 0o077
@@ -45,6 +46,11 @@ def write_text(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` atomically, as UTF-8."""
     with atomic_writer(path) as stream:
         stream.write(text.encode())
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write ``content`` to ``path`` atomically, as JSON that people can read."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def check_writable(folder: Path) -> None:

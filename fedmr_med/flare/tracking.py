@@ -17,7 +17,7 @@ from nvflare.apis.utils.analytix_utils import create_analytic_dxo
 
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.score import Evaluation, Score
-from fedmr_med.files import write_text
+from fedmr_med.files import write_json, write_text
 from fedmr_med.wire.messages import SiteReply
 
 METRICS, SUMMARY, ROUNDS = "metrics", "metrics_summary.json", "round_metrics.jsonl"
@@ -99,7 +99,7 @@ def write_metrics(folder: Path, job_name: str, history: History) -> None:
         best = [{"name": _KEY_METRIC["name"], "value": history.best.balanced_accuracy}]
         summary |= {"best_round": history.best.round, "best_aggregated_metrics": best}
     write_text(folder / METRICS / ROUNDS, "".join(json.dumps(record) + "\n" for record in records))
-    write_text(folder / METRICS / SUMMARY, json.dumps(summary, indent=2) + "\n")
+    write_json(folder / METRICS / SUMMARY, summary)
 
 
 def _record(evaluation: Evaluation) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Writing FLARE job folders: the same few FLARE files for every job, and its ``fedmr.yaml``."""
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 from fedmr_med.config import JOB_FILE, JobConfig, load_job
 from fedmr_med.errors import ConfigError
-from fedmr_med.files import write_text
+from fedmr_med.files import write_json, write_text
 from fedmr_med.schema import dump_yaml
 from fedmr_med.server.state import with_weights
 from fedmr_med.sites import SITE_FILE
@@ -53,8 +52,8 @@ def write_job(
         raise ConfigError(f"{folder} exists and is not a job folder; choose another one.", code="file.foreign")
     shutil.rmtree(folder, ignore_errors=True)
     config = folder / "app" / "config"
-    _write_json(config / "config_fed_server.json", server or SERVER_PARTS)
-    _write_json(config / "config_fed_client.json", client or CLIENT_PARTS)
+    write_json(config / "config_fed_server.json", server or SERVER_PARTS)
+    write_json(config / "config_fed_client.json", client or CLIENT_PARTS)
     write_text(config / JOB_FILE, _heading(job) + dump_yaml(job, defaults=False))
     for site, content in sites.items():
         if content is not None:
@@ -72,7 +71,7 @@ def write_job(
         "min_clients": job.federation.min_sites,
         "deploy_map": deploy_map,
     }
-    _write_json(folder / "meta.json", meta)
+    write_json(folder / "meta.json", meta)
 
 
 def find_job(job: Path, where: str) -> JobConfig:
@@ -119,7 +118,3 @@ CLIENT_PARTS: Mapping[str, Any] = {
     ],
     "components": [],
 }
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    write_text(path, json.dumps(content, indent=2) + "\n")

@@ -13,7 +13,7 @@ from nvflare.job_config.fed_job_config import FedJobConfig
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError
-from fedmr_med.files import write_text
+from fedmr_med.files import write_json
 from fedmr_med.flare.controller import FedMRController
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.flare.locator import GlobalModelLocator
@@ -116,7 +116,7 @@ class _Folder(FedJobConfig):
                     shutil.copytree(theirs / "custom", custom, dirs_exist_ok=True)
         if self.meta_props:
             meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-            write_text(folder / "meta.json", json.dumps(meta | self.meta_props, indent=2) + "\n")
+            write_json(folder / "meta.json", meta | self.meta_props)
         if job.installed_only:
             for custom in folder.glob("*/custom"):
                 shutil.rmtree(custom)
