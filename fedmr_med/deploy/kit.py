@@ -104,18 +104,21 @@ def kind_of(kit: Path) -> Kind:
     return next((kind for kind, name in STARTUP.items() if (kit / "startup" / name).is_file()), "hospital")
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file.
 
     Raises:
-        ConfigError: it does not exist or is not JSON.
+        ConfigError: it does not exist or does not hold a JSON object.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as e:
         raise ConfigError(f"{path} does not exist.", code="file.missing") from e
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as e:
         raise ConfigError(f"{path} cannot be read: {e}.", code="file.unreadable") from e
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} does not hold a JSON object.", code="file.unreadable")
+    return content
 
 
 def _locked(default: dict[str, Any], classes: tuple[str, ...], start: str) -> dict[str, Any]:

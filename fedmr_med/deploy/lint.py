@@ -25,10 +25,8 @@ _SERVER_PARTS = (
 _CLOSED = ("none", "no")
 
 
-def lint_privacy(content: Any) -> list[str]:
+def lint_privacy(content: dict[str, Any]) -> list[str]:
     """Return what is wrong with a site's privacy policy."""
-    if not isinstance(content, dict):
-        return ["it does not hold a JSON object"]
     problems = _unknown_keys(content, {"scopes", "default_scope", "components"}, "the file")
     scopes = content.get("scopes")
     if not isinstance(scopes, list) or not scopes:
@@ -40,9 +38,9 @@ def lint_privacy(content: Any) -> list[str]:
     return problems + _lint_privacy_components(content.get("components"))
 
 
-def lint_authorization(content: Any) -> list[str]:
+def lint_authorization(content: dict[str, Any]) -> list[str]:
     """Return which rights an authorization file gives beyond those of a kit; it may give fewer."""
-    permissions = content.get("permissions") if isinstance(content, dict) else None
+    permissions = content.get("permissions")
     if not isinstance(permissions, dict) or not permissions:
         return ["permissions is missing, so FLARE would allow everything"]
     problems = []
@@ -53,14 +51,16 @@ def lint_authorization(content: Any) -> list[str]:
         elif not isinstance(rights, dict):
             problems.append(f"{role} has all rights at once; give them one by one")
         else:
-            problems += _lint_rights(role, rights, ours[role])
+            problems += [
+                f"{role} has the right {right}; set it to {ours[role].get(right, 'none')}"
+                for right, value in rights.items()
+                if value not in (*_CLOSED, ours[role].get(right, "none"))
+            ]
     return problems
 
 
-def lint_resources(content: Any, *, server: bool = False) -> list[str]:
+def lint_resources(content: dict[str, Any], *, server: bool = False) -> list[str]:
     """Return what a resources file opens."""
-    if not isinstance(content, dict):
-        return ["it does not hold a JSON object"]
     classes = kits.SERVER_CLASSES if server else kits.SITE_CLASSES
     problems = []
     if content.get("class_list_enforcement_mode", "enforce") != "enforce":
@@ -76,10 +76,8 @@ def lint_resources(content: Any, *, server: bool = False) -> list[str]:
     return problems + _lint_components(content.get("components"), server=server)
 
 
-def lint_startup(content: Any, *, server: bool = False) -> list[str]:
+def lint_startup(content: dict[str, Any], *, server: bool = False) -> list[str]:
     """Return what ``fed_server.json`` or ``fed_client.json`` leaves unprotected: unsigned jobs, one-sided TLS."""
-    if not isinstance(content, dict):
-        return ["it does not hold a JSON object"]
     problems = []
     if content.get("require_signed_jobs", True) is not True:
         problems.append("require_signed_jobs is not true, so anybody's job would be taken")
@@ -90,10 +88,8 @@ def lint_startup(content: Any, *, server: bool = False) -> list[str]:
     return problems
 
 
-def lint_relay(content: Any) -> list[str]:
+def lint_relay(content: dict[str, Any]) -> list[str]:
     """Return what ``fed_relay.json``, or ``relay__resources.json`` of a hospital behind a relay, leaves unprotected."""
-    if not isinstance(content, dict):
-        return ["it does not hold a JSON object"]
     behind = "relay_config" in content
     problems = _unknown_keys(content, {"format_version", "relay_config"}, "the file") if behind else []
     end = content.get("relay_config" if behind else "connect_to")
@@ -102,9 +98,9 @@ def lint_relay(content: Any) -> list[str]:
     return problems
 
 
-def lint_listener(content: Any) -> list[str]:
+def lint_listener(content: dict[str, Any]) -> list[str]:
     """Return what ``comm_config.json`` of a relay leaves unprotected, to which hospitals connect."""
-    listener = content.get("internal") if isinstance(content, dict) else None
+    listener = content.get("internal")
     resources = listener.get("resources") if isinstance(listener, dict) else None
     if not isinstance(resources, dict) or resources.get("connection_security") != "mtls":
         return ["connection_security is not mtls, so the relay would pass on in the clear"]
@@ -162,14 +158,6 @@ def _lint_components(components: Any, *, server: bool) -> list[str]:
     return problems + [
         f"components has the extra entry {path}" for path in paths if path != start and not path.startswith(known)
     ]
-
-
-def _lint_rights(role: str, rights: dict[str, Any], ours: dict[str, Any]) -> list[str]:
-    problems = []
-    for right, value in rights.items():
-        if value not in (*_CLOSED, ours.get(right, "none")):
-            problems.append(f"{role} has the right {right}; set it to {ours.get(right, 'none')}")
-    return problems
 
 
 def _paths(components: Any) -> list[str]:

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,10 +19,9 @@ from fedmr_med.deploy.manifest import certificate, verify
 from fedmr_med.deploy.renewal import SOON
 from fedmr_med.errors import ConfigError, FedMRError, PolicyError
 from fedmr_med.privacy.explain import explain
-from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
+from fedmr_med.sites import SITE_FILE, load_site
 
 _GIGABYTE = 10**9
-_LOW_DISK, _LOW_MEMORY = 5 * _GIGABYTE, 2 * _GIGABYTE
 _CLOCK_TOLERANCE = timedelta(minutes=2)
 
 
@@ -47,35 +47,35 @@ def preflight(kit: Path, job: JobConfig, *, data: bool = True, connection: bool 
     if kind == "person":
         yield Check("kit", "fix", f"{kit} is a person's; name the kit of a hospital, a relay or the server with --kit")
         return
-    yield from _guarded("kit", lambda: _kit(kit))
+    yield from _guarded("kit", _kit(kit))
     yield from _lint(kit, kind)
-    yield from _guarded("certificate", lambda: _certificates(kit))
-    yield from _guarded("clock", lambda: _clock(kit, None))
-    yield _machine_disk(kit)
-    yield _machine_memory()
+    yield from _guarded("certificate", _certificates(kit))
+    yield from _guarded("clock", _clock(kit))
+    yield _room("disk", "free", shutil.disk_usage(kit).free, 5, "free some: models, caches and logs need")
+    yield _room("memory", "available", psutil.virtual_memory().available, 2, "training needs")
     if kind == "server":
-        yield from _guarded("weights", lambda: _weights(job))
+        yield _weights(job)
         return
     if kind == "hospital":
-        yield _machine_gpu()
+        yield _gpu()
         yield Check("weights", "pass", "not needed here: the server sends every weight")
-        yield from _guarded("policy", lambda: _policy(kit, job))
+        yield from _guarded("policy", _policy(kit, job))
     yield _active(kit)
     if data and kind == "hospital":
-        yield from _guarded("data", lambda: _data(load_site(kit / "local" / SITE_FILE), job))
+        yield from _guarded("data", _data(kit, job))
     if connection:
-        yield from _guarded("connection", lambda: _connection(kit))
+        yield from _guarded("connection", _connection(kit))
 
 
-def _guarded(name: str, check: Callable[[], list[Check]]) -> list[Check]:
+def _guarded(name: str, checks: Iterator[Check]) -> Iterator[Check]:
     """Turn an error into a line that says what to fix."""
     try:
-        return check()
+        yield from checks
     except FedMRError as e:
-        return [Check(name, "fix", str(e))]
+        yield Check(name, "fix", str(e))
 
 
-def _kit(kit: Path) -> list[Check]:
+def _kit(kit: Path) -> Iterator[Check]:
     state = verify(kit)
     problems = [
         *(f"{name} was changed" for name in state.changed),
@@ -84,21 +84,22 @@ def _kit(kit: Path) -> list[Check]:
     ]
     if problems:
         advice = "Ask the coordinator for a new kit; if the change was yours, run `fedmr-med site seal`."
-        return [Check("kit", "fix", f"{'; '.join(problems)}. {advice}")]
-    if state.sealed:
-        return [Check("kit", "pass", f"as provisioned; changed and sealed by this site: {', '.join(state.sealed)}")]
-    return [Check("kit", "pass", "as provisioned, signature valid")]
+        yield Check("kit", "fix", f"{'; '.join(problems)}. {advice}")
+    elif state.sealed:
+        yield Check("kit", "pass", f"as provisioned; changed and sealed by this site: {', '.join(state.sealed)}")
+    else:
+        yield Check("kit", "pass", "as provisioned, signature valid")
 
 
-def _linters(kit: Path, kind: kits.Kind) -> dict[Path, Callable[[Any], list[str]]]:
+def _linters(kit: Path, kind: kits.Kind) -> dict[Path, Callable[[dict[str, Any]], list[str]]]:
     """Return what looks at each file of a kit."""
     local, startup, server = kit / "local", kit / "startup" / kits.STARTUP[kind], kind == "server"
     if kind == "relay":
         return {startup: lint.lint_relay, local / kits.LISTENER: lint.lint_listener}
-    linters: dict[Path, Callable[[Any], list[str]]] = {
+    linters: dict[Path, Callable[[dict[str, Any]], list[str]]] = {
         local / kits.AUTHORIZATION: lint.lint_authorization,
-        local / kits.RESOURCES: lambda content: lint.lint_resources(content, server=server),
-        startup: lambda content: lint.lint_startup(content, server=server),
+        local / kits.RESOURCES: partial(lint.lint_resources, server=server),
+        startup: partial(lint.lint_startup, server=server),
     }
     if not server:
         linters[local / kits.PRIVACY] = lint.lint_privacy
@@ -122,49 +123,46 @@ def _lint(kit: Path, kind: kits.Kind) -> Iterator[Check]:
     )
 
 
-def _certificates(kit: Path) -> list[Check]:
-    now, checks = datetime.now(UTC), []
-    for name in ("client.crt", "server.crt", "rootCA.pem"):
-        path = kit / "startup" / name
-        if not path.is_file():
-            continue
+def _certificates(kit: Path) -> Iterator[Check]:
+    now = datetime.now(UTC)
+    present = [
+        path for name in ("client.crt", "server.crt", "rootCA.pem") if (path := kit / "startup" / name).is_file()
+    ]
+    for path in present:
         found = certificate(path)
         until = found.not_valid_after_utc
         if until < now:
-            checks.append(Check(name, "fix", f"expired on {until:%Y-%m-%d}; ask the coordinator for a new kit"))
+            yield Check(path.name, "fix", f"expired on {until:%Y-%m-%d}; ask the coordinator for a new kit")
         elif found.not_valid_before_utc > now:
-            checks.append(Check(name, "fix", f"valid only from {found.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on"))
+            yield Check(path.name, "fix", f"valid only from {found.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on")
         elif until - now < SOON:
-            checks.append(Check(name, "note", f"expires on {until:%Y-%m-%d}: ask the coordinator for a renewed kit"))
+            yield Check(path.name, "note", f"expires on {until:%Y-%m-%d}: ask the coordinator for a renewed kit")
         else:
-            checks.append(Check(name, "pass", f"valid until {until:%Y-%m-%d}"))
-    return checks or [Check("certificate", "fix", f"{kit / 'startup'} holds no certificate")]
+            yield Check(path.name, "pass", f"valid until {until:%Y-%m-%d}")
+    if not present:
+        yield Check("certificate", "fix", f"{kit / 'startup'} holds no certificate")
 
 
-def _clock(kit: Path, server_time: datetime | None) -> list[Check]:
+def _clock(kit: Path, server_time: datetime | None = None) -> Iterator[Check]:
     now = datetime.now(UTC)
     made = certificate(kit / "startup" / "rootCA.pem").not_valid_before_utc
     if now < made - _CLOCK_TOLERANCE:
-        return [Check("clock", "fix", f"this machine says {now:%Y-%m-%d %H:%M} UTC, before the kit was made")]
-    if server_time and abs(now - server_time) > _CLOCK_TOLERANCE:
-        apart = abs(now - server_time)
-        return [Check("clock", "fix", f"{round(apart.total_seconds())} s apart from the server's; set up NTP")]
-    return [Check("clock", "pass", f"{now:%Y-%m-%d %H:%M} UTC" + (", as the server's" if server_time else ""))]
+        yield Check("clock", "fix", f"this machine says {now:%Y-%m-%d %H:%M} UTC, before the kit was made")
+    elif server_time and abs(now - server_time) > _CLOCK_TOLERANCE:
+        apart = round(abs(now - server_time).total_seconds())
+        yield Check("clock", "fix", f"{apart} s apart from the server's; set up NTP")
+    else:
+        yield Check("clock", "pass", f"{now:%Y-%m-%d %H:%M} UTC" + (", as the server's" if server_time else ""))
 
 
-def _machine_disk(kit: Path) -> Check:
-    free = shutil.disk_usage(kit).free
-    advice = "" if free > _LOW_DISK else "; free some: models, caches and logs need about 5 GB"
-    return Check("disk", "pass" if free > _LOW_DISK else "fix", f"{free / _GIGABYTE:.0f} GB free{advice}")
+def _room(name: str, word: str, free: int, needed: int, advice: str) -> Check:
+    """Say whether ``free`` bytes are the gigabytes that are needed."""
+    enough = free > needed * _GIGABYTE
+    said = f"{free / _GIGABYTE:.0f} GB {word}" + ("" if enough else f"; {advice} about {needed} GB")
+    return Check(name, "pass" if enough else "fix", said)
 
 
-def _machine_memory() -> Check:
-    free = psutil.virtual_memory().available
-    advice = "" if free > _LOW_MEMORY else "; training needs about 2 GB"
-    return Check("memory", "pass" if free > _LOW_MEMORY else "fix", f"{free / _GIGABYTE:.0f} GB available{advice}")
-
-
-def _machine_gpu() -> Check:
+def _gpu() -> Check:
     import torch
 
     if torch.cuda.is_available():
@@ -172,34 +170,33 @@ def _machine_gpu() -> Check:
     return Check("GPU", "note", "none; training runs on the CPU")
 
 
-def _weights(job: JobConfig) -> list[Check]:
+def _weights(job: JobConfig) -> Check:
     name = str(job.model.options.get("pretrained", "none"))
     if name == "none":
-        return [Check("weights", "pass", "the job starts from random weights")]
+        return Check("weights", "pass", "the job starts from random weights")
     if not Path(name).is_file():
-        return [Check("weights", "fix", f"{name} (model.options.pretrained) does not exist on this server")]
-    return [Check("weights", "pass", name)]
+        return Check("weights", "fix", f"{name} (model.options.pretrained) does not exist on this server")
+    return Check("weights", "pass", name)
 
 
-def _policy(kit: Path, job: JobConfig) -> list[Check]:
-    site = load_site(kit / "local" / SITE_FILE)
-    return [Check("policy", "pass", " ".join(explain(site.policy)[1:3])), *_training(site, job)]
-
-
-def _training(site: SiteConfig, job: JobConfig, images: int | None = None) -> list[Check]:
-    """Say whether the job keeps to what the site demands of training; with ``images``, also in its use of them."""
+def _policy(kit: Path, job: JobConfig) -> Iterator[Check]:
     from fedmr_med.site.floors import SiteFloors
 
-    floors = SiteFloors(site.policy, Path())
+    policy = load_site(kit / "local" / SITE_FILE).policy
+    yield Check("policy", "pass", " ".join(explain(policy)[1:3]))
     try:
-        floors.check_job(job)
-        if images is not None:
-            floors.check_amount(job, images)
+        SiteFloors(policy, Path()).check_job(job)
     except PolicyError as e:
-        return [Check("training", "note", f"the job {job.name} would be refused here: {e}")]
-    if site.policy.training is None:
-        return [Check("training", "note", "any settings of a job are taken (policy.training: null)")]
-    return [Check("training", "pass", f"the job {job.name} keeps to the floors of this hospital")]
+        yield _would_refuse(job, e)
+        return
+    if policy.training is None:
+        yield Check("training", "note", "any settings of a job are taken (policy.training: null)")
+    else:
+        yield Check("training", "pass", f"the job {job.name} keeps to the floors of this hospital")
+
+
+def _would_refuse(job: JobConfig, error: PolicyError) -> Check:
+    return Check("training", "note", f"the job {job.name} would be refused here: {error}")
 
 
 def _active(kit: Path) -> Check:
@@ -207,55 +204,46 @@ def _active(kit: Path) -> Check:
     if len(running) > 1:
         pids = ", ".join(str(process.pid) for process in running)
         return Check("client", "fix", f"{len(running)} clients run from this kit (processes {pids}); stop all but one")
-    problem = rival(kit) or stale_client(kit)
-    if problem:
+    if problem := rival(kit) or stale_client(kit):
         return Check("client", "fix", str(problem))
     if running:
         return Check("client", "pass", f"running (process {running[0].pid}) with these settings")
     return Check("client", "pass", "not running; it will start with these settings")
 
 
-def _data(site: SiteConfig, job: JobConfig) -> list[Check]:
+def _data(kit: Path, job: JobConfig) -> Iterator[Check]:
     from fedmr_med import data
     from fedmr_med.data.base import class_counts
     from fedmr_med.data.demo import effective_job
+    from fedmr_med.site.floors import SiteFloors
 
+    site = load_site(kit / "local" / SITE_FILE)
     job = effective_job(job, {"this site": site})
     loaded = data.load(site, job.task, seed=job.seed)
-    counts = class_counts(loaded.train, job.task.num_classes)
-    held = [f"{name} {count}" for name, count in zip(job.task.class_names, counts, strict=True) if count]
-    found = f"{len(loaded.train)} training and {len(loaded.test)} test images; training: {', '.join(held)}"
-    checks = [
+    counts = dict(zip(job.task.class_names, class_counts(loaded.train, job.task.num_classes).tolist(), strict=True))
+    held = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+    found = f"{len(loaded.train)} training and {len(loaded.test)} test images; training: {held}"
+    yield (
         Check("data", "note", f"generated pictures (demo): {found}") if loaded.is_demo else Check("data", "pass", found)
-    ]
+    )
     if loaded.skipped:
-        first = "; ".join(loaded.skipped[:3])
-        checks.append(Check("bad images", "note", f"{len(loaded.skipped)} are left out: {first}"))
+        yield Check("bad images", "note", f"{len(loaded.skipped)} are left out: {'; '.join(loaded.skipped[:3])}")
     else:
-        checks.append(Check("bad images", "pass", "none"))
-    checks += [Check("same pictures", "note", warning) for warning in loaded.warnings]
-    checks += [c for c in _training(site, job, len(loaded.train)) if c not in _training(site, job)]
-    rare = policy_gaps(site, job, counts.tolist())
-    if rare:
-        checks.append(Check("rare classes", "note", f"prototypes of {', '.join(rare)} stay here: too few images"))
-    return checks
-
-
-def policy_gaps(site: SiteConfig, job: JobConfig, counts: list[int]) -> list[str]:
-    """Return the classes that the site holds and would share, were there enough images of them."""
+        yield Check("bad images", "pass", "none")
+    yield from (Check("same pictures", "note", warning) for warning in loaded.warnings)
+    try:
+        SiteFloors(site.policy, Path()).check_amount(job, len(loaded.train))
+    except PolicyError as e:
+        yield _would_refuse(job, e)
     chosen = site.policy.share_prototypes
-    names = job.task.class_names if chosen is True else () if chosen is False else chosen
-    return [
-        name
-        for name, count in zip(job.task.class_names, counts, strict=True)
-        if name in names and 0 < count < site.policy.min_class_count
-    ]
+    shared = job.task.class_names if chosen is True else chosen or ()
+    if rare := [name for name, count in counts.items() if name in shared and 0 < count < site.policy.min_class_count]:
+        yield Check("rare classes", "note", f"prototypes of {', '.join(rare)} stay here: too few images")
 
 
-def _connection(kit: Path) -> list[Check]:
+def _connection(kit: Path) -> Iterator[Check]:
     answer = try_server(kit)
     address = "{}:{}".format(*server_address(kit))
-    checks = [Check("connection", "pass", f"{address} answers with the certificate of {answer.name}")]
+    yield Check("connection", "pass", f"{address} answers with the certificate of {answer.name}")
     if answer.time:
-        checks += _clock(kit, answer.time)
-    return checks
+        yield from _clock(kit, answer.time)

@@ -102,7 +102,7 @@ def test_nobody_brings_code_or_gets_a_shell(role: str, right: str) -> None:
     assert lint.lint_authorization(opened) == [f"{role} has the right {right}; set it to none"]
 
 
-@pytest.mark.parametrize("content", [{}, None, {"permissions": {}}])
+@pytest.mark.parametrize("content", [{}, {"permissions": {}}, {"permissions": ["any"]}])
 def test_an_empty_authorization_is_found(content: Any) -> None:
     assert "FLARE would allow everything" in lint.lint_authorization(content)[0]
 
