@@ -2,39 +2,40 @@
 
 FLARE makes the components of ``resources.json`` first of all, in the kit's folder, for the long-lived process as well
 as for those of jobs. It turns exceptions into log lines, so what must not start ends the process itself.
+
+A hospital's process runs without :mod:`fedmr_med.lab`: no attack, benchmark or study can be loaded into it.
 """
 
 import errno
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import ModuleType
 
 from nvflare.apis.fl_component import FLComponent
 
 from fedmr_med.deploy.kit import SITE_EXAMPLE, read_json
-from fedmr_med.deploy.without_lab import forbid_lab
 from fedmr_med.errors import FedMRError
 from fedmr_med.files import PRIVATE, locked
 from fedmr_med.sites import SITE_FILE, find_site
 
+_LAB = "fedmr_med.lab"
 _SERVER_PROGRAM = "nvflare.private.fed.app.server.server_train"
 
 
 class SiteStart(FLComponent):
-    """Ends the process unless the hospital has a valid policy of its own.
-
-    Files are for the site's user alone, and :mod:`fedmr_med.lab` cannot be imported.
-    """
+    """Ends the process unless the hospital has a valid policy of its own. Files are for the site's user alone."""
 
     def __init__(self) -> None:
         super().__init__()
         os.umask(PRIVATE)
-        if not forbid_lab():
-            stop(
-                "This process has loaded fedmr_med.lab, which is not for hospitals: see what imports it, and remove it."
-            )
+        if any(map(_of_lab, sys.modules)):
+            stop(f"This process has loaded {_LAB}, which is not for hospitals: see what imports it, and remove it.")
+        sys.meta_path.insert(0, _NoLab())
         try:
             client = read_json(Path("startup") / "fed_client.json").get("client", {})
             find_site(str(client.get("fqsn")).rpartition(".")[2], local=Path("local"), job_sites=None)
@@ -60,6 +61,18 @@ class ServerStart(FLComponent):
         port = str(service.get("target", "")).rpartition(":")[2]
         if port.isdigit() and not _is_free(int(port)):
             stop(f"Port {port} is in use by another program: stop that, or provision the server with another --port.")
+
+
+class _NoLab(MetaPathFinder):
+    """Asked before Python's own finders; finds nothing, and refuses what is of the lab."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if _of_lab(fullname):
+            raise ModuleNotFoundError(f"{fullname} is not for the processes of a hospital", name=fullname)
+
+
+def _of_lab(module: str) -> bool:
+    return module == _LAB or module.startswith(f"{_LAB}.")
 
 
 def _is_free(port: int) -> bool:

@@ -21,7 +21,8 @@ def status(session: Session, workspace: Path | None = None) -> dict[str, Any]:
         DeployError: the server does not answer.
     """
     running = [info for info in session.jobs() if not info.ended]
-    own = {session.user: certificate(identity(session.kit, ".crt")).not_valid_after_utc}
+    known = {session.user: certificate(identity(session.kit, ".crt")).not_valid_after_utc}
+    known |= expiries(workspace) if workspace else {}
     return {
         "server": session.address,
         "since": session.since().isoformat(timespec="seconds"),
@@ -36,7 +37,7 @@ def status(session: Session, workspace: Path | None = None) -> dict[str, Any]:
             }
             for info in running
         ],
-        "certificates": {name: until.date().isoformat() for name, until in sorted((own | _all(workspace)).items())},
+        "certificates": {name: until.date().isoformat() for name, until in sorted(known.items())},
     }
 
 
@@ -56,7 +57,3 @@ def in_lines(state: dict[str, Any]) -> list[str]:
         warning = "  RENEW IT: fedmr-med deploy renew" if until < soon else ""
         lines.append(f"certificate   {name} until {until}{warning}")
     return lines
-
-
-def _all(workspace: Path | None) -> dict[str, datetime]:
-    return {} if workspace is None else expiries(workspace)
