@@ -45,11 +45,10 @@ app = typer.Typer(no_args_is_help=True, cls=PolicyGroup)
 def show(kit: Kit = Path(), as_json: Json = False) -> None:
     """Print the policy in force, and whether the running client has it."""
     from fedmr_med.deploy.client_process import stale_client
-    from fedmr_med.deploy.site_policy import policy_of
+    from fedmr_med.deploy.kit import site_settings
     from fedmr_med.sites import SITE_FILE
 
-    policy, stale = policy_of(kit), stale_client(kit)
-    values = policy.model_dump(mode="json")
+    values, stale = site_settings(kit).policy.model_dump(mode="json"), stale_client(kit)
     lines = [f"{name}: {value}" for name, value in values.items()]
     answer(as_json, {"policy": values, "restart_needed": stale is not None}, *lines)
     if stale and not as_json:
@@ -59,10 +58,10 @@ def show(kit: Kit = Path(), as_json: Json = False) -> None:
 @app.command()
 def explain(kit: Kit = Path(), as_json: Json = False) -> None:
     """Say in plain sentences what leaves this hospital."""
-    from fedmr_med.deploy.site_policy import policy_of
+    from fedmr_med.deploy.kit import site_settings
     from fedmr_med.privacy.explain import explain as sentences
 
-    lines = sentences(policy_of(kit))
+    lines = sentences(site_settings(kit).policy)
     answer(as_json, {"sentences": lines}, *lines)
 
 

@@ -61,12 +61,12 @@ def try_(
     as_json: Json = False,
 ) -> None:
     """Answer a job on generated pictures, under this hospital's policy, and show what would leave. Nothing does."""
+    from fedmr_med.deploy.kit import site_settings
     from fedmr_med.flare.trial import try_out
     from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
-    from fedmr_med.sites import SITE_FILE, load_site
 
     job = ApprovalBook(kit / APPROVALS_FILE).job(which)
-    lines = tuple(try_out(job, load_site(kit / "local" / SITE_FILE), weights))
+    lines = tuple(try_out(job, site_settings(kit), weights))
     if as_json:
         typer.echo(json.dumps({"replies": lines}))
         return

@@ -19,6 +19,8 @@ from fedmr_med.files import write_json, write_text
 from fedmr_med.jobs.changes import change
 from fedmr_med.schema import dump_yaml
 
+RESULT_FILES = ("checkpoint.pt", "best_model.pt", "results.json", "events.jsonl")
+
 
 def submit(
     session: Session,
@@ -28,19 +30,16 @@ def submit(
     changes: Mapping[str, Any] | None = None,
     demo: bool = False,
 ) -> str:
-    """Submit a job folder as the first job of a chain.
+    """Submit a job folder as the first job of a chain, and return the chain's id.
 
     The folder is sent as it is but for ``custom/``, unless hospitals or settings are changed.
 
     Args:
-        session: connection of the person who submits.
+        session: of the person who submits.
         source: a folder written by ``fedmr-med jobs write``.
         sites: hospitals to take, instead of all the job names.
         changes: settings of the job to replace, by dotted key.
         demo: apply the job's settings for generated pictures.
-
-    Returns:
-        The id of the chain.
 
     Raises:
         ConfigError: the folder is not a job, or a setting does not exist.
@@ -55,8 +54,9 @@ def submit(
         adapt = adapted if demo or changes else None
         staged = stage(source, Path(folder) / source.resolve().name, sites=sites, adapt=adapt)
         job = session.submit(staged)
-        chain = _settings(staged).chain or job
-        shutil.copytree(staged, _folder(session.kit, chain) / "job" / staged.name, dirs_exist_ok=True)
+        settings = min(staged.glob(f"*/config/{JOB_FILE}"))  # the same in all apps of a job
+        chain = load_job(settings).chain or job
+        shutil.copytree(staged, _kept(session, chain) / staged.name, dirs_exist_ok=True)
     record(session.kit, "submit", chain=chain, job=job, name=staged.name, sites=sites, demo=demo, changes=changes or {})
     return chain
 
@@ -64,10 +64,7 @@ def submit(
 def resume(session: Session, chain: str, *, from_previous: bool = False) -> str:
     """Submit a follow-up that resumes after the chain's last complete round; return its job id.
 
-    Args:
-        session: connection of the person who submits.
-        chain: id of the chain.
-        from_previous: go back to the checkpoint before the last one, if that is damaged.
+    With ``from_previous`` it goes back to the checkpoint before the last one, if that is damaged.
 
     Raises:
         ConfigError: nothing is known of the chain.
@@ -80,9 +77,7 @@ def resume(session: Session, chain: str, *, from_previous: bool = False) -> str:
 
     with tempfile.TemporaryDirectory() as folder:
         source = _source(session, chain, Path(folder))
-        target = Path(folder) / "staged" / source.name
-        staged = stage(source, target, adapt=adapted)
-        job = session.submit(staged)
+        job = session.submit(stage(source, Path(folder) / "staged" / source.name, adapt=adapted))
     record(session.kit, "resume", chain=chain, job=job)
     return job
 
@@ -109,13 +104,9 @@ def stage(
     sites: tuple[str, ...] = (),
     adapt: Callable[[JobConfig], JobConfig] | None = None,
 ) -> Path:
-    """Copy a job folder without ``custom/`` and without earlier signatures.
+    """Copy a job folder without ``custom/`` and without earlier signatures; for ``sites`` alone, and adapted.
 
-    Args:
-        source: the job folder.
-        target: the copy.
-        sites: hospitals to take, instead of all the job names.
-        adapt: changes the job's settings.
+    A quorum that the chosen hospitals cannot reach becomes all of them.
 
     Raises:
         ConfigError: the folder is not a job, a hospital is not one of its own, or a setting does not exist.
@@ -134,7 +125,10 @@ def stage(
         }
     for path in target.glob(f"*/config/{JOB_FILE}"):
         job = load_job(path)
-        changed = enough_for(adapt(job) if adapt else job, sites)
+        changed = adapt(job) if adapt else job
+        if sites and len(sites) < changed.federation.min_sites:
+            fewer = {"federation": {"min_sites": len(sites)}}
+            changed = changed.override(fewer).model_copy(update={"demo": changed.demo})
         if changed.chain:
             meta["custom_props"] = {CHAIN_PROPERTY: changed.chain}
         if changed != job:
@@ -143,13 +137,6 @@ def stage(
     if sites or adapt:
         write_json(target / "meta.json", meta)
     return target
-
-
-def enough_for(job: JobConfig, sites: tuple[str, ...]) -> JobConfig:
-    """Return the job with a quorum that the chosen hospitals can reach: all of them, if there are fewer."""
-    if not sites or len(sites) >= job.federation.min_sites:
-        return job
-    return job.override({"federation": {"min_sites": len(sites)}}).model_copy(update={"demo": job.demo})
 
 
 def jobs(session: Session, chain: str) -> list[JobInfo]:
@@ -200,22 +187,15 @@ def download(session: Session, chain: str, out: Path) -> Path:
     return out
 
 
-RESULT_FILES = ("checkpoint.pt", "best_model.pt", "results.json", "events.jsonl")
-
-
-def _settings(folder: Path) -> JobConfig:
-    return load_job(sorted(folder.glob(f"*/config/{JOB_FILE}"))[0])  # the same in all apps of a job
-
-
-def _folder(kit: Path, chain: str) -> Path:
-    return kit / "chains" / chain
+def _kept(session: Session, chain: str) -> Path:
+    """Return where this kit keeps what was submitted."""
+    return session.kit / "chains" / chain / "job"
 
 
 def _source(session: Session, chain: str, folder: Path) -> Path:
     """Return the chain's job folder: the copy in this kit, or else the server's."""
     known = jobs(session, chain)
-    kept = _folder(session.kit, chain) / "job"
-    if kept.is_dir():
+    if (kept := _kept(session, chain)).is_dir():
         (source,) = kept.iterdir()
         return source
     fetched = session.download(known[0].job, folder / "fetched")

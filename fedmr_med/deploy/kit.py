@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedmr_med.errors import ConfigError
-from fedmr_med.sites import SITE_FILE
+from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
 
 PRIVACY, AUTHORIZATION, RESOURCES = "privacy.json", "authorization.json", "resources.json"
 LISTENER, RELAY_RESOURCES = "comm_config.json", "relay__resources.json"
@@ -102,6 +102,15 @@ def server_resources(default: dict[str, Any]) -> dict[str, Any]:
 def kind_of(kit: Path) -> Kind:
     """Return whose kit a folder is; of one that is no kit, what is left of a hospital's."""
     return next((kind for kind, name in STARTUP.items() if (kit / "startup" / name).is_file()), "hospital")
+
+
+def site_settings(kit: Path) -> SiteConfig:
+    """Return a hospital's own settings in its kit.
+
+    Raises:
+        ConfigError: there are none, or they are not valid.
+    """
+    return load_site(kit / "local" / SITE_FILE)
 
 
 def read_json(path: Path) -> dict[str, Any]:

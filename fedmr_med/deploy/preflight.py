@@ -19,7 +19,6 @@ from fedmr_med.deploy.manifest import certificate, verify
 from fedmr_med.deploy.renewal import SOON
 from fedmr_med.errors import ConfigError, FedMRError, PolicyError
 from fedmr_med.privacy.explain import explain
-from fedmr_med.sites import SITE_FILE, load_site
 
 _GIGABYTE = 10**9
 _CLOCK_TOLERANCE = timedelta(minutes=2)
@@ -182,7 +181,7 @@ def _weights(job: JobConfig) -> Check:
 def _policy(kit: Path, job: JobConfig) -> Iterator[Check]:
     from fedmr_med.site.floors import SiteFloors
 
-    policy = load_site(kit / "local" / SITE_FILE).policy
+    policy = kits.site_settings(kit).policy
     yield Check("policy", "pass", " ".join(explain(policy)[1:3]))
     try:
         SiteFloors(policy, Path()).check_job(job)
@@ -217,7 +216,7 @@ def _data(kit: Path, job: JobConfig) -> Iterator[Check]:
     from fedmr_med.data.demo import effective_job
     from fedmr_med.site.floors import SiteFloors
 
-    site = load_site(kit / "local" / SITE_FILE)
+    site = kits.site_settings(kit)
     job = effective_job(job, {"this site": site})
     loaded = data.load(site, job.task, seed=job.seed)
     counts = dict(zip(job.task.class_names, class_counts(loaded.train, job.task.num_classes).tolist(), strict=True))

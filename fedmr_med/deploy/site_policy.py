@@ -10,16 +10,7 @@ from fedmr_med.errors import PolicyError
 from fedmr_med.files import write_text
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.schema import read_yaml, validated
-from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
-
-
-def policy_of(kit: Path) -> SitePolicy:
-    """Return the policy in a kit.
-
-    Raises:
-        ConfigError: there is none, or it is not valid.
-    """
-    return load_site(kit / "local" / SITE_FILE).policy
+from fedmr_med.sites import SITE_FILE, SiteConfig
 
 
 def set_policy(kit: Path, changes: dict[str, Any], class_names: tuple[str, ...] | None) -> SitePolicy:
@@ -41,12 +32,11 @@ def set_policy(kit: Path, changes: dict[str, Any], class_names: tuple[str, ...] 
     validated(SiteConfig, content, str(path))
     wanted = merge(content.get("policy") or {}, changes)
     policy = validated(SitePolicy, wanted, str(path), PolicyError, section="policy")
-    unknown = set(policy.share_prototypes if isinstance(policy.share_prototypes, tuple) else ()) - set(
-        class_names or ()
-    )
+    shared = policy.share_prototypes
+    unknown = set(shared if isinstance(shared, tuple) else ()) - set(class_names or ())
     if class_names and unknown:
         raise PolicyError(
-            f"{sorted(unknown)[0]!r} is not one of the classes {', '.join(class_names)}.",
+            f"{min(unknown)!r} is not one of the classes {', '.join(class_names)}.",
             code="config.unknown-name",
             key="policy.share_prototypes",
         )

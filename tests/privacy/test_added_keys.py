@@ -8,7 +8,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from typer.testing import CliRunner
 
 from fedmr_med.cli.site import app
-from fedmr_med.deploy.site_policy import policy_of
+from fedmr_med.deploy.kit import site_settings
 from fedmr_med.errors import PolicyError
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.privacy import policy, refusals
@@ -112,7 +112,7 @@ def test_it_is_read_written_and_explained_like_the_others(tmp_path: Path) -> Non
 def test_it_has_an_option(kits: Path) -> None:
     arguments = ["policy", "set", "--kit", str(kits / "msk")]
     CliRunner().invoke(app, [*arguments, "--max-rounds", "3"], catch_exceptions=False)
-    assert policy_of(kits / "msk").model_extra == {"max_rounds": 3}
+    assert site_settings(kits / "msk").policy.model_extra == {"max_rounds": 3}
     with raises("config.greater-than-equal", "policy.max_rounds", kind=PolicyError):
         CliRunner().invoke(app, [*arguments, "--max-rounds", "0"], catch_exceptions=False)
     help_text = CliRunner().invoke(app, [*arguments, "--help"], catch_exceptions=False).stdout
