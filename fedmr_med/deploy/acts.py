@@ -11,12 +11,6 @@ ACTS_FILE = "acts.jsonl"
 
 
 def record(folder: Path, act: str, **details: Any) -> None:
-    """Write down an act in the journal of a workspace or of a person's kit.
-
-    Args:
-        folder: the workspace that provisioning keeps, or the kit of the person who acts.
-        act: one word for it.
-        details: what it was about.
-    """
+    """Write down an act, in a word, in the workspace that provisioning keeps or the kit of the person who acts."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     journal.append(folder / ACTS_FILE, {"time": now, "by": getuser(), "act": act, **details})

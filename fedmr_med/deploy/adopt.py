@@ -28,10 +28,6 @@ GATHERED = (
 def adopt(old: Path, new: Path) -> list[str]:
     """Copy what ``old`` has gathered into ``new`` and seal it with the new kit's own key; return what was taken.
 
-    Args:
-        old: the kit used so far; it is left as it is.
-        new: a kit of the same participant that has not been used yet.
-
     Raises:
         ConfigError: the kits are not of the same participant, the old one is still running, or the new one has
             something of its own already. Nothing has been copied then.
@@ -44,11 +40,10 @@ def adopt(old: Path, new: Path) -> list[str]:
     taken = [name for name in GATHERED if (old / name).exists()]
     if not taken or old.resolve() == new.resolve():
         raise ConfigError(f"{new} has nothing to take over from {old}.", code="kit.nothing-to-adopt")
-    for name in taken:
-        if (new / name).exists():
-            raise ConfigError(
-                f"{new / name} is there already; adopt only into a kit that has not been used.", code="file.exists"
-            )
+    if there := [new / name for name in taken if (new / name).exists()]:
+        raise ConfigError(
+            f"{there[0]} is there already; adopt only into a kit that has not been used.", code="file.exists"
+        )
     if _POLICY in taken:
         _check_paths(old)
     for name in taken:

@@ -1,7 +1,4 @@
-"""The provisioning builders: one locks and signs every kit, one lets the certificates of relays say what they are.
-
-A relay runs no job, so there is nothing to lock in its kit; :mod:`fedmr_med.deploy.provision` says how it speaks.
-"""
+"""The provisioning builders: one locks and signs every kit, one lets the certificates of relays say what they are."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +28,7 @@ class LockedKitBuilder(Builder):
         self.sites = Path(sites)
 
     def finalize(self, project: Project, ctx: ProvisionContext) -> None:
-        """Lock and sign the kit of the server and of every hospital, and sign those of relays."""
+        """Lock and sign the kit of the server and of every hospital, and sign those of relays, which run no job."""
         key = ctx[CtxKey.ROOT_PRI_KEY]
         for relay in project.get_relays():
             write_manifest(Path(ctx.get_ws_dir(relay)), key)
@@ -74,22 +71,14 @@ def lock(folder: Path, *, server: bool) -> None:
 
     The files that FLARE falls back to when one of ours is removed are replaced as well, since its own allow more.
 
-    Args:
-        folder: the kit; it holds ``startup/`` and ``local/`` as FLARE made them.
-        server: whether it is the server's kit, not a hospital's.
-
     Raises:
         ConfigError: FLARE's defaults are missing.
     """
     local = folder / "local"
     default = kit.read_json(local / "resources.json.default")
-    contents = {
-        kit.RESOURCES: kit.server_resources(default) if server else kit.site_resources(default),
-        kit.AUTHORIZATION: kit.authorization(),
-        kit.PRIVACY: kit.server_privacy() if server else kit.site_privacy(),
-    }
-    for name, content in contents.items():
+    resources = kit.server_resources(default) if server else kit.site_resources(default)
+    for name, content in ((kit.RESOURCES, resources), (kit.AUTHORIZATION, kit.authorization())):
         write_json(local / name, content)
-    for name in (kit.RESOURCES, kit.AUTHORIZATION):
-        write_json(local / f"{name}.default", contents[name])
+        write_json(local / f"{name}.default", content)
+    write_json(local / kit.PRIVACY, kit.server_privacy() if server else kit.site_privacy())
     (local / f"{kit.PRIVACY}.sample").unlink(missing_ok=True)

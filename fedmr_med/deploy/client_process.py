@@ -80,12 +80,8 @@ def _of_another_federation(kit: Path, command: Sequence[str]) -> bool:
 
 
 def _flare_processes() -> list[tuple[psutil.Process, list[str]]]:
-    processes = []
-    for process in psutil.process_iter(["cmdline"]):
-        command = process.info["cmdline"] or []
-        if any(program in part for part in command for program in _PROGRAMS):
-            processes.append((process, command))
-    return processes
+    found = [(process, process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
+    return [entry for entry in found if any(program in part for part in entry[1] for program in _PROGRAMS)]
 
 
 def _recent_connections(log: Path, *, since: float) -> int:

@@ -17,20 +17,11 @@ from fedmr_med.errors import ConfigError, DeployError
 
 @dataclass(frozen=True)
 class ServerAnswer:
-    """Who answered, and what time it is there (if it said so)."""
+    """Who answered, at which address, and what time it is there (if it said so)."""
 
     name: str
+    address: str
     time: datetime | None
-
-
-def server_address(kit: Path) -> tuple[str, int]:
-    """Return host and port of the server, or of the relay before it, as a hospital's or relay's kit has them.
-
-    Raises:
-        ConfigError: the kit does not say.
-    """
-    host, port, _ = _server(kit)
-    return host, port
 
 
 def try_server(kit: Path, timeout: float = 10.0) -> ServerAnswer:
@@ -84,7 +75,7 @@ def try_server(kit: Path, timeout: float = 10.0) -> ServerAnswer:
             f"{name!r} does not answer to the name {host}; its certificate says {', '.join(_names(shown))}.",
             code="server.wrong-address",
         )
-    return ServerAnswer(name, answer)
+    return ServerAnswer(name, address, answer)
 
 
 def _server(kit: Path) -> tuple[str, int, str]:

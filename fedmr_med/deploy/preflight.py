@@ -14,7 +14,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.deploy import kit as kits
 from fedmr_med.deploy import lint
 from fedmr_med.deploy.client_process import rival, running_clients, stale_client
-from fedmr_med.deploy.connection import server_address, try_server
+from fedmr_med.deploy.connection import try_server
 from fedmr_med.deploy.manifest import certificate, verify
 from fedmr_med.deploy.renewal import SOON
 from fedmr_med.errors import ConfigError, FedMRError, PolicyError
@@ -242,7 +242,6 @@ def _data(kit: Path, job: JobConfig) -> Iterator[Check]:
 
 def _connection(kit: Path) -> Iterator[Check]:
     answer = try_server(kit)
-    address = "{}:{}".format(*server_address(kit))
-    yield Check("connection", "pass", f"{address} answers with the certificate of {answer.name}")
+    yield Check("connection", "pass", f"{answer.address} answers with the certificate of {answer.name}")
     if answer.time:
         yield from _clock(kit, answer.time)

@@ -26,7 +26,7 @@ _CONNECTS = {"connection_security": "mtls"}
 def provision(
     project_file: Path, workspace: Path, sites: Path, *, host: str | None = None, port: int | None = None
 ) -> Path:
-    """Make a kit for the server, each hospital and each person.
+    """Make a kit for the server, each hospital and each person; return the folder with the kits.
 
     Run again in the same workspace, it keeps all keys, certificates and the server's address, and makes kits for
     new participants. Only the person who runs it can read what it writes.
@@ -38,9 +38,6 @@ def provision(
         host: name by which hospitals reach the server, instead of that of an earlier run or the project file.
         port: the server's port, likewise.
 
-    Returns:
-        The folder with the kits.
-
     Raises:
         ConfigError: the project or a site file is not valid.
     """
@@ -50,16 +47,18 @@ def provision(
         raise ConfigError(f"{project_file}: participants must be a list.", code="project.form", key="participants")
     address: dict[str, Any] = {}
     for entry in participants:
-        if entry.get("type") == "client":
-            check_name(str(entry.get("name")), f"{project_file}: participants")
-            load_site(sites / str(entry.get("name")) / SITE_FILE)
-        elif entry.get("type") == "relay":
-            _set_relay(entry, project_file)
-        elif entry.get("type") == "server":
+        name, kind = str(entry.get("name")), entry.get("type")
+        if kind in ("client", "relay"):
+            check_name(name, f"{project_file}: participants")
+        if kind == "client":
+            load_site(sites / name / SITE_FILE)
+        elif kind == "relay":
+            _set_relay(entry, f"{project_file}: {name}: listening_host")
+        elif kind == "server":
             address = _address(workspace / str(project.get("name")) / "state", host, port)
             _set_address(entry, **address)
         if isinstance(entry.get("connect_to"), dict):
-            _demand(entry["connect_to"], _CONNECTS, f"{project_file}: {entry.get('name')}: connect_to")
+            _demand(entry["connect_to"], _CONNECTS, f"{project_file}: {name}: connect_to")
     builders = [builder for builder in project.get("builders", []) if builder.get("path") == _BUILDER]
     if not builders:
         raise ConfigError(f"{project_file}: builders must list {_BUILDER}.", code="project.form", key="builders")
@@ -88,17 +87,11 @@ def _set_address(server: dict[str, Any], host: str | None, port: int | None) -> 
         server["fed_learn_port"] = server["admin_port"] = port
 
 
-def _set_relay(relay: dict[str, Any], project_file: Path) -> None:
+def _set_relay(relay: dict[str, Any], where: str) -> None:
     """Let a relay speak mutual TLS, to its parent and to who connects to it."""
-    name, listens = str(relay.get("name")), relay.get("listening_host")
-    where = f"{project_file}: {name}: listening_host"
-    check_name(name, f"{project_file}: participants")
-    known = {"default_host", "host_names", "port", *_LISTENS}
-    if (
-        not isinstance(listens, dict)
-        or not (listens.get("default_host") and listens.get("port"))
-        or listens.keys() - known
-    ):
+    listens, known = relay.get("listening_host"), {"default_host", "host_names", "port", *_LISTENS}
+    whole = isinstance(listens, dict) and listens.get("default_host") and listens.get("port")
+    if not isinstance(listens, dict) or not whole or listens.keys() - known:
         raise ConfigError(
             f"{where} must have default_host and port, and of other keys {', '.join(sorted(known))} alone.",
             code="project.form",

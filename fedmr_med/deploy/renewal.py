@@ -45,8 +45,7 @@ def renew(
 
     Args:
         project_file, workspace, sites, host, port: as for provisioning.
-        names: server, hospitals or people; none means all whose certificates expire soon.
-        within: what soon means.
+        names: server, hospitals or people; none means all whose certificates expire within ``within``.
 
     Returns:
         The folder with the kits, and who was renewed.
@@ -57,12 +56,11 @@ def renew(
     expiry = expiries(workspace)
     root = expiry.pop(ROOT)
     chosen = tuple(sorted(names or (name for name, until in expiry.items() if until - datetime.now(UTC) < within)))
-    for name in chosen:
-        if name not in expiry:
-            raise ConfigError(
-                f"{name!r} has no certificate in {workspace} ({', '.join(sorted(expiry))}).",
-                code="renewal.unknown-participant",
-            )
+    if unknown := [name for name in chosen if name not in expiry]:
+        raise ConfigError(
+            f"{unknown[0]!r} has no certificate in {workspace} ({', '.join(sorted(expiry))}).",
+            code="renewal.unknown-participant",
+        )
     if not chosen:
         first = min(expiry.values())
         raise ConfigError(
