@@ -9,13 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.cli import data, deploy, jobs, lab, privacy, site
-from fedmr_med.cli.demo import demo
-from fedmr_med.cli.evaluate import evaluate
-from fedmr_med.cli.export import export
-from fedmr_med.cli.init import init
-from fedmr_med.cli.predict import predict
-from fedmr_med.cli.report import report
+from fedmr_med.cli import data, deploy, jobs, lab, model, privacy, site, start
 from fedmr_med.errors import ConfigError, FedMRError
 from fedmr_med.version import __version__
 
@@ -33,12 +27,8 @@ app.add_typer(site.app, name="site", help="A hospital's commands: check, policy,
 app.add_typer(deploy.app, name="deploy", help="The coordinator's commands: provision, submit, watch, download.")
 app.add_typer(privacy.app, name="privacy", help="Attack what a site would release; what its protection costs.")
 app.add_typer(lab.flamby, name="flamby", help="The comparison with FLamby.")
-app.command()(demo)
-app.command()(evaluate)
-app.command()(export)
-app.command()(init)
-app.command()(predict)
-app.command()(report)
+for command in (start.demo, model.evaluate, model.export, start.init, model.predict, start.report):
+    app.command()(command)
 lab.add_commands(app)
 
 

@@ -1,13 +1,11 @@
 """``fedmr-med data``."""
 
-import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fedmr_med.cli.options import MARKS, Json, answer, names
+from fedmr_med.cli.options import Json, answer, judge, names
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -83,15 +81,7 @@ def check(
     """Read every row and open every image of a hospital's folder; exit code 1 if anything has to be fixed."""
     from fedmr_med.data.check import check_folder
 
-    findings = []
-    for finding in check_folder(folder, names(classes)):
-        findings.append(finding)
-        typer.echo(f"{MARKS[finding.outcome]} {finding.site}: {finding.message}", err=as_json)
-    failed = any(finding.outcome == "fix" for finding in findings)
-    if as_json:
-        typer.echo(json.dumps({"ok": not failed, "findings": [dataclasses.asdict(finding) for finding in findings]}))
-    if failed:
-        raise typer.Exit(1)
+    judge(as_json, "findings", check_folder(folder, names(classes)), lambda one: f"{one.site}: {one.message}")
 
 
 @app.command()
@@ -186,12 +176,9 @@ def describe(
     if html:
         write_counts(description, html)
         typer.echo(f"Drawn to {html}.", err=True)
-    if as_json:
-        typer.echo(json.dumps(description.as_json()))
-    else:
+    if not as_json:
         Console().print(site_tables(description))
-        for line in unreadable_lines(description):
-            typer.echo(line)
+    answer(as_json, description.as_json(), *unreadable_lines(description))
 
 
 @app.command()

@@ -1,18 +1,13 @@
 """``fedmr-med jobs``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from fedmr_med.cli.options import Json, answer, names
+from fedmr_med.cli.options import Json, Settings, answer, names
 
 app = typer.Typer(no_args_is_help=True)
-
-
-@app.callback()
-def group() -> None:
-    """Write FLARE job folders, and show what is in one."""
 
 
 @app.command()
@@ -26,9 +21,7 @@ def write(
     model: Annotated[str | None, typer.Option(help="Name of the network; default: the paper's.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds; default: the paper's.")] = None,
     share: Annotated[float, typer.Option(help="Sharing fraction: clients that send class sums.")] = 1.0,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any other setting, such as train.lr=0.05 or mu1=0.1.")
-    ] = None,
+    settings: Settings = None,
     name: Annotated[str | None, typer.Option(help="Name of the job and its folder.")] = None,
     out: Annotated[Path, typer.Option(help="Folder to write the job folders into.")] = Path("jobs"),
     sites: Annotated[Path, typer.Option(help="Folder with one folder per hospital, for isic2019.")] = Path("sites"),
@@ -43,19 +36,8 @@ def write(
         written = paper_jobs(sites)
     else:
         changes = parse_settings(settings or []) | ({"federation.rounds": rounds} if rounds else {})
-        written = [
-            any_job(
-                dataset,
-                method,
-                split=split,
-                clients=clients,
-                model=model,
-                share=share,
-                changes=changes,
-                name=name,
-                sites=sites,
-            )
-        ]
+        partition: dict[str, Any] = {"split": split, "clients": clients, "share": share, "sites": sites}
+        written = [any_job(dataset, method, model=model, changes=changes, name=name, **partition)]
     for job, site_files in written:
         write_job(job, out / job.name, site_files)
     folders = [str(out / job.name) for job, _ in written]
@@ -75,16 +57,14 @@ def new(
     ] = None,
     model: Annotated[str | None, typer.Option(help="Name of the network; default: that of the base.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds; default: those of the base.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any other setting, such as train.lr=0.05 or mu1=0.1.")
-    ] = None,
+    settings: Settings = None,
     out: Annotated[Path, typer.Option(help="Folder to write the job folder into.")] = Path("jobs"),
     as_json: Json = False,
 ) -> None:
     """Write a job for your own hospitals and classes, ready for the simulator."""
     from fedmr_med.jobs.changes import parse_settings
-    from fedmr_med.jobs.folder import write_job
-    from fedmr_med.jobs.new import new_job, site_files
+    from fedmr_med.jobs.folder import carried, write_job
+    from fedmr_med.jobs.new import new_job
     from fedmr_med.site.approval import amount_in_words
 
     changes = parse_settings(settings or [])
@@ -92,7 +72,7 @@ def new(
     changes |= {"model.name": model} if model else {}
     job, configs = new_job(name, sites, names(classes), method=method, base=base, changes=changes)
     folder = out / job.name
-    write_job(job, folder, site_files(configs))
+    write_job(job, folder, carried(configs))
     silent = [site for site, config in configs.items() if config.policy.share_metrics == "none"]
     if silent and not as_json:
         typer.echo(f"share no scores, by policy.share_metrics in their site.yaml: {', '.join(silent)}", err=True)

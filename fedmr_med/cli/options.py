@@ -1,25 +1,17 @@
 """Options and arguments that several commands have."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
-MARKS = {"pass": "ok  ", "note": "note", "fix": "FIX "}
-"""What stands before a finding on the screen, by its outcome."""
+_MARKS = {"pass": "ok  ", "note": "note", "fix": "FIX "}
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
-AllowCode = Annotated[
-    bool,
-    typer.Option("--allow-code", help="Build a network that the model file names by a dotted path: it runs that code."),
-]
-Prepared = Annotated[
-    bool,
-    typer.Option(
-        "--prepared",
-        help="The images are prepared already, as by `data prepare-isic`: do not do the model's preparation again.",
-    ),
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="Any other setting, such as train.lr=0.05 or mu1=0.1.")
 ]
 
 
@@ -27,6 +19,22 @@ def answer(as_json: bool, values: Mapping[str, Any], *lines: object) -> None:
     """Print what a command has to say: as one JSON object, or in lines for people."""
     for line in (json.dumps(values),) if as_json else lines:
         typer.echo(line)
+
+
+def judge(as_json: bool, key: str, found: Iterable[Any], text: Callable[[Any], str]) -> None:
+    """Print findings (dataclasses with an ``outcome``) as they are made, and as a list under ``key``.
+
+    Raises:
+        typer.Exit: with code 1, if one of them has to be fixed.
+    """
+    findings = []
+    for finding in found:
+        findings.append(asdict(finding))
+        typer.echo(f"{_MARKS[findings[-1]['outcome']]} {text(finding)}", err=as_json)
+    failed = any(finding["outcome"] == "fix" for finding in findings)
+    answer(as_json, {"ok": not failed, key: findings})
+    if failed:
+        raise typer.Exit(1)
 
 
 def names(text: str) -> tuple[str, ...]:

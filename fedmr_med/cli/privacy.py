@@ -9,11 +9,6 @@ from fedmr_med.cli.options import Json, answer
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.callback()
-def _group() -> None:
-    """Say what a privacy budget allows; attack what a site would release."""
-
-
 @app.command()
 def noise(
     epsilon: Annotated[float, typer.Option(min=0.01, help="What all releases together may cost.")],

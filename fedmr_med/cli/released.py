@@ -1,32 +1,37 @@
-"""Lines of a site's journal, and texts of a job, for people at a terminal."""
+"""Lines of a site's journal, for people at a terminal: parts of them come from jobs."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
-
-import typer
 
 _FEW = 7
 
 
-def sum_up(lines: tuple[dict[str, Any], ...]) -> None:
-    """Print what left: a paragraph for each job, a line in it for each exchange."""
+def summary(lines: tuple[dict[str, Any], ...]) -> Iterator[str]:
+    """Say what left: a paragraph for each job, a line in it for each exchange."""
+    from fedmr_med.schema import printable
+
+    return map(printable, _said(lines))
+
+
+def _said(lines: tuple[dict[str, Any], ...]) -> Iterator[str]:
     for job in dict.fromkeys(line["job"] for line in lines):
         mine = [line for line in lines if line["job"] == job]
-        refused = Counter(_why_empty(line) for line in mine if line["code"] != "OK")
+        refused = Counter(str(line.get("reason") or line["code"]) for line in mine if line["code"] != "OK")
         size = sum(line["bytes"] for line in mine) / 1e6
-        say(f"{mine[0]['time']} job {job}: {len(mine)} replies, {size:.1f} MB; {refused.total()} without content")
+        yield (f"{mine[0]['time']} job {job}: {len(mine)} replies, {size:.1f} MB; {refused.total()} without content")
         left = [line for line in mine if line["code"] == "OK"]
         for task in dict.fromkeys(line["task"] for line in left):
             replies = [line for line in left if line["task"] == task]
             content = [_part(part, replies) for part in sorted({name for line in replies for name in line["parts"]})]
             content += sorted({f"metrics {line['metrics']}" for line in replies if "metrics" in line})
-            say(f"    {task} ({len(replies)}x): {'; '.join(content) or 'no arrays'}")
+            yield (f"    {task} ({len(replies)}x): {'; '.join(content) or 'no arrays'}")
             weights = list(dict.fromkeys(line["weights"] for line in replies if "weights" in line))
             if weights:
                 others = f", and of {len(weights) - 1} others later" if len(weights) > 1 else ""
-                say(f"        of weights with SHA-256 {weights[0]}{others}")
+                yield (f"        of weights with SHA-256 {weights[0]}{others}")
         for reason, times in refused.items():
-            say(f"    {times}x nothing left: {reason}")
+            yield (f"    {times}x nothing left: {reason}")
 
 
 def _part(name: str, replies: list[dict[str, Any]]) -> str:
@@ -37,14 +42,3 @@ def _part(name: str, replies: list[dict[str, Any]]) -> str:
     told = f" ({', '.join(fields) if len(fields) <= _FEW else f'{len(fields)} arrays'})" if fields else ""
     of = f" of {', '.join(f'{label} ({count}x)' for label, count in classes.items())}" if classes else ""
     return f"{name}{told}{of}"
-
-
-def say(line: str, *, err: bool = False) -> None:
-    """Print a line of which parts come from a job."""
-    from fedmr_med.schema import printable
-
-    typer.echo(printable(line), err=err)
-
-
-def _why_empty(line: dict[str, Any]) -> str:
-    return str(line.get("reason") or line["code"])

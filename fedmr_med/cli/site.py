@@ -1,15 +1,14 @@
 """``fedmr-med site``: the commands of a hospital's data steward."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedmr_med.cli import cohort, policy, site_jobs
-from fedmr_med.cli.options import MARKS, Json, answer
+from fedmr_med.cli.options import Json, answer, judge
 from fedmr_med.cli.policy import Job, Kit, job_of
-from fedmr_med.cli.released import sum_up
+from fedmr_med.cli.released import summary
 from fedmr_med.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True)
@@ -29,16 +28,8 @@ def check(
     """Check kit, policy, data, machine and connection; exit code 1 if anything has to be fixed."""
     from fedmr_med.deploy.preflight import preflight
 
-    checks = []
-    for entry in preflight(kit, job_of(job), data=data, connection=connection):
-        checks.append(entry)
-        typer.echo(f"{MARKS[entry.outcome]} {entry.name:<18} {entry.message}", err=as_json)
-    failed = [entry for entry in checks if entry.outcome == "fix"]
-    if as_json:
-        lines = [{"name": e.name, "outcome": e.outcome, "message": e.message} for e in checks]
-        typer.echo(json.dumps({"ok": not failed, "checks": lines}))
-    if failed:
-        raise typer.Exit(1)
+    found = preflight(kit, job_of(job), data=data, connection=connection)
+    judge(as_json, "checks", found, lambda one: f"{one.name:<18} {one.message}")
 
 
 @app.command()
@@ -131,15 +122,13 @@ def audit(
         answer(as_json, empty, "Nothing has left this hospital yet: no job has run here.")
         return
     found = journal.read(path, known_head=head)
-    lines = found.entries
-    if as_json:
-        typer.echo(json.dumps({"replies": lines, "problems": found.problems, "head": found.head}))
-    else:
-        sum_up(lines)
-        for number in found.torn:
-            typer.echo(f"line {number} of {path} was not written to its end, so its reply was not sent")
-        for problem in found.problems:
-            typer.echo(f"NOT INTACT: {path}: {problem}")
-        typer.echo(f"head {found.head}; note it elsewhere to notice later if lines are cut off (--head)")
+    answer(
+        as_json,
+        {"replies": found.entries, "problems": found.problems, "head": found.head},
+        *summary(found.entries),
+        *(f"line {number} of {path} was not written to its end, so its reply was not sent" for number in found.torn),
+        *(f"NOT INTACT: {path}: {problem}" for problem in found.problems),
+        f"head {found.head}; note it elsewhere to notice later if lines are cut off (--head)",
+    )
     if found.problems:
         raise typer.Exit(1)

@@ -1,15 +1,14 @@
 """``fedmr-med site jobs``: what was asked of a hospital, a trial of it, and what a person there decides."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedmr_med.cli.options import Json
+from fedmr_med.cli.options import Json, answer
 from fedmr_med.cli.policy import Kit
-from fedmr_med.cli.released import say, sum_up
+from fedmr_med.cli.released import summary
 from fedmr_med.errors import PolicyError
 
 app = typer.Typer(invoke_without_command=True)
@@ -26,6 +25,7 @@ def jobs(
     """List what was asked of this hospital, and decide: policy.approve says which jobs wait for it."""
     from getpass import getuser
 
+    from fedmr_med.schema import printable
     from fedmr_med.site.approval import APPROVALS_FILE, SHOWN, ApprovalBook
 
     if context.invoked_subcommand:
@@ -36,21 +36,15 @@ def jobs(
     if which := approve or refuse:
         request = book.decide(which, approved=approve is not None, by=getuser())
         done = "Approved" if approve else "Refused"
-        say(f"{done}: {request.name}, settings {request.settings[:SHOWN]}.", err=True)
-    requests = book.requests()
-    if as_json:
-        lines = [dataclasses.asdict(request) | {"state": request.status} for request in requests]
-        typer.echo(json.dumps({"jobs": lines}))
-        return
+        typer.echo(printable(f"{done}: {request.name}, settings {request.settings[:SHOWN]}."), err=True)
+    requests, lines = book.requests(), list[str]()
     for request in requests:
-        say(f"{request.time} {request.name}: settings {request.settings[:SHOWN]}, chain {request.chain}")
-        say(f"    {request.status}")
-        for line in request.words:
-            say(f"    {line}")
+        lines.append(f"{request.time} {request.name}: settings {request.settings[:SHOWN]}, chain {request.chain}")
+        lines += [f"    {line}" for line in (request.status, *request.words)]
         if request.changed is not None:
-            say(f"    Differs from the last approved: {'; '.join(request.changed) or 'in nothing'}")
-    if not requests:
-        typer.echo("Nothing has been asked yet.")
+            lines.append(f"    Differs from the last approved: {'; '.join(request.changed) or 'in nothing'}")
+    values = [dataclasses.asdict(request) | {"state": request.status} for request in requests]
+    answer(as_json, {"jobs": values}, *map(printable, lines or ["Nothing has been asked yet."]))
 
 
 @app.command("try")
@@ -67,10 +61,12 @@ def try_(
 
     job = ApprovalBook(kit / APPROVALS_FILE).job(which)
     lines = tuple(try_out(job, site_settings(kit), weights))
-    if as_json:
-        typer.echo(json.dumps({"replies": lines}))
-        return
-    if weights is None and job.model.weights is not None:
-        say(f"Without the weights that the job brings (SHA-256 {job.model.weights}); --weights FILE tries them.")
-    sum_up(lines)
-    typer.echo("A trial on generated pictures, of ten steps a round: nothing has left, and no budget was spent.")
+    without = weights is None and job.model.weights is not None
+    brought = f"Without the weights that the job brings (SHA-256 {job.model.weights}); --weights FILE tries them."
+    answer(
+        as_json,
+        {"replies": lines},
+        *([brought] if without else []),
+        *summary(lines),
+        "A trial on generated pictures, of ten steps a round: nothing has left, and no budget was spent.",
+    )

@@ -10,9 +10,10 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.files import write_json, write_text
 from fedmr_med.schema import dump_yaml
 from fedmr_med.server.state import with_weights
-from fedmr_med.sites import SITE_FILE
+from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
+from fedmr_med.wire.kinds import EXCHANGES, SECURE, SUBMIT_MODEL
 
-TASKS = ("train", "validate", "head", "secure", "submit_model")
+TASKS = (*EXCHANGES, SECURE, SUBMIT_MODEL)
 INITIAL_MODEL = "initial_model.pt"
 SERVER_APP = "app_with_weights"
 _JOBS = Path("jobs")
@@ -90,6 +91,23 @@ def find_job(job: Path, where: str) -> JobConfig:
             f"{where} {job} is neither a job folder nor one in {_JOBS}/.", code="config.unknown-name", key=where
         )
     return load_job(folder / "app" / "config" / JOB_FILE)
+
+
+def carried(sites: Mapping[str, SiteConfig]) -> dict[str, str]:
+    """Return the ``site.yaml`` that a job carries for the simulator, which copies it elsewhere: all paths absolute."""
+    return {name: dump_yaml(site) for name, site in sites.items()}
+
+
+def sites_below(folder: Path, where: str) -> dict[str, str]:
+    """Return what a job carries of the sites that have a folder with a ``site.yaml`` below this one.
+
+    Raises:
+        ConfigError: there are none, or one is not valid; ``where`` is the option that names the folder.
+    """
+    found = {path.parent.name: load_site(path) for path in sorted(folder.glob(f"*/{SITE_FILE}"))}
+    if not found:
+        raise ConfigError(f"{folder} has no folder with a {SITE_FILE} in it.", code="site.none", key=where)
+    return carried(found)
 
 
 def _heading(job: JobConfig) -> str:

@@ -14,7 +14,7 @@ from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.jobs.changes import change
 from fedmr_med.jobs.folder import find_job
 from fedmr_med.privacy.floors import TrainingFloors
-from fedmr_med.schema import NAME_PATTERN, dump_yaml
+from fedmr_med.schema import NAME_PATTERN
 from fedmr_med.site.floors import SiteFloors
 from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig, load_site
 
@@ -146,11 +146,6 @@ def _check_site(job: JobConfig, name: str, site: SiteConfig, images: int | None)
             floors.check_amount(job, images)
     except PolicyError as e:
         raise e.reworded(f"{name} would refuse this job: {e} Change its {SITE_FILE}, or the job with --set.") from e
-
-
-def site_files(sites: Mapping[str, SiteConfig]) -> dict[str, str]:
-    """Return the ``site.yaml`` that a job carries for the simulator, which copies it elsewhere: all paths absolute."""
-    return {name: dump_yaml(site) for name, site in sites.items()}
 
 
 def _base(base: Path | None, method: str | None) -> JobConfig:

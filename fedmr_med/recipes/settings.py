@@ -9,8 +9,9 @@ from typing import Any
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.catalog import any_job, job_for, own_job
-from fedmr_med.schema import dump_yaml, validated
-from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
+from fedmr_med.jobs.folder import carried, sites_below
+from fedmr_med.schema import validated
+from fedmr_med.sites import SiteConfig
 
 Sites = Path | Sequence[str] | Mapping[str, SiteConfig | Mapping[str, Any]]
 
@@ -87,12 +88,9 @@ def site_files(sites: Sites) -> dict[str, str | None]:
         ConfigError: settings are not valid, or there are none in the folder.
     """
     if isinstance(sites, Path):
-        files = {path.parent.name: dump_yaml(load_site(path)) for path in sorted(sites.glob(f"*/{SITE_FILE}"))}
-        if not files:
-            raise ConfigError(f"{sites} has no folder with a {SITE_FILE} in it.", code="site.none", key="sites")
-        return dict(files)
+        return dict(sites_below(sites, "sites"))
     if isinstance(sites, Mapping):
-        return {name: dump_yaml(_site(name, content)) for name, content in sites.items()}
+        return dict(carried({name: _site(name, content) for name, content in sites.items()}))
     return dict.fromkeys(sites)
 
 

@@ -1,0 +1,159 @@
+"""``fedmr-med predict``, ``evaluate`` and ``export``: what is done with the file of a model."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedmr_med.cli.options import Json, answer
+from fedmr_med.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedmr_med.inference.predict import Prediction
+    from fedmr_med.models.model_file import SavedModel
+
+Model = Annotated[Path, typer.Argument(help="A model file, such as best_model.pt.")]
+AllowCode = Annotated[
+    bool,
+    typer.Option("--allow-code", help="Build a network that the model file names by a dotted path: it runs that code."),
+]
+Prepared = Annotated[
+    bool,
+    typer.Option(
+        "--prepared",
+        help="The images are prepared already, as by `data prepare-isic`: do not do the model's preparation again.",
+    ),
+]
+
+
+def predict(
+    model: Model,
+    images: Annotated[Path, typer.Argument(help="A folder of images, a manifest, or an image; DICOM too.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The table to write.")] = Path("predictions.csv"),
+    calibrate: Annotated[bool, typer.Option(help="Divide logits by the model's temperature.")] = True,
+    gradcam: Annotated[Path | None, typer.Option(help="Write Grad-CAM overlays into this folder.")] = None,
+    prepared: Prepared = False,
+    allow_code: AllowCode = False,
+    as_json: Json = False,
+) -> None:
+    """Write a probability per class for each image; one that cannot be read is named and left out."""
+    from fedmr_med.data.prepared import find_images
+    from fedmr_med.inference.predict import Predictor, write_predictions
+
+    saved, place = _load(model, allow_code), find_images(images)
+    predictor = Predictor(saved, calibrated=calibrate, prepared=prepared)
+    failed = write_predictions(out, predictor(place), predictor.class_names)
+    _name(failed, place.root)
+    overlays = 0
+    if gradcam is not None:
+        from fedmr_med.inference.gradcam import write_overlays
+
+        overlays = sum(1 for _ in write_overlays(predictor, place, gradcam))
+    total, temperature = len(place.names), predictor.temperature
+    values = {"predictions": str(out), "images": total, "failed": len(failed), "overlays": overlays}
+    scale = "not calibrated" if temperature == 1 else f"calibrated with temperature {temperature:.2f}"
+    answer(
+        as_json,
+        values | {"temperature": temperature},
+        f"{total - len(failed)} of {total} images, {scale}: {out}",
+        *([f"{overlays} overlays: {gradcam}"] if gradcam is not None else []),
+    )
+
+
+def evaluate(
+    model: Model,
+    place: Annotated[
+        Path | None, typer.Argument(help="A manifest, or a folder with a manifest.csv: score the model here, offline.")
+    ] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for results.json and predictions.csv.")] = Path(
+        "evaluation"
+    ),
+    job: Annotated[
+        Path | None, typer.Option(help="Write a FLARE job into this folder, in which all sites score the model.")
+    ] = None,
+    sites: Annotated[Path | None, typer.Option(help="With --job: a folder with one folder per site.")] = None,
+    fold: Annotated[str, typer.Option(help="The images to score: test, train or all.")] = "test",
+    site: Annotated[str, typer.Option(help="What results call this place.")] = "here",
+    local_baseline: Annotated[
+        bool, typer.Option("--local-baseline", help="Also train on the train fold alone, with the same budget.")
+    ] = False,
+    prepared: Prepared = False,
+    allow_code: AllowCode = False,
+    as_json: Json = False,
+) -> None:
+    """Score a model without training it: on your own images, or at all sites of a federation."""
+    from fedmr_med.inference import evaluate as work
+    from fedmr_med.registry import check_known
+
+    check_known(fold, ("test", "train", "all"), "--fold")
+    if (job is None) == (place is None):
+        raise ConfigError(
+            "Give either a manifest to score the model here, or --job to score it at all sites.",
+            code="config.conflict",
+            key="--job",
+        )
+    saved = _load(model, allow_code)
+    if job is not None:
+        from fedmr_med.jobs.folder import sites_below, write_job
+        from fedmr_med.sites import SITE_FILE
+
+        found = {} if sites is None else sites_below(sites, "--sites")
+        carried = {name: (sites / name / SITE_FILE).read_text(encoding="utf-8") for name in found} if sites else {}
+        write_job(work.evaluation_job(saved, carried), job, carried, initial_model=model)
+        answer(as_json, {"folder": str(job)}, job)
+        return
+    from fedmr_med.evaluation.results import RunResults, versioned, write_result
+    from fedmr_med.inference.predict import write_predictions
+    from fedmr_med.report.document import write_report
+
+    table = work.OwnTable.open(place, saved.job.task.class_names, fold, prepared=prepared)  # type: ignore[arg-type]
+    result, predictions = work.evaluate_here(saved, table, site)
+    _name(write_predictions(out / "predictions.csv", predictions, saved.job.task.class_names), table.manifest.parent)
+    runs = [result]
+    if local_baseline:
+        from fedmr_med.runner.alone import local_baseline as train_alone
+
+        runs.append(train_alone(saved, table, site, out / "baseline"))
+    results = RunResults(runs=tuple(runs))
+    write_result(out / "results.json", results)
+    write_report([out / "results.json"], out / "report.html")
+    written = f"results: {out / 'results.json'}, predictions: {out / 'predictions.csv'}, report: {out / 'report.html'}"
+    answer(as_json, versioned(results), *(line for run in runs for line in work.lines(run)), written)
+
+
+def export(
+    model: Model,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The bundle's folder.")] = Path("bundle"),
+    onnx: Annotated[bool, typer.Option("--onnx", help="Also write models/model.onnx.")] = False,
+    results: Annotated[
+        Path | None, typer.Option(help="results.json of the run, for the model card; default: the one beside MODEL.")
+    ] = None,
+    also: Annotated[list[str] | None, typer.Option(help="Another installed exporter, by its name.")] = None,
+    allow_code: AllowCode = False,
+    as_json: Json = False,
+) -> None:
+    """Write a model as a MONAI Bundle with its model card, and as ONNX."""
+    from fedmr_med.export import EXPORTERS, Source
+
+    names = dict.fromkeys(["bundle", "card", *(["onnx"] if onnx else []), *(also or [])])
+    exporters = [EXPORTERS.get(name, "--also") for name in names]
+    source = Source.open(model, results, allow_code=allow_code)
+    written = [path for exporter in exporters for path in exporter(source, out)]
+    answer(as_json, {"files": [str(path) for path in written]}, *written)
+
+
+def _load(model: Path, allow_code: bool) -> "SavedModel":
+    """Read a model file, and say so where its figures are of generated pictures."""
+    from fedmr_med.models.model_file import load_model
+    from fedmr_med.models.provenance import DEMO
+
+    saved = load_model(model, allow_code=allow_code)
+    if saved.is_demo:
+        typer.echo(DEMO, err=True)
+    return saved
+
+
+def _name(failed: Iterable["Prediction"], folder: Path) -> None:
+    for prediction in failed:
+        typer.echo(f"cannot be read: {folder / prediction.image}: {prediction.error}", err=True)
