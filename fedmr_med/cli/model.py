@@ -96,10 +96,8 @@ def evaluate(
     saved = _load(model, allow_code)
     if job is not None:
         from fedmr_med.jobs.folder import sites_below, write_job
-        from fedmr_med.sites import SITE_FILE
 
-        found = {} if sites is None else sites_below(sites, "--sites")
-        carried = {name: (sites / name / SITE_FILE).read_text(encoding="utf-8") for name in found} if sites else {}
+        carried = {} if sites is None else sites_below(sites, "--sites")
         write_job(work.evaluation_job(saved, carried), job, carried, initial_model=model)
         answer(as_json, {"folder": str(job)}, job)
         return

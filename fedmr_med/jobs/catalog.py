@@ -10,6 +10,7 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.jobs.benchmark import benchmark_sites, clients_of
 from fedmr_med.jobs.changes import change
 from fedmr_med.jobs.coefficients import default_options
+from fedmr_med.jobs.folder import carried_file
 from fedmr_med.jobs.presets import own_changes, resolve
 from fedmr_med.schema import dump_yaml, validated
 from fedmr_med.sites import SITE_FILE
@@ -242,7 +243,7 @@ def _site_files(dataset: Dataset, sites: Path) -> dict[str, str]:
                 code="file.missing",
                 key="--sites",
             )
-        content[hospital] = path.read_text(encoding="utf-8")
+        content[hospital] = carried_file(path)
     return content
 
 

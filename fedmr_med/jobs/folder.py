@@ -8,7 +8,7 @@ from typing import Any
 from fedmr_med.config import JOB_FILE, JobConfig, load_job
 from fedmr_med.errors import ConfigError
 from fedmr_med.files import write_json, write_text
-from fedmr_med.schema import dump_yaml
+from fedmr_med.schema import dump_yaml, read_yaml, validated
 from fedmr_med.server.state import with_weights
 from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
 from fedmr_med.wire.kinds import EXCHANGES, SECURE, SUBMIT_MODEL
@@ -98,16 +98,27 @@ def carried(sites: Mapping[str, SiteConfig]) -> dict[str, str]:
     return {name: dump_yaml(site) for name, site in sites.items()}
 
 
+def carried_file(path: Path) -> str:
+    """Return what a job carries of a ``site.yaml``: the file itself, unless one of its paths would lead elsewhere.
+
+    Raises:
+        ConfigError: it is not valid.
+    """
+    site = load_site(path)
+    as_written = validated(SiteConfig, read_yaml(path), str(path))
+    return path.read_text(encoding="utf-8") if site == as_written else dump_yaml(site)
+
+
 def sites_below(folder: Path, where: str) -> dict[str, str]:
     """Return what a job carries of the sites that have a folder with a ``site.yaml`` below this one.
 
     Raises:
         ConfigError: there are none, or one is not valid; ``where`` is the option that names the folder.
     """
-    found = {path.parent.name: load_site(path) for path in sorted(folder.glob(f"*/{SITE_FILE}"))}
+    found = {path.parent.name: carried_file(path) for path in sorted(folder.glob(f"*/{SITE_FILE}"))}
     if not found:
         raise ConfigError(f"{folder} has no folder with a {SITE_FILE} in it.", code="site.none", key=where)
-    return carried(found)
+    return found
 
 
 def _heading(job: JobConfig) -> str:

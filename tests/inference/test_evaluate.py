@@ -16,6 +16,7 @@ from fedmr_med.jobs.folder import INITIAL_MODEL, SERVER_APP
 from fedmr_med.models.model_file import load_model
 from fedmr_med.runner import Federation
 from fedmr_med.server.state import initial_state
+from fedmr_med.sites import ManifestSource, load_site
 from tests.helpers.models import SITES
 from tests.helpers.pictures import write_csv, write_picture
 
@@ -74,6 +75,17 @@ def test_a_job_scores_the_model_at_all_sites_and_trains_nothing(run: Path, tmp_p
     assert load_job(tmp_path / "job" / SERVER_APP / "config" / "fedmr.yaml") == job
     carried = initial_state(job, tmp_path / "job" / SERVER_APP / "config" / INITIAL_MODEL)
     assert all((carried.model[name] == array).all() for name, array in saved.model.items())
+
+
+def test_a_job_carries_the_sites_own_paths_in_full(run: Path, hospital: Path, tmp_path: Path) -> None:
+    """The simulator copies them elsewhere, where a path relative to the site's own folder would lead nowhere."""
+    (hospital / "site.yaml").write_text("data: {source: manifest, root: .}\n")
+    sites = ["--job", str(tmp_path / "job"), "--sites", str(hospital.parent)]
+    done = CliRunner().invoke(app, ["evaluate", str(run / "best_model.pt"), *sites])
+    assert done.exit_code == 0, done.output
+    carried = load_site(tmp_path / "job" / "app" / "config" / "sites" / hospital.name / "site.yaml")
+    assert isinstance(carried.data, ManifestSource)
+    assert carried.data.root == hospital.resolve()
 
 
 def test_the_job_gives_the_scores_of_the_run_that_made_the_model(run: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import filecmp
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -118,6 +119,15 @@ def test_any_combination_can_be_written() -> None:
     assert job.method.options["mu1"] == 0.5
     assert "mu" not in job.method.options
     assert sum("share_prototypes: true" in text for text in sites.values()) == 2
+
+
+def test_a_job_carries_the_paths_of_its_hospitals_in_full(tmp_path: Path) -> None:
+    shutil.copytree(SITES, tmp_path / "sites")
+    path = tmp_path / "sites" / "bcn" / "site.yaml"
+    path.write_text(path.read_text().replace("root: null", "root: ../images"))
+    _, sites = any_job("isic2019", "fedmr", sites=tmp_path / "sites")
+    assert f"root: {path.parent.resolve() / '../images'}\n" in sites["bcn"]
+    assert sites["msk"] == (SITES / "msk" / "site.yaml").read_text(), "comments stay where they can"
 
 
 def test_isic_jobs_can_be_changed_too() -> None:
