@@ -22,7 +22,8 @@ def main(folder: Path) -> None:
     job = load_job(JOB).for_demo().override(SMALL)
     sites = {}
     for center, name in enumerate(HOSPITALS):
-        policy = SitePolicy(share_prototypes=name != "msk", share_metrics="scalar")
+        # Cells of any size may leave, as the pictures are generated: few images make no score otherwise.
+        policy = SitePolicy(share_prototypes=name != "msk", share_metrics="scalar", min_cell_count=1)
         sites[name] = SiteConfig(data=DemoSource(source="demo", center=center), policy=policy)
     state = Federation(job, sites, folder).run(after_round=lambda state: print(state.round, "rounds done"))
     for name, part in state.history.rounds[-1].sites.items():

@@ -212,7 +212,10 @@ NOT_FOR_SCRIPTS: dict[str, JobConfig] = {
 }
 
 
-SCRIPT_SITE = "data: {source: script}\npolicy: {share_prototypes: true, share_metrics: per_class, training: null}\n"
+SCRIPT_SITE = """\
+data: {source: script}
+policy: {share_prototypes: true, share_metrics: per_class, min_cell_count: 1, training: null}
+"""
 
 
 @pytest.mark.parametrize("key", NOT_FOR_SCRIPTS)

@@ -30,7 +30,7 @@ job = isic_job("fedmr").for_demo().override({
     "task": {"image_size": 24}, "model": {"name": "small_cnn"}, "train": {"updates": 1, "epochs": None},
     "federation": {"rounds": 2, "min_sites": 2},
 })
-policy = SitePolicy(training=None, share_prototypes=True, share_metrics="per_class")
+policy = SitePolicy(training=None, share_prototypes=True, share_metrics="per_class", min_cell_count=1)
 sites = {f"site-{c}": SiteConfig(data=DemoSource(source="demo", center=c), policy=policy) for c in (4, 5)}
 state = Federation(job, sites, Path("federation")).run()
 assert not [name for name in sys.modules if name.startswith("fedmr_med.lab")]

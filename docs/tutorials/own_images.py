@@ -24,7 +24,8 @@ def train(folder: Path, classes: tuple[str, ...]) -> None:
     sites = {}
     for path in sorted(folder.glob("*/manifest.csv")):
         source = ManifestSource(source="manifest", root=path.parent)
-        policy = SitePolicy(share_prototypes=True, share_metrics="per_class", training=None)
+        # Cells of any size may leave, as the pictures are drawn: so few images make no score otherwise.
+        policy = SitePolicy(share_prototypes=True, share_metrics="per_class", min_cell_count=1, training=None)
         sites[path.parent.name] = SiteConfig(data=source, policy=policy, cache=folder / "cache")
     task = {"class_names": classes, "image_size": 24}
     changes = {"train.epochs": 3, "train.batch_size": 8, "federation.min_sites": len(sites)}

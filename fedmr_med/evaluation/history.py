@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from fedmr_med.evaluation.records import HeadRecord, RoundRecord, SiteRound
-from fedmr_med.evaluation.score import Evaluation
+from fedmr_med.evaluation.score import HELD_BY, Evaluation
 from fedmr_med.schema import Omitted, Strict
 
 RUNAWAY_ROUNDS, RUNAWAY_FACTOR = 5, 1.5
@@ -124,13 +124,16 @@ class History(Strict):
         chosen_by = scored[-1].choosing if scored else None
         if not scored or chosen_by is None:
             which = f" of {scored[-1].chosen_on}" if scored else ""
-            return f"No site shares scores{which} by class, so nobody can tell the best model: the last one is kept."
+            return (
+                f"No site shares scores{which} by class (each holds them back by {HELD_BY}), so nobody can tell the "
+                "best model: the last one is kept."
+            )
         missing = [name for name, recall in zip(class_names, chosen_by.recall, strict=False) if recall is None]
         images = scored[-1].chosen_on
         return (
             f"The score is over {scored[-1].choosing_coverage}: of {', '.join(missing)} too few {images} may leave the "
-            "sites, or there are none. So there is no balanced accuracy, nobody can tell the best model, and the last "
-            "one is kept."
+            f"sites (each holds them back by {HELD_BY}), or there are none. So there is no balanced accuracy, nobody "
+            "can tell the best model, and the last one is kept."
         )
 
     @property

@@ -10,6 +10,9 @@ from fedmr_med.evaluation.figures import Figures, figures
 from fedmr_med.evaluation.metrics import Scores, classes_text, pooled, recalls
 from fedmr_med.schema import Name, Omitted, Strict
 
+HELD_BY = "share_metrics, min_class_count or min_cell_count of its policy"
+"""What a site holds scores back by, for a line of a log."""
+
 _FEWEST = 2
 """Classes of which a score is one."""
 
@@ -230,6 +233,20 @@ class Evaluation(Strict):
         answered = len({*self.sites, *self.held_back})
         of_sites = f"{len(sites)} of {answered} sites" if answered else f"{len(sites)} sites"
         return of_sites if score is None else f"{score.coverage}, {of_sites}"
+
+    @property
+    def why_missing(self) -> str | None:
+        """Say in a sentence why scores are missing, and who holds some back; None where nothing is missing."""
+        silent = {*self.held_back, *(site for site, score in self.sites.items() if score.withheld)}
+        silent |= {site for site, found in self.figures.items() if "auroc" not in found.metrics}
+        if not silent and self.pooled is not None and self.pooled.balanced_accuracy is not None:
+            return None
+        who = f" ({', '.join(sorted(silent))})" if silent else ""
+        return (
+            f"Scores are held back{who}: a hospital lets those of a class out as share_metrics says, with at least "
+            "min_class_count test images, and with no right answer or at least min_cell_count and no wrong one or at "
+            "least min_cell_count (11 each by default); curves and calibration only if no cell counts fewer."
+        )
 
     def without_figures(self) -> "Evaluation":
         """Return the evaluation with its scalars alone."""

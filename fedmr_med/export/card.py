@@ -139,6 +139,8 @@ def _limits(source: Source, pooled: Figures | None, sites: dict[str, SiteCard]) 
     limits = ["Scored on test images of the hospitals that trained it; no outside hospital is among them."]
     if source.evaluation is not None:
         limits.append(chosen_line(source.evaluation))
+        if why := source.evaluation.why_missing:
+            limits.append(why)
     if source.is_demo:
         limits.append("Trained on GENERATED pictures (the demo). No figure here is a medical result.")
     if pooled is None:
@@ -161,7 +163,7 @@ def _privacy(source: Source, sites: dict[str, SiteCard]) -> tuple[str, ...]:
     lines = [
         "The images stayed at each hospital. Its trained model left in every round, and can reveal something of them.",
         f"Sites that shared no prototypes (class means of features): {', '.join(opted_out) or 'none'}.",
-        "Counts, scores and histograms of classes below a hospital's own minimum were held back.",
+        "Counts and scores below a hospital's own minimum (min_class_count, min_cell_count) were held back.",
     ]
     content = job.federation.model_dump(mode="json")
     if content.get("secure", "none") != "none":

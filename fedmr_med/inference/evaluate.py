@@ -27,7 +27,12 @@ from fedmr_med.sites import ManifestSource, SiteConfig
 FoldChoice = Literal["test", "train", "all"]
 
 _EVERYTHING = SitePolicy(
-    share_prototypes=True, min_class_count=1, share_metrics="per_class", round_samples=1, training=None
+    share_prototypes=True,
+    min_class_count=1,
+    min_cell_count=1,
+    share_metrics="per_class",
+    round_samples=1,
+    training=None,
 )
 
 

@@ -78,6 +78,7 @@ def with_policies(
             policy=SitePolicy(
                 share_prototypes=name in sharing,
                 min_class_count=1,
+                min_cell_count=1,  # public images: scores are complete
                 share_metrics="per_class",
                 round_samples=1,
                 training=None,

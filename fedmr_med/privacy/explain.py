@@ -77,8 +77,9 @@ def explain(policy: SitePolicy) -> list[str]:
     )
     if level != "none" and policy.min_cell_count > 1:
         lines.append(
-            f"No cell of the confusion matrix counts 1 to {policy.min_cell_count - 1} test images: rare errors are "
-            "joined, and classes with as few right or wrong answers are held back."
+            f"Small cells: a class counts only with no right answer or at least {policy.min_cell_count}, and no wrong "
+            f"one or at least {policy.min_cell_count}. Rarer kinds of errors are joined, and score histograms stay "
+            "then. So small test folds and good models have no score; set min_cell_count to 1 where you may."
         )
     lines.append(
         "Local models are handed out on request (submit_model)."

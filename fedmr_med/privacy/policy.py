@@ -100,8 +100,9 @@ class SitePolicy(Sharing):
             class with too few patients not at all. None takes 0.5 in jobs that bring weights, and no limit else, as 1
             does: the rule costs accuracy where features are rare.
         min_cell_count: fewest test images in a cell of the confusion matrix. Rarer errors of a class are joined with
-            its most frequent one. A class with fewer right answers, or fewer wrong ones, but some, is held back. 1
-            joins nothing.
+            its most frequent one, and score histograms stay then. A class counts only with no right answer or at least
+            so many, and no wrong one or at least so many: small test folds and good models have no score. Set 1 where
+            you may: it joins nothing.
         privacy: what its prototypes may tell about one image, over all jobs; None sets no limit. With it, class sums
             leave in jobs with ``federation.private`` only.
         training_privacy: what its model updates may tell about one image, over all jobs; None sets no limit. With it,
@@ -113,7 +114,7 @@ class SitePolicy(Sharing):
     share_scatter: bool = True
     round_samples: int = Field(10, ge=1, le=1000)
     max_share: float | None = Field(None, gt=0, le=1)
-    min_cell_count: int = Field(1, ge=1)
+    min_cell_count: int = Field(11, ge=1)
     privacy: PrivacyBudget | None = None
     training_privacy: PrivacyBudget | None = None
     training: TrainingFloors | None = TrainingFloors()

@@ -2,7 +2,7 @@
 
 from fedmr_med.config import JobConfig
 from fedmr_med.evaluation.history import RUNAWAY_ROUNDS, History
-from fedmr_med.evaluation.score import Evaluation, Score
+from fedmr_med.evaluation.score import HELD_BY, Evaluation, Score
 from fedmr_med.server.stopping import why_it_cannot
 from fedmr_med.wire.messages import SiteReply
 
@@ -39,12 +39,12 @@ def round_line(history: History, job: JobConfig) -> str:
 
 
 def score_text(history: History) -> str | None:
-    """Return the last pooled score, of which model it is, and what it is over; None where there is none."""
+    """Return the last pooled score, of which model it is, and what it is over; None before any model is scored."""
     scored = [evaluation for evaluation in history.evaluations if evaluation.pooled]
     if not scored or scored[-1].pooled is None:
-        return None
+        return f"no score: each site holds it back by {HELD_BY}" if history.evaluations else None
     evaluation, score = scored[-1], scored[-1].pooled
-    value = "no score" if score.mean_recall is None else score.text().split(" over ")[0]
+    value = f"no score, held back by {HELD_BY}" if score.mean_recall is None else score.text().split(" over ")[0]
     return f"model after round {evaluation.round}: {value} ({evaluation.coverage})"
 
 

@@ -133,6 +133,7 @@ def scores_table(history: History, class_names: Sequence[str]) -> Table:
         lines = [f"{site} {' '.join(class_names[i] for i in labels)}" for site, labels in withheld.items()]
         # A hospital that has no image of a class and one that has a few look alike here.
         table.caption += f"; {HELD_BACK}, few or none: {', '.join(lines)}" if lines else ""
+        table.caption += f". {why}" if (why := rows[-1][1].why_missing) else ""
     return table
 
 

@@ -99,16 +99,16 @@ def permitted_scores(scores: Scores | None, policy: SitePolicy, class_names: tup
     opted_out = not chosen.any()
     leaves = (counts >= policy.min_class_count) & (chosen | opted_out | (policy.share_metrics == "scalar"))
     confusion = without_small_cells(np.where(leaves[:, None], scores.confusion, 0), policy.min_cell_count)
+    exact = tells_all(confusion, scores.confusion)
     if not confusion.any():
         return None
     if opted_out or policy.share_metrics == "scalar":
         # Over one class a model that always answers with it scores 1.
         return _scalars(score(confusion)) if confusion.any(1).sum() > 1 else None
     # With a minimum of 1 a row of zeros hides nothing.
-    held = ~leaves if policy.min_class_count > 1 else ~chosen
-    held |= (counts > 0) & ~confusion.any(1)
+    held = ~confusion.any(1) if max(policy.min_class_count, policy.min_cell_count) > 1 else ~chosen
     withheld = sorted({*np.flatnonzero(held).tolist(), *scores.withheld})
-    histograms = _permitted_histograms(scores.histograms, confusion, policy.min_class_count)
+    histograms = _permitted_histograms(scores.histograms, confusion, policy.min_class_count) if exact else None
     unchanged = np.array_equal(confusion, scores.confusion)
     clustering = scores.clustering.rounded() if scores.clustering is not None and unchanged else None
     validation = permitted_scores(scores.validation, policy, class_names)
@@ -134,6 +134,15 @@ def without_small_cells(confusion: IntArray, least: int) -> IntArray:
     return result
 
 
+def tells_all(left: IntArray, confusion: IntArray) -> bool:
+    """Whether the rows of a matrix (C, C) that leave are those of the exact one: no rare errors were joined.
+
+    Where some were, histograms and patients' residuals stay: of a network with sure answers they tell single cells.
+    """
+    rows = left.any(1)
+    return np.array_equal(left[rows], confusion[rows])
+
+
 def released_scores(
     logits: npt.NDArray[np.floating],
     labels: IntArray,
@@ -143,13 +152,14 @@ def released_scores(
 ) -> Scores | None:
     """Return what may leave of a model's logits (n, C) on images with ``labels`` (n,).
 
-    Histograms are of the classes alone whose rows of the confusion matrix leave, and tell of groups of at least
-    ``policy.min_class_count`` images: single scores are spread with their neighbours. How far the images of a patient
-    (``units``, (n,); None where nobody knows) go together leaves if each of these classes has as many patients.
+    Histograms are of the classes alone whose rows of the confusion matrix leave, if none of these has a small cell, and
+    tell of groups of at least ``policy.min_class_count`` images: single scores are spread with their neighbours. How
+    far the images of a patient (``units``, (n,); None where nobody knows) go together leaves if each of these classes
+    has as many patients.
     """
     matrix = confusion_matrix(labels, logits.argmax(1), len(class_names))
     result = permitted_scores(score(matrix), policy, class_names)
-    if result is None or result.confusion is None:
+    if result is None or result.confusion is None or not tells_all(result.confusion, matrix):
         return result
     leaves = result.confusion.sum(1)[labels] > 0
     histograms = ScoreHistograms.of(logits[leaves], labels[leaves]).spread(policy.min_class_count)

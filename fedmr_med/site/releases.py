@@ -21,7 +21,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold, SiteData, class_counts, units
 from fedmr_med.data.loading import Batches
 from fedmr_med.evaluation.clinical import IntArray
-from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.metrics import Scores, confusion_matrix
 from fedmr_med.evaluation.records import MAX_TERM, SiteReport
 from fedmr_med.methods.base import Contribution
 from fedmr_med.methods.plan import head_exchange
@@ -200,11 +200,21 @@ class Releases:
     def validate(self, task: TrainTask, images: Images, validation: Images | None = None) -> ScoreReply:
         """Return what leaves of the scores of a received model on test images, if a secure sum does not take them."""
         scores = self.scores(images, validation)
-        shared = self._shared(VALIDATE, lambda: images, class_counts(images.fold, len(self._names)))
+        shared = self._shared(VALIDATE, lambda: images, self._counted(images))
         if not self._job.federation.sums_statistics:
             return ScoreReply(scores, shared)
         self._hold(VALIDATE, task, _score_values(scores) | shared, images.network)
         return ScoreReply(None)
+
+    def _counted(self, images: Images) -> IntArray:
+        """Return how many test images (C,) there are of each class that has no small cell in the confusion matrix."""
+        counts = class_counts(images.fold, len(self._names))
+        if self.policy.min_cell_count == 1 or not shared_statistics(self._job.federation.statistics, VALIDATE):
+            return counts
+        logits, labels = outputs(images.network, images.batches)
+        matrix = confusion_matrix(labels, logits.argmax(1), len(self._names))
+        small = ((matrix > 0) & (matrix < self.policy.min_cell_count)).any(1)
+        return np.where(small, 0, counts)
 
     def head(self, task: TrainTask, network: Network, open_images: Callable[[], Images]) -> StatisticsReply:
         """Return the statistics for a closed-form head that leave, if a secure sum does not take them.

@@ -181,7 +181,9 @@ def test_a_federation_learns_from_such_sites_with_a_network_of_its_own(tmp_path:
         path = tmp_path / f"site-{part}" / "site.yaml"
         path.parent.mkdir()
         path.write_text(f"data: {{source: dataset, factory: {__name__}.from_path, options: {{part: {part}}}}}\n")
-        policy = SitePolicy(share_prototypes=True, share_metrics="per_class", min_class_count=1, training=None)
+        policy = SitePolicy(
+            share_prototypes=True, share_metrics="per_class", min_class_count=1, min_cell_count=1, training=None
+        )
         sites[path.parent.name] = load_site(path).model_copy(update={"policy": policy})
     task = {"class_names": ["low", "high"], "transform": "none", "channels": 1}
     changes = {"train.lr": 0.1, "train.batch_size": 8, "train.epochs": 3}

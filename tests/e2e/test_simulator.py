@@ -38,7 +38,7 @@ JOB = small_job(federation={"rounds": 2, "min_sites": 3})
 
 
 def site_yaml(site: str, share: str) -> str:
-    policy = f"{{share_prototypes: {share}, share_metrics: per_class, training: null}}"
+    policy = f"{{share_prototypes: {share}, share_metrics: per_class, min_cell_count: 1, training: null}}"
     return f"data: {{source: flamby_isic, center: {CENTERS[site]}}}\npolicy: {policy}\n"
 
 
@@ -236,7 +236,7 @@ def test_simulator_and_runner_agree_on_half_precision_and_on_a_site_that_refuses
     done = simulate(write_test_job(tmp_path / "job", job, sites), tmp_path / "workspace", "-t", "3")
     assert done.exit_code == 0, done.output[-3000:]
     state = done.state(job)
-    with_floors = SitePolicy(share_prototypes=True, share_metrics="per_class")
+    with_floors = SitePolicy(share_prototypes=True, share_metrics="per_class", min_cell_count=1)
     configs = demo_sites(*CENTERS, vienna_dias=with_floors)
     same = Federation(job, configs, tmp_path / "runner").run()
     assert [record.refused.keys() for record in state.history.rounds] == [{"vienna-dias"}] * 2

@@ -18,8 +18,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 CLASSES = ("Naevus", "Melanom", "Basaliom")
 SENTENCE = (
-    "The score is over 1 of 3 classes, 2 of 2 sites: of Melanom, Basaliom too few test images may leave the sites, or "
-    "there are none. So there is no balanced accuracy, nobody can tell the best model, and the last one is kept."
+    "The score is over 1 of 3 classes, 2 of 2 sites: of Melanom, Basaliom too few test images may leave the sites "
+    "(each holds them back by share_metrics, min_class_count or min_cell_count of its policy), or there are none. "
+    "So there is no balanced accuracy, nobody can tell the best model, and the last one is kept."
 )
 
 

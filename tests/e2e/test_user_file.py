@@ -77,7 +77,8 @@ RECORD = Record(
 )
 
 if __name__ == "__main__":
-    policy = {"share_prototypes": True, "share_metrics": "per_class", "min_class_count": 1, "training": None}
+    counts = {"min_class_count": 1, "min_cell_count": 1}
+    policy = {"share_prototypes": True, "share_metrics": "per_class", **counts, "training": None}
     data = {"source": "dataset", "factory": "our_file.hospital"}
     sites = {f"site-{k}": {"data": data | {"options": {"seed": k}}, "policy": policy} for k in (1, 2)}
     recipe = FedMRRecipe(

@@ -57,7 +57,7 @@ def sites(folder: Path, **options: Any) -> dict[str, SiteConfig]:
         path.parent.mkdir(parents=True, exist_ok=True)
         said = ", ".join(f"{name}: {str(value).lower()}" for name, value in (options | {"part": part}).items())
         path.write_text(f"data: {{source: dataset, factory: {__name__}.points, options: {{{said}}}}}\n")
-        policy = SitePolicy(share_prototypes=True, share_metrics="per_class", training=None)
+        policy = SitePolicy(share_prototypes=True, share_metrics="per_class", min_cell_count=1, training=None)
         found[path.parent.name] = load_site(path).model_copy(update={"policy": policy})
     return found
 

@@ -14,7 +14,7 @@ from fedmr_med.site.release import released_scores
 from tests.helpers.outputs import outputs
 
 NAMES = ("MEL", "NV", "BCC", "AK")
-OPEN = SitePolicy(share_prototypes=True, share_metrics="per_class")
+OPEN = SitePolicy(share_prototypes=True, share_metrics="per_class", min_cell_count=1)
 
 
 def site_scores(seed: int, count: int = 300, policy: SitePolicy = OPEN) -> Scores | None:
@@ -50,7 +50,7 @@ def test_held_back_is_not_the_same_as_none() -> None:
 
 
 def test_scalars_alone_have_no_figures() -> None:
-    closed = site_scores(0, policy=SitePolicy(share_metrics="scalar"))
+    closed = site_scores(0, policy=SitePolicy(share_metrics="scalar", min_cell_count=1))
     assert closed is not None and closed.histograms is None
     assert figures(closed) is None
     evaluation = Evaluation.of(1, {"a": closed})
@@ -86,7 +86,7 @@ def test_figures_stay_with_the_best_and_the_last_evaluation() -> None:
 
 
 def test_a_results_entry_of_eight_classes_and_six_sites_is_small() -> None:
-    policy = SitePolicy(share_prototypes=True, share_metrics="per_class", min_class_count=1)
+    policy = SitePolicy(share_prototypes=True, share_metrics="per_class", min_cell_count=1, min_class_count=1)
     names = tuple("ABCDEFGH")
     answers = {f"site-{i}": released_scores(*outputs(i, 800, classes=8), policy, names) for i in range(6)}
     assert len(Evaluation.of(1, answers).model_dump_json()) < 120_000

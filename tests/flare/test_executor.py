@@ -22,7 +22,7 @@ from tests.helpers.federation import wait_for
 from tests.helpers.small import initial_state, small_job, task_for
 
 DEMO = "data: {source: demo, center: 5}\n"
-OPEN = DEMO + "policy: {share_prototypes: true, share_metrics: per_class, training: null}\n"
+OPEN = DEMO + "policy: {share_prototypes: true, share_metrics: per_class, min_cell_count: 1, training: null}\n"
 CLOSED = DEMO + "policy: {share_prototypes: false, share_metrics: none, training: null}\n"
 
 

@@ -45,7 +45,8 @@ def test_the_filter_alone_keeps_prototypes_and_metrics_in(tmp_path: Path) -> Non
 
 
 def test_per_class_sharing_and_scalar_metrics(tmp_path: Path) -> None:
-    policy = "policy: {share_prototypes: [NV, DF], min_class_count: 5, share_metrics: scalar, training: null}"
+    counts = "min_class_count: 5, min_cell_count: 1"
+    policy = f"policy: {{share_prototypes: [NV, DF], {counts}, share_metrics: scalar, training: null}}"
     site = guarded(tmp_path, f"data: {{source: demo, center: 5}}\n{policy}\n")
     reply = from_shareable(site.answer())
     names = [site.job.task.class_names[i] for i in reply.data[codec.PROTOTYPES].data["counts"].nonzero()[0]]

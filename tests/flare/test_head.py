@@ -15,11 +15,12 @@ from tests.helpers.small import small_job
 
 SHARES_ONE = """
 data: {source: demo, center: 5}
-policy: {share_prototypes: [NV], min_class_count: 1, share_metrics: per_class, training: null}
+policy: {share_prototypes: [NV], min_class_count: 1, share_metrics: per_class, min_cell_count: 1, training: null}
 """
 SHARES_SUMS = """
 data: {source: demo, center: 5}
-policy: {share_prototypes: true, share_scatter: false, min_class_count: 1, share_metrics: per_class, training: null}
+policy: {share_prototypes: true, share_scatter: false, min_class_count: 1, min_cell_count: 1, share_metrics: per_class,
+  training: null}
 """
 LAYERS = {"filter": {"site_filters": (PrototypeFilter(),)}, "guard": {"components": (PolicyGuard(),)}}
 

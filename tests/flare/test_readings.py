@@ -32,7 +32,7 @@ from tests.helpers.small import initial_state, small_job, task_for
 
 SITE_FILE = """
 data: {source: demo, center: 5}
-policy: {share_prototypes: true, share_metrics: per_class, approve: each,
+policy: {share_prototypes: true, share_metrics: per_class, min_cell_count: 1, approve: each,
          training: {min_sites: 1, min_updates: 1, max_jobs_per_day: 5}}
 """
 LAYERS = {"site_filters": (PrototypeFilter(),), "components": (PolicyGuard(), AuditLog())}

@@ -28,7 +28,8 @@ from tests.helpers.flower import DirectGrid, run_apps
 from tests.helpers.small import OPEN, small_job, task_for
 from tests.helpers.transports import demo_sites, outcome
 
-SHARING = SitePolicy(share_prototypes=True, share_metrics="per_class")  # its training floors refuse three steps a round
+# Its training floors refuse three steps a round.
+SHARING = SitePolicy(share_prototypes=True, share_metrics="per_class", min_cell_count=1)
 
 
 def run_job(job: JobConfig, sites: dict[str, SiteConfig], folder: Path) -> GlobalState:

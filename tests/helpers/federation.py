@@ -262,7 +262,10 @@ def shell(session: Session, site: str) -> dict[str, Any]:
 FLOORS = "{min_updates: 3, min_sites: 1}"
 
 
-def demo_site(name: str, sharing: str = "share_prototypes: true, min_class_count: 11, share_metrics: per_class") -> str:
+SHARING = "share_prototypes: true, min_class_count: 11, min_cell_count: 1, share_metrics: per_class"
+
+
+def demo_site(name: str, sharing: str = SHARING) -> str:
     """Return the ``site.yaml`` of a hospital on generated pictures."""
     policy = f"{{{sharing}, training: {FLOORS}}}"
     return f"data: {{source: demo, center: {HOSPITALS.index(name)}}}\npolicy: {policy}\n"

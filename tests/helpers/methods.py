@@ -21,12 +21,13 @@ from fedmr_med.site.hospital import Hospital
 from fedmr_med.sites import BenchmarkSource, SiteConfig
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from tests.helpers import reference
+from tests.helpers.small import lenient
 
 NAMES = ("fedavg", "fedprox", "fedproc", "fednova", "moon", "feddyn", "feddc", "fedmr", "scaffold")
 CLASSES, EDGE, FEATURES = 5, 3, 4
 # Classes and sizes: with batches of 5 they train 1, 2 and 4 steps an epoch; nobody holds class 4.
 HOLDINGS = {"a": ((0, 1), 6), "b": ((1, 2), 11), "c": ((2, 3, 0), 18)}
-POLICY = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="per_class", round_samples=1, training=None)
+POLICY = lenient(share_prototypes=True, min_class_count=1, share_metrics="per_class", round_samples=1)
 
 
 class Tiny(Network):

@@ -13,7 +13,7 @@ from tests.helpers.dicoms import write_dicom
 CLASSES = ("Melanom", "Nävus", "Basaliom")
 SITE = """\
 data: {source: manifest, root: .}
-policy: {share_prototypes: true, share_metrics: per_class, training: {min_sites: 2}}
+policy: {share_prototypes: true, min_cell_count: 1, share_metrics: per_class, training: {min_sites: 2}}
 max_bad_fraction: 0.05
 """
 

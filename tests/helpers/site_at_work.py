@@ -38,7 +38,7 @@ policy: {share_prototypes: false, share_metrics: none, training: null}
 """
 SHARES_ALL = """
 data: {source: demo, center: 5}
-policy: {share_prototypes: true, min_class_count: 1, share_metrics: per_class, training: null}
+policy: {share_prototypes: true, min_class_count: 1, min_cell_count: 1, share_metrics: per_class, training: null}
 """
 
 

@@ -47,7 +47,14 @@ def test_every_section_is_there(html: str) -> None:
         assert f'id="part0-{name}"' in html, name
         assert f'href="#part0-{name}"' in html, name
     text = text_of(html)
-    sentences = ("opted out", "withheld", "Scores held back by: ouest", "2 images could not be read")
+    sentences = (
+        "opted out",
+        "withheld",
+        "Scores are held back (",
+        "ouest",
+        "min_cell_count",
+        "2 images could not be read",
+    )
     for said in (*sentences, "3 rounds", "All settings of the job", "seed 7"):
         assert said in text, said
     assert UPDATE_SPEAKS in text

@@ -20,7 +20,7 @@ from tests.helpers.site_at_work import full_reply
 from tests.helpers.small import initial_state, small_job, task_for
 
 JOB = small_job()
-SHARES = "share_prototypes: true, share_metrics: per_class, training: null"
+SHARES = "share_prototypes: true, share_metrics: per_class, min_cell_count: 1, training: null"
 KINDS = ("train", "validate", "head")
 
 

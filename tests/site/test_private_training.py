@@ -211,7 +211,7 @@ def test_a_site_with_a_budget_refuses_jobs_with_too_little_noise(tmp_path: Path,
 
 SITE_FILE = (
     "data: {source: demo, center: 5}\n"
-    "policy: {share_metrics: per_class, training: null, training_privacy: {epsilon: %s}}\n"
+    "policy: {share_metrics: per_class, min_cell_count: 1, training: null, training_privacy: {epsilon: %s}}\n"
 )
 
 

@@ -1,7 +1,6 @@
 """The rule of what may leave, for any policy and any reply."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from fedmr_med.prototypes import ClassSums
 from fedmr_med.site.release import permitted, permitted_scores, released_scores, without_small_cells
 from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.messages import SiteReply
-from tests.helpers.small import initial_state, lenient, small_hospital, small_job, task_for
+from tests.helpers.small import lenient
 
 NAMES = ("MEL", "NV", "BCC", "AK")
 REPORT = SiteReport(seconds=1.5, terms={"classification": 0.1}, images_total=9, images_skipped=1)
@@ -25,6 +24,7 @@ policies = st.builds(
     SitePolicy,
     share_prototypes=st.one_of(st.booleans(), st.lists(st.sampled_from(NAMES), unique=True).map(tuple)),
     min_class_count=st.integers(1, 20),
+    min_cell_count=st.just(1),  # tests/privacy/test_small_cells.py has the rule of cells
     share_metrics=st.sampled_from(["none", "scalar", "per_class"]),
     allow_submit_model=st.booleans(),
     round_samples=st.sampled_from([1, 10, 25]),
@@ -98,7 +98,7 @@ def test_no_cell_of_the_matrix_is_small_and_recalls_are_exact() -> None:
     assert joined.tolist() == [[30, 0, 13, 0], [0, 15, 0, 15], [0, 0, 0, 0], [0, 0, 0, 0]]
     assert np.array_equal(without_small_cells(joined, 11), joined)
     assert np.array_equal(without_small_cells(confusion, 1), confusion)
-    policy = SitePolicy(share_prototypes=True, share_metrics="per_class", min_cell_count=11)
+    policy = SitePolicy(share_prototypes=True, share_metrics="per_class")
     left = permitted_scores(scores(confusion), policy, ("a", "b", "c", "d"))
     assert left is not None
     assert left.confusion is not None
@@ -109,21 +109,9 @@ def test_no_cell_of_the_matrix_is_small_and_recalls_are_exact() -> None:
     assert permitted_scores(scores(np.diag([20, 20, 20, 20]) + 1), policy, ("a", "b", "c", "d")) is None
 
 
-@pytest.mark.parametrize("least", [1, 11])
-def test_what_leaves_a_hospital_has_cells_of_1_to_10_unless_its_policy_says_otherwise(
-    tmp_path: Path, least: int
-) -> None:
-    job = small_job()
-    policy = lenient(share_prototypes=True, share_metrics="per_class", min_cell_count=least)
-    for name in ("bcn", "rosendahl"):
-        left = small_hospital(name, job, tmp_path, policy).validate(task_for(initial_state(job), job)).scores
-        small = 0 if left is None else ((left.confusion > 0) & (left.confusion < 11)).sum()
-        assert (small > 0) == (least == 1)
-
-
 def test_how_patients_go_together_leaves_if_every_class_has_enough_of_them() -> None:
     """And in two digits, so that nobody solves for single patients."""
-    policy = SitePolicy(share_prototypes=True, share_metrics="per_class")
+    policy = lenient(share_prototypes=True, share_metrics="per_class")
     generator, names = np.random.default_rng(0), ("a", "b")
     labels = np.repeat([0, 1], 60)
     logits = generator.normal(size=(120, 2)) + np.eye(2)[labels]

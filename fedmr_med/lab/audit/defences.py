@@ -22,8 +22,8 @@ from fedmr_med.statistics.fields import BITS, Field, Layout
 
 NONE, POLICY, SMALL_CELLS, NOISE, SECURE, TOTAL = "none", "policy", "k = 11", "noise", "secure", "secure total"
 DEFENCES = (NONE, POLICY, SMALL_CELLS, NOISE, SECURE, TOTAL)
-OPEN = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="per_class", round_samples=1, training=None)
-SMALL = SitePolicy(share_prototypes=True, min_class_count=11, share_metrics="per_class")
+SMALL = SitePolicy(share_prototypes=True, min_class_count=11, min_cell_count=1, share_metrics="per_class")
+OPEN = SMALL.model_copy(update={"min_class_count": 1, "round_samples": 1, "training": None})
 
 PutIn = tuple[ClassSums | None, Ints | None]
 """What a site puts into a secure sum: class sums, and a confusion matrix (C, C)."""

@@ -199,7 +199,7 @@ def run(attack: str, rule: Mapping[str, Any], *, seed: int) -> tuple[float, int]
         an attacker was left out of a round.
     """
     job = isic_job("fedmr").for_demo().override(SETTINGS).override({"federation": dict(rule), "seed": seed})
-    policy = SitePolicy(share_prototypes=True, min_class_count=1, share_metrics="per_class")
+    policy = SitePolicy(share_prototypes=True, min_class_count=1, min_cell_count=1, share_metrics="per_class")
     sites = {
         name: SiteConfig(data=DemoSource(source="demo", center=center), policy=policy)
         for center, name in enumerate(HOSPITALS)

@@ -32,7 +32,7 @@ def forest(run: ChainRun) -> Section | None:
     )
     total = chosen.pooled is not None and chosen.pooled.mean_recall is not None
     picture = svg.forest(title, rows, xlabel="mean recall", total=total)
-    held = f"Scores held back by: {', '.join(chosen.held_back)}." if chosen.held_back else ""
+    held = chosen.why_missing
     parts = [figure(picture, caption, values), paragraph(held, "note") if held else None]
     return Section("forest", "Hospital by hospital", join(parts))
 
@@ -55,7 +55,7 @@ def sharing(run: ChainRun) -> Section | None:
     chosen = run.final
     few = [
         f"{site} lets no score of {', '.join(classes[label] for label in score.withheld if label < len(classes))} out: "
-        "it has few images of it, or none."
+        "it has few images, right answers or wrong ones of it, or none."
         for site, score in sorted(chosen.sites.items() if chosen else ())
         if score.withheld
     ]

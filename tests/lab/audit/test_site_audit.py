@@ -21,7 +21,7 @@ from tests.helpers.errors import printed_fault, raises
 from tests.helpers.small import small_job
 
 CLOSED = "{share_prototypes: false, training: null}"
-SHARING = "{share_prototypes: true, share_metrics: per_class}"
+SHARING = "{share_prototypes: true, share_metrics: per_class, min_cell_count: 1}"
 
 
 def command(*words: str | Path) -> Result:
