@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fedmr_med import losses, methods, models
     from fedmr_med.config import JobConfig, load_job
     from fedmr_med.errors import FedMRError
+    from fedmr_med.evaluation.tables import load_results
     from fedmr_med.inference.predict import load_model
     from fedmr_med.losses import inter_class_loss, intra_class_loss
     from fedmr_med.models.job_network import build_network
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from fedmr_med.recipes.recipe import FedMRRecipe, MethodRecipe
     from fedmr_med.report.document import write_report
     from fedmr_med.runner import Federation
+    from fedmr_med.runner.comparison import bench
     from fedmr_med.runner.showcase.show import demo
     from fedmr_med.sites import SiteConfig, load_site
 
@@ -35,12 +37,14 @@ __all__ = [
     "SiteConfig",
     "SitePolicy",
     "__version__",
+    "bench",
     "build_network",
     "demo",
     "inter_class_loss",
     "intra_class_loss",
     "load_job",
     "load_model",
+    "load_results",
     "load_site",
     "losses",
     "methods",
@@ -59,12 +63,14 @@ _HOMES = {
     "Prototypes": "prototypes",
     "SiteConfig": "sites",
     "SitePolicy": "privacy.policy",
+    "bench": "runner.comparison",
     "build_network": "models.job_network",
     "demo": "runner.showcase.show",
     "inter_class_loss": "losses",
     "intra_class_loss": "losses",
     "load_job": "config",
     "load_model": "inference.predict",
+    "load_results": "evaluation.tables",
     "load_site": "sites",
     "write_report": "report.document",
 }

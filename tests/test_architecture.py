@@ -12,8 +12,8 @@ from tests.helpers.imports import PACKAGE, imports, room, sources, third_party
 
 FLARE_ROOMS = {"flare", "deploy", "recipes", "client"}
 FLARE_EXCEPTIONS = {"fedmr_med.lab.perf.stock"}  # what FLARE's own aggregation costs, to compare with
-# Where the command line finds the lab's commands, and where hospitals' processes are kept from importing it.
-WHO_NAMES_THE_LAB = {"fedmr_med.cli.lab", "fedmr_med.deploy.start"}
+# Where the command line and Python find what the lab does, and where hospitals' processes are kept from importing it.
+WHO_NAMES_THE_LAB = {"fedmr_med.cli.lab", "fedmr_med.runner.comparison", "fedmr_med.deploy.start"}
 QUIET_ROOMS = {"data", "server", "site", "wire", "methods", "models"}
 MOST_LAYERS = 12
 PRESENTATION = {"rich", "typer", "jinja2", "tqdm"}

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fedmr_med.errors import ConfigError
 from fedmr_med.evaluation.results import RunResult, RunResults
@@ -15,6 +16,7 @@ from fedmr_med.lab.bench.runs import Run, check
 from fedmr_med.lab.comparison import engine
 from fedmr_med.lab.comparison.launchers import ALL_CORES, Resources
 from fedmr_med.lab.comparison.runs import result_of
+from fedmr_med.schema import validated
 
 SEARCH, REQUEST = "search", "request.json"
 
@@ -41,6 +43,15 @@ def compare(request: BenchRequest, out: Path, resources: Resources = ALL_CORES) 
     results = complete(tuned(request, out, resources).runs(), out, resources)
     write_outputs(out, results, request.title)
     return RunResults(runs=tuple(results))
+
+
+def compare_settings(settings: dict[str, Any], out: Path, workers: int | None) -> RunResults:
+    """Compare as :func:`compare` does, with the fields of a request by name and processes on this machine.
+
+    Raises:
+        ConfigError, DataError, ResultsError, FedMRError: see :func:`compare`.
+    """
+    return compare(validated(BenchRequest, settings, "bench"), out, Resources(workers=workers))
 
 
 def claim(request: BenchRequest, out: Path) -> None:

@@ -1,11 +1,8 @@
 """The demo of the front door: what it leaves behind, and that its picture and figures are those of its models."""
 
-import contextlib
-import io
 import json
 import re
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -31,7 +28,6 @@ from fedmr_med.runner.showcase.plan import (
 )
 from fedmr_med.runner.showcase.screen import Board
 from fedmr_med.runner.showcase.work import Outcome, Progress, carry_out
-from tests.helpers import REPOSITORY
 from tests.helpers.errors import raises
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -113,24 +109,6 @@ def test_one_seed_gives_one_result(shown: Showcase, tmp_path: Path) -> None:
     outcome = carry_out(run, tmp_path, lambda state: None)
     row = next(row for row in shown.rows if row.label == FEDMR)
     assert [r.balanced_accuracy for r in outcome.result.rounds] == list(row.curves[0])
-
-
-@pytest.mark.slow
-def test_the_page_on_python_does_what_it_says_with_the_demo(shown: Showcase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(shown.folder.parent)
-    page = (REPOSITORY / "docs" / "python.md").read_text(encoding="utf-8")
-    _, model, _, table, *_ = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        exec(f"import fedmr_med as fm\n{model}", {})
-    answers = dict(line.split() for line in said.getvalue().splitlines())
-    assert answers.keys() == {f"{name}-{number}.png" for name in CLASSES for number in (1, 2)}
-    assert set(answers.values()) <= set(CLASSES)
-    pytest.importorskip("pandas")
-    there: dict[str, Any] = {}
-    exec(table, there)
-    assert len(there["runs"]) == len(runs([0], 2))
-    assert len(there["rounds"]) == 2 * len(there["runs"])
 
 
 def test_the_picture_counts_and_places_what_the_models_answer() -> None:
