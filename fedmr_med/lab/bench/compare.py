@@ -24,13 +24,11 @@ SEARCH, REQUEST = "search", "request.json"
 def compare(request: BenchRequest, out: Path, resources: Resources = ALL_CORES) -> RunResults:
     """Do the runs that ``out`` has no result of yet, and write results, curves and report there.
 
-    Args:
-        request: what to compare; with ``tune``, each method's settings are chosen first, in ``search`` below ``out``.
-        out: folder of the comparison; a run that was stopped resumes there.
-        resources: where and with how many processes.
+    With ``request.tune``, each method's settings are chosen first, in ``search`` below ``out``. A run that fails says
+    so in its entry, and does not stop the others.
 
     Returns:
-        The content of ``results.json``. A run that fails says so in its entry, and does not stop the others.
+        The content of ``results.json``.
 
     Raises:
         ConfigError: a setting is not valid, ``out`` holds a comparison with other settings, or another process works

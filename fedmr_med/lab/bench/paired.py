@@ -27,8 +27,6 @@ class Difference:
     """A method minus the reference in balanced accuracy, over the seeds that both have.
 
     Attributes:
-        label: the method.
-        seeds: how many pairs there are.
         last5: in the mean of the last five rounds; None for runs without rounds.
         head: with closed-form heads on both; None where one of them has none.
         rounds, megabytes: rounds until the method first has the best balanced accuracy that the reference reaches in

@@ -23,16 +23,14 @@ class BenchRequest(Selection):
     """A comparison of methods on one dataset and split.
 
     Attributes:
-        dataset: name of a dataset.
-        split: how it is partitioned; None takes the paper's most class-disjoint split.
+        split: how the dataset is partitioned; None takes the paper's most class-disjoint split.
         methods, seeds: every method is run with every seed.
-        model, rounds, epochs: instead of the paper's.
-        clients: number of clients, where the split does not say.
+        model, rounds, epochs, clients: instead of the paper's; ``clients`` where the split does not say.
         clients_per_round: clients drawn each round; None takes the paper's: all, or 10 of 50 and more.
         settings: other settings by key, see :func:`fedmr_med.jobs.changes.change`.
         chosen: settings of single methods on top of them, see :mod:`fedmr_med.lab.bench.search`.
-        tune: seed of a search for the best settings of each method on held-out training data; None makes none.
-        tune_rounds: rounds of that search; None takes those of the comparison.
+        tune, tune_rounds: seed of the search for the latter, and its rounds; None makes none, and takes the
+            comparison's.
     """
 
     dataset: str

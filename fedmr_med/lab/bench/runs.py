@@ -54,14 +54,9 @@ class Selection(Strict):
 
 @dataclass(frozen=True)
 class Run:
-    """A job and the sites it is run with.
+    """A job and the sites it is run with; runs of the same label differ in the seed only.
 
-    Attributes:
-        label: what tables and curves call it; runs of the same label differ in the seed only.
-        job: its settings.
-        clients: how many clients the data is partitioned among.
-        selection: the data of the sites.
-        parallel_clients: clients that work at the same time; nothing of the result depends on it.
+    ``parallel_clients`` work at the same time; nothing of the result depends on it.
     """
 
     label: str
@@ -177,7 +172,7 @@ class Run:
         )
 
     def failed(self, error: str) -> RunResult:
-        """Return the entry of a run that failed."""
+        """See :class:`fedmr_med.lab.comparison.runs.Run`."""
         return RunResult.failed(self.setup(), error)
 
     def clean_up(self, folder: Path) -> None:
@@ -186,12 +181,7 @@ class Run:
 
 
 def check(runs: Iterable[Run]) -> None:
-    """Refuse runs that cannot work before any of them starts: unknown networks, missing data, empty clients.
-
-    Raises:
-        ConfigError: a setting is not valid.
-        DataError: data is missing or damaged, or a client would have too little of it.
-    """
+    """Refuse runs that cannot work before any of them starts: unknown networks, missing data, empty clients."""
     networks, partitions = set(), set()
     for run in sorted(runs, key=lambda run: run.job.seed):
         network = run.job.model.model_dump_json() + str(run.job.task.num_classes)

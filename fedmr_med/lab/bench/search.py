@@ -38,12 +38,8 @@ def candidates(request: BenchRequest) -> list[BenchRequest]:
 def best(tried: Sequence[BenchRequest], results: Sequence[RunResult]) -> dict[str, dict[str, JsonValue]]:
     """Return for each method the settings with the best mean balanced accuracy of the last five rounds.
 
-    The first of equal ones wins, and a run that failed or was not scored never does: a method of which all failed
-    keeps its defaults.
-
-    Args:
-        tried: what :func:`candidates` returns.
-        results: of its runs, in the same order.
+    The first of equal ones wins, and a run that failed or was not scored never does: a method of which all failed keeps
+        its defaults. ``results`` are in the order of what :func:`candidates` returned.
     """
     chosen: dict[str, dict[str, JsonValue]] = {}
     accuracies: dict[str, float] = {}

@@ -17,12 +17,10 @@ class Launcher(Protocol):
     """Executes runs: in this process, in others, on other machines."""
 
     def __call__(self, runs: Sequence[Run[R]], folder: Path, on_progress: Callable[[int, Progress], None]) -> list[R]:
-        """Perform all runs and return their results in order; see :func:`fedmr_med.lab.comparison.runs.perform`.
+        """Perform all runs, each under a name of its own, and return their results in order.
 
-        Args:
-            runs: what to do, each under a name of its own.
-            folder: holds one folder per run.
-            on_progress: called with the number of a run and how far it is.
+        ``folder`` holds one folder per run; ``on_progress`` is called with the number of a run and how far it is. See
+        :func:`fedmr_med.lab.comparison.runs.perform`.
 
         Raises:
             FedMRError: runs cannot be executed at all.
@@ -32,11 +30,7 @@ class Launcher(Protocol):
 def complete(runs: Sequence[Run[R]], out: Path, launch: Launcher, *, unit: str) -> list[R]:
     """Do the runs that ``out`` has no result of yet, and return the results of all, in the order of ``runs``.
 
-    Args:
-        runs: what to compare; runs of the same name are done once.
-        out: folder of the comparison.
-        launch: executes the runs.
-        unit: what a step of a run is called, in the singular.
+    Runs of the same name are done once; ``unit`` is what a step of a run is called.
 
     Raises:
         ConfigError: another process works in ``out``.
@@ -54,11 +48,7 @@ def complete(runs: Sequence[Run[R]], out: Path, launch: Launcher, *, unit: str) 
 
 @contextmanager
 def exclusive(out: Path) -> Iterator[None]:
-    """Keep other processes out of a folder during the body; the lock goes with the process that holds it.
-
-    Raises:
-        ConfigError: another process works in it.
-    """
+    """Keep other processes out of a folder during the body; the lock goes with the process that holds it."""
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(out / LOCK, patience=0))

@@ -63,9 +63,7 @@ def follow(
     """Submit runs, report their progress from their files, and return their results in order.
 
     Args:
-        runs: what to do.
-        folder: holds one folder per run.
-        on_progress: called with the number of a run and how far it is.
+        runs, folder, on_progress: as for a :class:`fedmr_med.lab.comparison.engine.Launcher`.
         submit: sends runs on their way, to :func:`fedmr_med.lab.comparison.runs.perform`.
         capacity: runs that are on their way at the same time.
         died: whether what ``result()`` raises says that the process of a run has ended, instead of what the run did.

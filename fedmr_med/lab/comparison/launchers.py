@@ -97,7 +97,7 @@ class Resources:
     options: Mapping[str, JsonValue] = field(default_factory=dict)
 
     def launch(self, pending: int) -> tuple[Launcher, int]:
-        """Return the launcher for a number of runs, and how many clients of each work side by side.
+        """Return the launcher for ``pending`` runs, and how many clients of each work side by side.
 
         Raises:
             ConfigError: there is no such launcher, or it has no such option.
@@ -131,10 +131,7 @@ ALL_CORES = Resources()
 def processes(pending: int, workers: int | None, parallel_clients: int | None) -> tuple[int, int]:
     """Return how many runs go side by side, and how many clients within each: one busy process for each core.
 
-    Args:
-        pending: runs to do.
-        workers, parallel_clients: as asked for; None leaves it to the cores. Runs come first, since they have nothing
-            to wait for.
+    Where nothing is asked for, runs come first, since they have nothing to wait for.
     """
     cores = max(available_cores() // (asked_threads() or 1), 1)
     if workers is None:

@@ -23,8 +23,7 @@ HOW_TO_GET = (
 def find_strategies(checkout: Path | None) -> tuple[ModuleType | None, str]:
     """Return the module ``flamby.strategies`` and "", or None and the reason why it is not there.
 
-    Args:
-        checkout: a clone of FLamby's repository; None tries to import what is installed.
+    Without a ``checkout``, a clone of FLamby's repository, what is installed is tried.
 
     Raises:
         ConfigError: ``checkout`` is not one, or cannot be imported.
@@ -35,10 +34,7 @@ def find_strategies(checkout: Path | None) -> tuple[ModuleType | None, str]:
 def find_dataset(checkout: Path | None, name: str) -> ModuleType:
     """Return the module of one of FLamby's datasets, such as ``fed_isic2019``.
 
-    Args:
-        checkout: a clone of FLamby's repository; None takes the one that ``FEDMR_MED_FLAMBY`` names, or what is
-            installed.
-        name: of the dataset.
+    Without a ``checkout`` the one that ``FEDMR_MED_FLAMBY`` names is taken, or what is installed.
 
     Raises:
         ConfigError: FLamby is not there, ``checkout`` is not one, or it cannot be imported.

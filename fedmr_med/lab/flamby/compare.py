@@ -11,8 +11,8 @@ from fedmr_med.lab.flamby.datasets import known_set
 from fedmr_med.lab.flamby.published import published, results_of
 from fedmr_med.lab.flamby.request import CompareRequest, SetRequest
 from fedmr_med.lab.flamby.results import FlambyResults, RunRows
-from fedmr_med.lab.flamby.runs import FlambyRun, runs_of
-from fedmr_med.lab.flamby.sets import SetRun, set_notes, set_runs
+from fedmr_med.lab.flamby.runs import FlambyRun, Training, planned
+from fedmr_med.lab.flamby.sets import set_notes, set_runs
 from fedmr_med.lab.flamby.tables import differences, notes, published_rows, write_outputs
 from fedmr_med.process import available_cores, set_threads
 
@@ -20,13 +20,8 @@ from fedmr_med.process import available_cores, set_threads
 def compare(request: CompareRequest | SetRequest, out: Path, *, workers: int = 0) -> FlambyResults:
     """Do the runs that ``out`` has no result of yet; write ``results.json``, ``results.csv`` and ``report.html``.
 
-    Args:
-        request: what to compare.
-        out: folder of the comparison; a run that was stopped resumes there.
-        workers: runs side by side, which share the cores; 0 does one after the other in this process.
-
-    Returns:
-        The content of ``results.json``. A run that fails does not stop the others.
+    ``workers`` runs go side by side and share the cores; 0 does one after the other in this process. A run that fails
+    does not stop the others.
 
     Raises:
         ConfigError: a setting is not valid, another process works in ``out``, or FLamby is not there, without which
@@ -45,7 +40,8 @@ def compare(request: CompareRequest | SetRequest, out: Path, *, workers: int = 0
 def _on_isic(request: CompareRequest, out: Path, launch: Local) -> FlambyResults:
     """Compare on Fed-ISIC2019: through the executor, and FLamby's strategies on the executor's batches."""
     strategies, reason = find_strategies(request.flamby) if request.strategies else (None, "")
-    runs = runs_of(request, with_flamby=strategies is not None)
+    chosen = () if strategies is None else request.strategies
+    runs = planned(FlambyRun, request, "ours", request.centers, chosen, request.policies)
     try:
         data = load_data(request)
         finished = engine.complete(runs, out, launch, unit="local step")
@@ -82,6 +78,6 @@ def _on_set(request: SetRequest, out: Path, launch: Local) -> FlambyResults:
     )
 
 
-def _failed(runs: Sequence[FlambyRun | SetRun], finished: Sequence[RunRows]) -> tuple[str, ...]:
+def _failed(runs: Sequence[Training], finished: Sequence[RunRows]) -> tuple[str, ...]:
     pairs = zip(runs, finished, strict=True)
     return tuple(f"{run.title}: {result.error}" for run, result in pairs if result.error)

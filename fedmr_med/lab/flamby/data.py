@@ -31,13 +31,7 @@ from fedmr_med.site.training import evaluate
 
 @dataclass(frozen=True)
 class Leakage:
-    """How many test images show a lesion that is also in a train fold.
-
-    Attributes:
-        leaked: such images.
-        known: test images whose lesion is known.
-        tests: test images in all.
-    """
+    """How many of the test images are of a known lesion, and of one that is also in a train fold."""
 
     leaked: int
     known: int
@@ -56,14 +50,7 @@ class Leakage:
 
 @dataclass(frozen=True)
 class ComparisonData:
-    """The folds of a comparison, the same for every method.
-
-    Attributes:
-        task: what is learned.
-        train, test: one fold per site, by name.
-        leakage: before anything was left out; None for the demo, whose pictures are all of different lesions.
-        batch: images per batch.
-    """
+    """The folds of each site, the same for every method. Leakage is before anything was left out; the demo has none."""
 
     task: TaskConfig
     train: dict[str, Fold]

@@ -22,8 +22,7 @@ class FlambySet:
 
     Attributes:
         class_names: what its labels 0, 1, ... mean.
-        centers: number of centres.
-        metric: what FLamby scores models by: ``balanced_accuracy``, ``accuracy`` or ``auc``.
+        metric: what FLamby scores models by.
         linear: whether FLamby's ``Baseline`` is one linear layer, whose feature is a patient's raw attributes.
     """
 
@@ -81,13 +80,7 @@ class _Labelled:
 def load_flamby(source: FlambySource, task: TaskConfig, site: SiteConfig, seed: int) -> SiteData:
     """Return the two folds of one centre, as FLamby makes them; prototypes are made without augmentation.
 
-    An entry point of this package: the reader of ``data.source: flamby``.
-
-    Args:
-        source: which dataset and centre.
-        task: the classes.
-        site: what the site's labels mean.
-        seed: not used; FLamby fixes the folds.
+    An entry point of this package: the reader of ``data.source: flamby``. FLamby fixes the folds, whatever the seed.
 
     Raises:
         ConfigError: FLamby is not there, or the dataset is not about classes.

@@ -23,15 +23,9 @@ from fedmr_med.site import training
 class ExecutorBatches:
     """The batches that the executor trains a site on, as an endless data loader for FLamby's strategies.
 
-    Order, augmentation and dropout of a round depend on (seed, site, round) alone, whoever trains. Therefore the
-    first batch of a round also seeds torch's global generator, from which networks draw their dropout.
-
-    Attributes:
-        dataset: the fold; strategies weigh a client by its length.
-        batches: of that fold.
-        seed, site: with the round, what the executor draws from.
-        updates: batches of a round.
-        after_batch: called for each batch that is handed out.
+    Order, augmentation and dropout of a round depend on (seed, site, round) alone, whoever trains. Therefore the first
+    batch of a round also seeds torch's global generator, from which networks draw their dropout. Strategies weigh a
+    client by the length of ``dataset``; a round has ``updates`` batches, and ``after_batch`` is called for each.
     """
 
     dataset: Fold

@@ -41,11 +41,7 @@ class Probe(Network):
         self.feature_size = self.classifier.in_features
 
     def _with_hidden(self, units: int, seed: int) -> nn.Linear:
-        """Put a hidden layer before the last linear layer; return the new last one.
-
-        Raises:
-            ConfigError: the model is that layer, so there is no place before it.
-        """
+        """Put a hidden layer before the last linear layer; return the new last one."""
         last = self.classifier
         name = next(name for name, module in self.model.named_modules() if module is last)
         if not name:

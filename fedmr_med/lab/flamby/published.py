@@ -33,13 +33,7 @@ class Result(Strict):
 
 
 class Published(Strict):
-    """What FLamby's repository says about Fed-ISIC2019.
-
-    Attributes:
-        strategies: arguments of each strategy.
-        protocol: the budget of the published numbers.
-        results: published results by FLamby's name of the method.
-    """
+    """What FLamby's repository says about Fed-ISIC2019: settings, the budget of the numbers, and the numbers."""
 
     strategies: dict[str, dict[str, JsonValue]]
     protocol: dict[str, int]

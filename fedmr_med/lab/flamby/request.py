@@ -42,38 +42,52 @@ OURS: dict[str, dict[str, Any]] = {
 """Our methods as strategies of FLamby's: the arguments of :class:`fedmr_med.lab.flamby.FedMR` by name."""
 
 
-class CompareRequest(Strict):
-    """A comparison with FLamby on Fed-ISIC2019.
+class Request(Strict):
+    """What is asked of FLamby whatever the dataset.
 
     Attributes:
-        data: a prepared folder of Fed-ISIC2019, or ``demo``.
-        methods: names of this package's methods, ``local`` (each centre alone) and ``pooled`` (all data in one place).
+        data: folder of the data.
+        methods: of ours, ``local`` (each centre alone) and ``pooled`` (all data in one place).
+        seeds: every method is run with every seed.
+        flamby: a FLamby checkout; None takes ``FEDMR_MED_FLAMBY``, or the installed package.
+    """
+
+    data: Path
+    methods: tuple[str, ...] = (LOCAL, POOLED, "fedavg", "fedmr")
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    flamby: Path | None = None
+
+    def digest(self) -> str:
+        """Return a short hash of what a result depends on, besides method and seed."""
+        content = self.model_dump(mode="json", exclude={"methods", "strategies", "seeds", "bn", "flamby"})
+        content["data"] = "demo" if self.data == DEMO else str(self.data.resolve())
+        return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=5).hexdigest()
+
+
+class CompareRequest(Request):
+    """A comparison on Fed-ISIC2019: a prepared folder, whose table of the split may be in the checkout, or ``demo``.
+
+    Attributes:
         strategies: names of FLamby's strategies.
         rounds, updates, image_size, batch: None takes FLamby's, or on the demo a budget for a CPU.
-        seeds: every method is run with every seed.
         centers: the centres that take part.
         bn: what becomes of BatchNorm statistics: ``average`` over the centres, those of the ``first`` centre as FLamby
             scores its models, or ``both``.
         max_test: test images of a centre that are used at most; None uses all.
         without_leaked: leave out test images of a lesion that is also in a train fold.
         pretrained: file with ImageNet weights of EfficientNet-b0; None starts from random ones.
-        flamby: a FLamby checkout, which also holds the table of the split.
     """
 
-    data: Path
-    methods: tuple[str, ...] = (LOCAL, POOLED, "fedavg", "fedmr")
     strategies: tuple[str, ...] = tuple(name for name in published().strategies if name != "Cyclic")
     rounds: int = Field(_FLAMBY["rounds"], ge=1)
     updates: int = Field(_FLAMBY["updates"], ge=1)
     image_size: int = Field(_FLAMBY["image_size"], ge=8)
     batch: int = Field(_FLAMBY["batch"], ge=2)
-    seeds: tuple[int, ...] = Field((0,), min_length=1)
     centers: tuple[int, ...] = Field(tuple(range(6)), min_length=1)
     bn: Literal["average", "first", "both"] = "both"
     max_test: int | None = Field(None, ge=1)
     without_leaked: bool = False
     pretrained: Path | None = None
-    flamby: Path | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -149,18 +163,9 @@ class CompareRequest(Strict):
         """Return the settings of the centres by name, in FLamby's order. All prototypes are shared."""
         # Models are scored at the end, on the same images for all: no metrics from the sites.
         policy = SitePolicy(
-            share_prototypes=True,
-            min_class_count=1,
-            share_metrics="none",
-            round_samples=1,
-            training=None,
+            share_prototypes=True, min_class_count=1, share_metrics="none", round_samples=1, training=None
         )
         return {site_name(center): SiteConfig(data=self._source(center), policy=policy) for center in self.centers}
-
-    def digest(self) -> str:
-        """Return a short hash of what a result depends on, besides method and seed."""
-        left_out = {"methods", "strategies", "seeds", "bn", "flamby"}
-        return _digest(self.model_dump(mode="json", exclude=left_out), self.data)
 
     def _source(self, center: int) -> DemoSource | FlambyIsicSource:
         if self.is_demo:
@@ -168,28 +173,20 @@ class CompareRequest(Strict):
         return FlambyIsicSource(source="flamby_isic", center=center, root=self.data, flamby=self.flamby)
 
 
-class SetRequest(Strict):
+class SetRequest(Request):
     """A comparison on another of FLamby's datasets: loaders, network, loss, metric and settings are FLamby's own.
 
     Attributes:
         dataset: FLamby's name of it.
-        data: folder of its data.
-        methods: of :data:`OURS`, ``local`` (each centre alone) and ``pooled`` (all data in one place).
         strategies: names of FLamby's strategies; None takes those of its configuration but Cyclic.
         rounds: None takes FLamby's.
         updates: local updates of a round.
-        seeds: every method is run with every seed.
-        flamby: a FLamby checkout; None takes ``FEDMR_MED_FLAMBY``, or the installed package.
     """
 
     dataset: str
-    data: Path
-    methods: tuple[str, ...] = (LOCAL, POOLED, "fedavg", "fedmr")
     strategies: tuple[str, ...] | None = None
     rounds: int | None = Field(None, ge=1)
     updates: int = Field(UPDATES, ge=1)
-    seeds: tuple[int, ...] = Field((0,), min_length=1)
-    flamby: Path | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -219,15 +216,6 @@ class SetRequest(Strict):
     def tests(self) -> tuple[str, ...]:
         """The names of the test sets."""
         return (POOLED, *map(site_name, range(known_set(self.dataset).centers)))
-
-    def digest(self) -> str:
-        """Return a short hash of what a result depends on, besides method and seed."""
-        return _digest(self.model_dump(mode="json", exclude={"methods", "strategies", "seeds", "flamby"}), self.data)
-
-
-def _digest(content: dict[str, Any], data: Path) -> str:
-    content["data"] = "demo" if data == DEMO else str(data.resolve())
-    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=5).hexdigest()
 
 
 def site_name(center: int) -> str:

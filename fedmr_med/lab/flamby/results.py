@@ -15,17 +15,13 @@ class Row(Strict):
     """The score of one model on one test set, by the one metric of the dataset.
 
     Attributes:
-        method: what tables call it.
         source: whose code trained it; ``published`` are the numbers in FLamby's repository.
         bn: what became of BatchNorm statistics: ``average``, ``first``, or ``own`` where nothing is merged.
         test: ``pooled``, or the site whose test images it is scored on.
         balanced_accuracy: over the classes present in the test set.
-        accuracy: share of samples that are right.
-        auc: area under the ROC curve.
-        seed: None for published numbers, which are means.
+        seed: None for published numbers, which are means over seeds with the deviation ``std``.
         images: size of the test set.
         settings: coefficients and learning rates.
-        std: standard deviation of a published number.
         differs: in what the published numbers were made differently.
     """
 
@@ -66,12 +62,10 @@ class FlambyResults(Strict):
 
     Attributes:
         rows: ours, FLamby's and the published ones.
-        missing: what needs FLamby, if it is not installed.
-        how_to_get: how to install it, or "".
+        missing, how_to_get: what needs FLamby, if it is not installed, and how to install it.
         failed: the runs that failed, with the reason.
         notes: what a reader has to know besides the numbers.
         updates: local updates of a round.
-        request: what was asked for.
     """
 
     rows: tuple[Row, ...]

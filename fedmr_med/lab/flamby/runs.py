@@ -1,12 +1,13 @@
-"""One run of a comparison with FLamby: what it trains, and the rows that come of it."""
+"""The runs of a comparison with FLamby: what each trains, and the rows that come of it."""
 
 import math
 import shutil
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import JsonValue
 
@@ -17,7 +18,7 @@ from fedmr_med.lab.comparison.runs import OnProgress, Progress
 from fedmr_med.lab.flamby import training
 from fedmr_med.lab.flamby.data import load_data
 from fedmr_med.lab.flamby.published import published
-from fedmr_med.lab.flamby.request import LOCAL, POOLED, Buffers, CompareRequest
+from fedmr_med.lab.flamby.request import LOCAL, POOLED, Buffers, CompareRequest, SetRequest
 from fedmr_med.lab.flamby.results import Row, RunRows
 from fedmr_med.models.job_network import build_network
 from fedmr_med.network import Network
@@ -26,30 +27,27 @@ from fedmr_med.process import kept_memory
 CHECKPOINTS = "federation"
 
 
+Source = Literal["ours", "flamby"]
+
+
 @dataclass(frozen=True)
-class FlambyRun:
-    """One training, by a method of this package or a strategy of FLamby.
+class Training:
+    """One training of a comparison, by a method of this package or a strategy of FLamby.
 
     Attributes:
-        request: the comparison it is part of.
         source: whose code trains.
         method: its name; ``local`` and ``pooled`` are trained without a federation.
         seed: of model, order, augmentation and dropout.
-        policies: what becomes of BatchNorm statistics; ours is one run for each, a strategy of FLamby one for all.
+        policies: what becomes of BatchNorm statistics, where that is a choice.
         center: of ``local``.
     """
 
-    request: CompareRequest
-    source: Literal["ours", "flamby"]
+    request: CompareRequest | SetRequest
+    source: Source
     method: str
     seed: int
     policies: tuple[Buffers, ...] = ()
     center: int | None = None
-
-    @property
-    def federated(self) -> bool:
-        """Whether it goes through the executor."""
-        return self.source == "ours" and self.method not in (LOCAL, POOLED)
 
     @property
     def label(self) -> str:
@@ -57,6 +55,11 @@ class FlambyRun:
         if self.method == LOCAL:
             return f"Local {self.center}"
         return "Pooled Training" if self.method == POOLED else self.method
+
+    @property
+    def federated(self) -> bool:
+        """Whether several centres train one model."""
+        return self.method not in (LOCAL, POOLED)
 
     @property
     def title(self) -> str:
@@ -68,6 +71,56 @@ class FlambyRun:
         """Name of its folder."""
         parts = (self.source, self.label.replace(" ", "-").lower(), *self.policies, f"seed{self.seed}")
         return "-".join((*parts, self.request.digest()))
+
+    @property
+    def result_type(self) -> type[RunRows]:
+        """The model of its result."""
+        return RunRows
+
+    def failed(self, error: str) -> RunRows:
+        """See :class:`fedmr_med.lab.comparison.runs.Run`."""
+        return RunRows(error=error)
+
+    def clean_up(self, folder: Path) -> None:
+        """Remove checkpoints; only the scores stay."""
+        shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+
+
+T = TypeVar("T", bound=Training)
+
+
+def planned(
+    kind: type[T],
+    request: CompareRequest | SetRequest,
+    alone: Source,
+    centers: Sequence[int],
+    strategies: Sequence[str],
+    policies: tuple[Buffers, ...] = (),
+) -> list[T]:
+    """Return all trainings of a comparison.
+
+    ``alone`` is whose code trains the ``centers``, each without a federation. Of the ``policies`` for BatchNorm
+    statistics, our methods are trained once for each, a strategy of FLamby once for all.
+    """
+    each: list[tuple[Buffers, ...]] = [(policy,) for policy in policies] or [()]
+    made: list[T] = []
+    for seed in request.seeds:
+        for method in request.methods:
+            if method == LOCAL:
+                made += [kind(request, alone, LOCAL, seed, center=center) for center in centers]
+            elif method == POOLED:
+                made.append(kind(request, alone, POOLED, seed))
+            else:
+                made += [kind(request, "ours", method, seed, own) for own in each]
+        made += [kind(request, "flamby", strategy, seed, policies) for strategy in strategies]
+    return made
+
+
+@dataclass(frozen=True)
+class FlambyRun(Training):
+    """A training on Fed-ISIC2019; ours goes through the executor, unless it is without a federation."""
+
+    request: CompareRequest
 
     @property
     def steps(self) -> int:
@@ -85,14 +138,9 @@ class FlambyRun:
         images = sum(len(fold) for fold in load_data(self.request).test.values())
         return math.ceil(images / self.request.batch / 3)
 
-    @property
-    def result_type(self) -> type[RunRows]:
-        """The model of its result."""
-        return RunRows
-
     def job(self) -> JobConfig:
         """Return its job; what is not federated takes network, loss and optimiser from FedAvg's."""
-        if self.federated:
+        if self.source == "ours" and self.federated:
             return self.request.job(self.method, self.seed, self.policies[0])
         return self.request.job("fedavg", self.seed)
 
@@ -121,14 +169,6 @@ class FlambyRun:
             return {self.policies[0]: training.by_federation(self.request, job, folder / CHECKPOINTS, on_progress)}
         return {"own": training.without_federation(self.center, self.training_steps, data, job, on_progress)}
 
-    def failed(self, error: str) -> RunRows:
-        """Return the result of a run that failed."""
-        return RunRows(error=error)
-
-    def clean_up(self, folder: Path) -> None:
-        """Remove checkpoints; only the scores stay."""
-        shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-
     def _rows(self, job: JobConfig, policy: str, network: Network) -> list[Row]:
         settings: dict[str, JsonValue] = {"learning_rate": job.train.lr, **job.method.options}
         if self.source == "flamby":
@@ -146,19 +186,3 @@ class FlambyRun:
             )
             for test, score in load_data(self.request).score(network).items()
         ]
-
-
-def runs_of(request: CompareRequest, *, with_flamby: bool) -> list[FlambyRun]:
-    """Return all runs of a comparison."""
-    runs = []
-    for seed in request.seeds:
-        for method in request.methods:
-            if method == LOCAL:
-                runs += [FlambyRun(request, "ours", LOCAL, seed, center=center) for center in request.centers]
-            elif method == POOLED:
-                runs.append(FlambyRun(request, "ours", POOLED, seed))
-            else:
-                runs += [FlambyRun(request, "ours", method, seed, (policy,)) for policy in request.policies]
-        if with_flamby:
-            runs += [FlambyRun(request, "flamby", strategy, seed, request.policies) for strategy in request.strategies]
-    return runs

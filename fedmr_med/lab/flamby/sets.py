@@ -14,7 +14,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,8 +25,9 @@ from fedmr_med.lab.comparison.runs import OnProgress, Progress
 from fedmr_med.lab.flamby.checkout import find_dataset, find_strategies, older_numpy
 from fedmr_med.lab.flamby.datasets import known_set
 from fedmr_med.lab.flamby.published import UPDATES, strategies_of
-from fedmr_med.lab.flamby.request import LOCAL, OURS, POOLED, SetRequest
+from fedmr_med.lab.flamby.request import OURS, SetRequest
 from fedmr_med.lab.flamby.results import METRICS, Row, RunRows
+from fedmr_med.lab.flamby.runs import Training, planned
 from fedmr_med.lab.flamby.strategy import FedMR
 from fedmr_med.lab.flamby.tables import CYCLIC
 from fedmr_med.registry import check_known
@@ -37,49 +38,15 @@ HIDDEN = 16
 
 
 @dataclass(frozen=True)
-class SetRun:
-    """One training on one of FLamby's datasets.
-
-    Attributes:
-        request: the comparison it is part of.
-        source: whose strategy trains; ``flamby`` also for ``local`` and ``pooled``.
-        method: its name.
-        seed: of model, order and augmentation.
-        center: of ``local``.
-    """
+class SetRun(Training):
+    """A training on one of FLamby's datasets, by FLamby's code; ours are strategies."""
 
     request: SetRequest
-    source: Literal["ours", "flamby"]
-    method: str
-    seed: int
-    center: int | None = None
-
-    @property
-    def label(self) -> str:
-        """What tables call it."""
-        if self.method == LOCAL:
-            return f"Local {self.center}"
-        return "Pooled Training" if self.method == POOLED else self.method
-
-    @property
-    def title(self) -> str:
-        """What progress and messages call it."""
-        return f"{self.label}, seed {self.seed}"
-
-    @property
-    def name(self) -> str:
-        """Name of its folder."""
-        return f"{self.source}-{self.label.replace(' ', '-').lower()}-seed{self.seed}-{self.request.digest()}"
 
     @property
     def steps(self) -> int:
         """One: FLamby's strategies do not say how far they are."""
         return 1
-
-    @property
-    def result_type(self) -> type[RunRows]:
-        """The model of its result."""
-        return RunRows
 
     def execute(self, folder: Path, on_progress: OnProgress) -> RunRows:
         """Train, and score the model on each centre's test data and on all of it, as FLamby does.
@@ -94,7 +61,7 @@ class SetRun:
             utils.set_seed(self.seed)
             model = dataset.Baseline()
             (train, test), (pooled_train, pooled_test) = self._loaders(dataset, utils)
-            if self.method in (LOCAL, POOLED):
+            if not self.federated:
                 loader = pooled_train if self.center is None else train[self.center]
                 settings: dict[str, Any] = {"learning_rate": dataset.LR, "optimizer_class": dataset.Optimizer}
                 trained = self._alone(model, loader, dataset, utils)
@@ -108,13 +75,6 @@ class SetRun:
         on_progress(Progress(1, 1))
         scores = zip(self.request.tests, (*pooled.values(), *local.values()), strict=True)
         return RunRows(rows=tuple(self._row(test, score, settings) for test, score in scores if not math.isnan(score)))
-
-    def failed(self, error: str) -> RunRows:
-        """Return the result of a run that failed."""
-        return RunRows(error=error)
-
-    def clean_up(self, folder: Path) -> None:
-        """Nothing is kept for a resumption."""
 
     def _loaders(self, dataset: ModuleType, utils: ModuleType) -> list[Any]:
         """Return the loaders of train and test data, by centre and pooled."""
@@ -175,7 +135,7 @@ class SetRun:
 
     def _row(self, test: str, score: float, settings: dict[str, Any]) -> Row:
         shown = {key: str(value) if key == "optimizer_class" else value for key, value in settings.items()}
-        bn = "own" if self.method in (LOCAL, POOLED) else "first"
+        bn = "first" if self.federated else "own"
         metric = {known_set(self.request.dataset).metric: float(score)}
         return Row(method=self.label, source=self.source, bn=bn, test=test, seed=self.seed, settings=shown, **metric)
 
@@ -195,15 +155,7 @@ def set_runs(request: SetRequest) -> list[SetRun]:
         strategies = tuple(sorted(known.keys() - {"Cyclic"}))
     for name in strategies:
         check_known(name, known, "strategies")
-    runs = []
-    for seed in request.seeds:
-        for method in request.methods:
-            if method == LOCAL:
-                runs += [SetRun(request, "flamby", LOCAL, seed, center) for center in range(dataset.NUM_CLIENTS)]
-            else:
-                runs.append(SetRun(request, "flamby" if method == POOLED else "ours", method, seed))
-        runs += [SetRun(request, "flamby", strategy, seed) for strategy in strategies]
-    return runs
+    return planned(SetRun, request, "flamby", range(dataset.NUM_CLIENTS), strategies)
 
 
 def set_notes(request: SetRequest, rows: Iterable[Row]) -> list[str]:

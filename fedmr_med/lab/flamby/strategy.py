@@ -47,28 +47,25 @@ class FedMR:
     lacks, prototypes that move slowly, and its server momentum; a closed-form head is not made. With
     ``variant="paper"`` and both coefficients 0 it is FLamby's FedAvg, bit for bit.
 
+    The arguments of FLamby's own strategies mean what they mean there; one optimiser per client lives through all
+    rounds, and the model, which ends in a linear layer (:class:`fedmr_med.lab.flamby.probe.Probe`), is copied.
+
     Args:
         training_dataloaders: one per client. Labels are (B,) or (B, 1) class numbers of any type.
-        model: a model that ends in a linear layer, see :class:`fedmr_med.lab.flamby.probe.Probe`; it is copied.
         loss: (output of the model, labels) -> mean loss.
-        optimizer_class: called with parameters and learning rate; one optimiser per client lives through all rounds.
-        learning_rate: of the clients.
-        num_updates: batches of each client in a round.
-        nrounds: rounds.
         mu1, mu2: weights of the intra-class and the inter-class or anchor loss; None takes .001 each for the paper's,
             and the variant's own for the others.
         share: whether each client shares its prototypes; None lets all share. A client that opts out still gets the
             global prototypes and trains with all terms.
         num_classes: None takes the outputs of the linear layer, and 2 where that has a single one.
-        reshaping: other options of :class:`fedmr_med.methods.reshaping.ReshapingOptions`, such as ``lite``; unknown
-            ones are refused.
+        reshaping: other options of :class:`fedmr_med.methods.reshaping.ReshapingOptions`, such as ``lite``.
         prototype_dataloaders: what the prototypes are made of; None goes through the datasets of the training
             loaders in order, with whatever augmentation they have.
         dp_target_epsilon, dp_target_delta, dp_max_grad_norm: not supported, must be None.
         log, log_period, logdir, log_basename: write the terms of the loss for TensorBoard, every so many batches.
         bits_counting_function: called with the arrays that a client sends in a round.
         seed: of the hidden layer, and of what FedMR Lite draws.
-        variant: ``paper``, or another of :class:`fedmr_med.methods.reshaping.ReshapingOptions`.
+        variant: ``paper``, or another of the :class:`fedmr_med.methods.reshaping.ReshapingOptions`.
         hidden: units of a hidden layer before the linear layer of a model that has no other: the feature of such a
             model is raw input, of which no prototype is made.
 

@@ -63,10 +63,7 @@ def by_strategy(
     job: JobConfig,
     on_progress: OnProgress,
 ) -> dict[str, Arrays]:
-    """Train by a strategy of FLamby, on the batches the executor would use.
-
-    Returns:
-        The model under each of the policies for BatchNorm statistics.
+    """Train by a strategy of FLamby, on the batches the executor would use; return the model under each policy.
 
     Raises:
         ConfigError: FLamby is not there.

@@ -13,15 +13,7 @@ VOCABULARY_SIZE = 81
 class CharLSTM(Network):
     """A small stacked LSTM over character indices, as LEAF's (Caldas et al., 2018).
 
-    The feature is the last hidden state of the last layer.
-
-    Args:
-        num_classes: number of characters that can come next.
-        in_channels: not used: characters have no channels.
-        vocabulary: number of different input indices.
-        embedding: length of a character's embedding.
-        hidden: length of the hidden state, the feature size.
-        layers: stacked LSTM layers.
+    The feature is the last hidden state of the last layer; ``in_channels`` is not used.
     """
 
     def __init__(

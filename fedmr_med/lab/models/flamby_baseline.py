@@ -19,14 +19,7 @@ def flamby_baseline(
     """Return FLamby's ``Baseline`` for a dataset, with one output per class.
 
     A Baseline with one output for two classes gets two. One that is a single linear layer has the raw input for a
-    feature: a prototype would be the mean of patients' attributes. It needs a hidden layer.
-
-    Args:
-        num_classes: number of classes of the task.
-        in_channels: not used.
-        dataset: FLamby's name of the dataset.
-        hidden: units of a layer before a Baseline that is linear.
-        flamby: a FLamby checkout; None takes ``FEDMR_MED_FLAMBY``, or the installed package.
+    feature: a prototype would be the mean of patients' attributes. It needs a layer of ``hidden`` units before it.
 
     Raises:
         ConfigError: FLamby is not there, or the Baseline has no feature.
