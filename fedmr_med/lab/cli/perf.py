@@ -19,17 +19,13 @@ def perf(
     from fedmr_med.lab.perf.suite import FULL, QUICK, as_object, measure
     from fedmr_med.report.lines import duration
 
-    plan = QUICK if quick else FULL
-    started, done = time.monotonic(), 0
+    started = time.monotonic()
 
-    def announce(text: str) -> None:
-        nonlocal done
-        left = (plan.stages - done) * (time.monotonic() - started) / done if done else None
-        done += 1
-        about = "" if left is None else f" (about {duration(left)} left)"
-        typer.echo(f"{done}/{plan.stages} measuring {text}{about}", err=True)
+    def announce(done: int, stages: int, text: str) -> None:
+        left = f" (about {duration((stages - done) * (time.monotonic() - started) / done)} left)" if done else ""
+        typer.echo(f"{done + 1}/{stages} measuring {text}{left}", err=True)
 
-    figures = measure(plan, announce, flamby=flamby)
+    figures = measure(QUICK if quick else FULL, announce, flamby=flamby)
     if as_json:
         typer.echo(json.dumps(as_object(figures)))
         return

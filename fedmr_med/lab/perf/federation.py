@@ -1,6 +1,9 @@
-"""What a round costs beside training: the runner's own time per task, and bytes on the wire."""
+"""What a round costs beside training: a process to start, the runner's own time per task, and bytes on the wire."""
 
+import subprocess
+import sys
 import zlib
+from functools import partial
 from pathlib import Path
 
 from fedmr_med.config import JobConfig
@@ -9,7 +12,7 @@ from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.jobs.benchmark import benchmark_sites
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.lab.datasets.synthetic import write_synthetic
-from fedmr_med.lab.perf.measure import Figure
+from fedmr_med.lab.perf.measure import CHILDREN, CPU, Figure, interleaved, ratios
 from fedmr_med.lab.perf.workload import Case, Client
 from fedmr_med.models import state_arrays
 from fedmr_med.prototypes import ClassSums
@@ -20,9 +23,11 @@ from fedmr_med.wire.codec import encode_reply, encode_task
 from fedmr_med.wire.messages import SiteReply
 
 WIRES = ("float32", "float16")
+CLIENT = "import fedmr_med.flare.executor"
+BASE = "import torch, nvflare.apis.executor"
 
 
-def runner_figure(folder: Path, *, clients: int, rounds: int) -> Figure:
+def runner_figure(folder: Path, *, clients: int, rounds: int) -> list[Figure]:
     """Measure what the runner itself costs per client task: all but training, prototype pass and scoring."""
     data = write_synthetic(DATASETS.get("fmnist"), folder / "data")
     changes = {"train.updates": 2, "train.batch_size": 8, "federation.rounds": rounds}
@@ -35,7 +40,7 @@ def runner_figure(folder: Path, *, clients: int, rounds: int) -> Figure:
         milliseconds.append(federation.costs.engine_ms_per_task)
     case = f"small_cnn, {clients} clients, {rounds} rounds"
     compared = "milliseconds of wall time per train task, without training, prototype pass and scoring"
-    return Figure.of("runner_ms_per_task", "runner", case, compared, milliseconds[1:])
+    return [Figure.of("runner_ms_per_task", "runner", case, compared, milliseconds[1:])]
 
 
 def demo_hospitals() -> dict[str, SiteConfig]:
@@ -43,21 +48,16 @@ def demo_hospitals() -> dict[str, SiteConfig]:
     return {name: SiteConfig(data=DemoSource(source="demo", center=center)) for center, name in enumerate(HOSPITALS)}
 
 
-def secure_figure(folder: Path, job: JobConfig, *, rounds: int) -> Figure:
-    """Measure the share of a round that the secure sum of its statistics takes.
-
-    Args:
-        folder: for the run.
-        job: a job on the demo; the sites are its six hospitals.
-        rounds: how many; one figure each.
-    """
+def secure_figure(folder: Path, job: JobConfig, *, rounds: int) -> list[Figure]:
+    """Measure the share of a round that the secure sum of its statistics takes, for each round of a job on the demo."""
     settings = {"rounds": rounds, "min_sites": len(HOSPITALS), "secure": "statistics"}
     job = job.override({"federation": settings, "head": {"exchange": "none"}})
     sites = demo_hospitals()
     records = Federation(job, sites, folder).run().history.rounds
     shares = [record.secure.seconds / record.seconds for record in records if record.secure is not None]
     case = f"{job.name}, {job.model.name}, {len(sites)} demo hospitals one after the other, {rounds} rounds"
-    return Figure.of("secure_share", "statistics", case, "wall time of a round's secure sum / of the round", shares)
+    compared = "wall time of a round's secure sum / of the round"
+    return [Figure.of("secure_share", "statistics", case, compared, shares)]
 
 
 def wire_figures(job: JobConfig) -> list[Figure]:
@@ -98,3 +98,17 @@ def difference_bytes(job: JobConfig) -> tuple[int, int]:
     trained = state_arrays(client.network)
     deflated = sum(len(zlib.compress((trained[name] - received[name]).tobytes(), 1)) for name in trained)
     return sum(array.nbytes for array in trained.values()), deflated
+
+
+def import_figures(repetitions: int) -> list[Figure]:
+    """Measure the imports of a client process, in seconds and against those it cannot do without."""
+    candidates = {code: partial(_run, code) for code in (CLIENT, BASE)}
+    seconds = interleaved(candidates, repetitions, clock=CHILDREN)
+    return [
+        Figure.of("import_seconds", "client", CLIENT, f"seconds of {CPU}, interpreter included", seconds[CLIENT]),
+        Figure.of("import_ratio", "client", CLIENT, f"{CPU} / of `{BASE}`", ratios(seconds, CLIENT, BASE)),
+    ]
+
+
+def _run(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

@@ -42,19 +42,21 @@ def loader_speedups(
 ) -> list[Figure]:
     """Measure a pass over images through the data path, cold and warm, against the plain loader and FLamby's.
 
-    Args:
-        folder: an empty folder.
-        images, image_size, batch_size, repetitions: sizes; FLamby's images have 200 pixels.
-        flamby: a checkout of FLamby to compare with.
+    FLamby's images have 200 pixels; ``flamby`` is a checkout to compare with, and ``folder`` is empty.
     """
     names = write_images(folder, images, transforms.edge_for(image_size))
+
+    def cold(augmented: transforms.Augment) -> None:
+        with tempfile.TemporaryDirectory(dir=folder) as cache:
+            _consume(_batches(folder, names, Path(cache), image_size, batch_size, augmented=augmented))
+
     figures = []
     kinds: dict[str, transforms.Augment] = {"train": True, "fast": "fast", "test": False}
     for kind, augmented in kinds.items():
         warm = _batches(folder, names, folder / "warm", image_size, batch_size, augmented=augmented)
         candidates: dict[str, Callable[[], object]] = {
             "warm": partial(_consume, warm),
-            "cold": partial(_consume_cold, folder, names, image_size, batch_size, augmented=augmented),
+            "cold": partial(cold, augmented),
             "plain": partial(_consume_loader, _plain_images(folder, names, image_size, bool(augmented)), batch_size),
         }
         if flamby is not None:
@@ -77,12 +79,10 @@ def loader_speedups(
     return figures
 
 
-def data_wait(folder: Path, case: Case, *, images: int, workers: int = 1) -> Figure:
-    """Measure which share of its time a training loop waits for the warm data path, from the second batch on."""
+def data_wait(folder: Path, case: Case, images: int) -> list[Figure]:
+    """Measure which share of its time a training loop waits for one worker's batches, warm, from the second on."""
     names = write_images(folder, images, transforms.edge_for(case.image_size))
-    batches = _batches(
-        folder, names, folder / "warm", case.image_size, case.batch_size, augmented=True, workers=workers
-    )
+    batches = _batches(folder, names, folder / "warm", case.image_size, case.batch_size, augmented=True, workers=1)
     client = Client(case, "fedmr")
     client.prepare_steps()
     shares = []
@@ -97,8 +97,8 @@ def data_wait(folder: Path, case: Case, *, images: int, workers: int = 1) -> Fig
             pair = next(iterator, None)
             waited += time.perf_counter() - asked
         shares.append(waited / (time.perf_counter() - started))
-    compared = f"{WALL} a training loop waits for its next batch / all of it, {workers} worker"
-    return Figure.of("data_wait", "fedmr", str(case), compared, shares)
+    compared = f"{WALL} a training loop waits for its next batch / all of it, 1 worker"
+    return [Figure.of("data_wait", "fedmr", str(case), compared, shares)]
 
 
 def _batches(
@@ -120,13 +120,6 @@ def _batches(
 def _consume(batches: Batches) -> None:
     for _ in batches.epoch(_SEED, shuffle=False):
         pass
-
-
-def _consume_cold(
-    folder: Path, names: list[str], image_size: int, batch_size: int, *, augmented: transforms.Augment
-) -> None:
-    with tempfile.TemporaryDirectory(dir=folder) as cache:
-        _consume(_batches(folder, names, Path(cache), image_size, batch_size, augmented=augmented))
 
 
 class _PlainImages(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):

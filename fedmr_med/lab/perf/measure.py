@@ -26,16 +26,12 @@ _CLOCKS: dict[str, Callable[[], float]] = {CPU: time.process_time, WALL: time.pe
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure.
+    """One measured figure: median and quartiles of some repetitions.
 
     Attributes:
         name: field of the result that it belongs to.
-        subject: what was measured.
-        case: at which sizes.
+        subject, case: what was measured, at which sizes.
         compared: what the value means.
-        value: median.
-        low, high: first and third quartile.
-        repetitions: how often it was measured.
     """
 
     name: str
@@ -61,14 +57,14 @@ class Figure:
 def interleaved(
     candidates: Mapping[str, Callable[[], object]], repetitions: int, *, clock: str = CPU, warm_up: int = 1
 ) -> dict[str, list[float]]:
-    """Return the seconds of each candidate in each repetition.
+    """Return the seconds of each candidate in each repetition, of which each runs all candidates once.
 
     Args:
         candidates: what to run, by name.
-        repetitions: turns, each of which runs all candidates once.
+        repetitions: turns that count, after those to warm up.
         clock: ``CPU``: time of this process on a core, which neighbours hardly change, right for work in one
             thread; ``WALL``: where waiting is part of the matter; ``CHILDREN``: of the processes a candidate starts.
-        warm_up: turns before those that count.
+        warm_up: turns before.
     """
     now = _CLOCKS[clock]
     names = list(candidates)

@@ -30,12 +30,9 @@ _CPU_FILES = "cpu"
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds since some moment.
+    """Seconds since some moment: wall time, CPU time of the server's process, and of each worker process by its id.
 
-    Attributes:
-        wall: wall time.
-        server: CPU time of the server's process; alone, it works for the clients as well.
-        workers: CPU time of each worker process, by its id.
+    Alone, the server's process works for the clients as well.
     """
 
     wall: float

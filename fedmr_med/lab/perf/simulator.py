@@ -24,13 +24,8 @@ def simulator_figures(folder: Path, job: JobConfig, *, rounds: int, repetitions:
     """Measure a run in FLARE's simulator against the same run in the in-process runner with a worker per core.
 
     The sites are those of ``make run``: the six hospitals on the demo, with a process each. Everything counts from
-    start to end, processes and imports included.
-
-    Args:
-        folder: for job, workspaces and runs; it exists.
-        job: a job on the demo; its head is left out, which a model of few rounds may have no use for.
-        rounds: how many.
-        repetitions: turns, each of which runs both once.
+    start to end, processes and imports included. The job's head is left out, which a model of few rounds may have no
+    use for. ``folder`` exists; each of the repetitions runs both once.
 
     Raises:
         FedMRError: the simulator failed, or the two models are not the same bit for bit.

@@ -11,15 +11,14 @@ from fedmr_med.lab.perf.workload import LOOPS, Case, Client
 BASE = "fedavg"
 
 
-def step_ratios(case: Case, methods: Sequence[str], repetitions: int, *, loops: bool = True) -> list[Figure]:
+def step_ratios(case: Case, methods: Sequence[str], repetitions: int) -> list[Figure]:
     """Measure a training step of each method against FedAvg's, and of FedMR by plain loops."""
-    names = [BASE, *(name for name in methods if name != BASE), *([LOOPS] if loops else [])]
-    clients = {name: Client(case, name) for name in names}
+    clients = {name: Client(case, name) for name in dict.fromkeys([BASE, *methods, LOOPS])}
     for client in clients.values():
         client.prepare_steps()
     seconds = interleaved({name: client.step for name, client in clients.items()}, repetitions)
     compared = f"{CPU} of a training step / of FedAvg's step"
-    return [Figure.of("step_ratio", name, str(case), compared, ratios(seconds, name, BASE)) for name in names]
+    return [Figure.of("step_ratio", name, str(case), compared, ratios(seconds, name, BASE)) for name in clients]
 
 
 def round_ratios(case: Case, methods: Sequence[str], repetitions: int, *, epochs: int) -> list[Figure]:
@@ -31,21 +30,21 @@ def round_ratios(case: Case, methods: Sequence[str], repetitions: int, *, epochs
     return [Figure.of("round_ratio", name, where, compared, ratios(seconds, name, BASE)) for name in clients]
 
 
-def prototype_pass_ratio(case: Case, repetitions: int) -> Figure:
+def prototype_pass_ratio(case: Case, repetitions: int) -> list[Figure]:
     """Measure the prototype pass against a training epoch of FedMR on the same batches."""
     client = Client(case, "fedmr")
     seconds = interleaved({"pass": client.prototype_pass, "epoch": client.epochs}, repetitions)
     compared = f"{CPU} of the prototype pass / of a training epoch"
-    return Figure.of("prototype_pass_ratio", case.model, str(case), compared, ratios(seconds, "pass", "epoch"))
+    return [Figure.of("prototype_pass_ratio", case.model, str(case), compared, ratios(seconds, "pass", "epoch"))]
 
 
-def private_step_ratio(case: Case, repetitions: int) -> Figure:
+def private_step_ratio(case: Case, repetitions: int) -> list[Figure]:
     """Measure a step of private training against a plain one, of FedMR."""
     client = Client(case, "fedmr")
     client.prepare_steps()
     seconds = interleaved({"private": client.private_step, "plain": client.step}, repetitions)
     compared = f"{CPU} of a step with clipped and noisy gradients (train.private) / of a plain step"
-    return Figure.of("private_step_ratio", case.model, str(case), compared, ratios(seconds, "private", "plain"))
+    return [Figure.of("private_step_ratio", case.model, str(case), compared, ratios(seconds, "private", "plain"))]
 
 
 def memory_ratios(case: Case, methods: Sequence[str]) -> list[Figure]:

@@ -4,6 +4,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,11 @@ from fedmr_med import methods
 from fedmr_med.config import JobConfig
 from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.lab.perf.aggregation import aggregation_figures, memory_figures
-from fedmr_med.lab.perf.federation import runner_figure, secure_figure, wire_figures
+from fedmr_med.lab.perf.federation import import_figures, runner_figure, secure_figure, wire_figures
 from fedmr_med.lab.perf.loading import data_wait, loader_speedups
 from fedmr_med.lab.perf.measure import Figure, round_to
 from fedmr_med.lab.perf.parallel import parallel_figures
 from fedmr_med.lab.perf.simulator import simulator_figures
-from fedmr_med.lab.perf.startup import import_figures
 from fedmr_med.lab.perf.steps import memory_ratios, private_step_ratio, prototype_pass_ratio, round_ratios, step_ratios
 from fedmr_med.lab.perf.workload import Case
 from fedmr_med.process import kept_memory, set_threads
@@ -66,12 +66,6 @@ class Plan:
     epochs: int = 10
     model: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def stages(self) -> int:
-        """How often :func:`measure` says what is next."""
-        several = (self.steps, self.pairs, self.memory, self.rounds, self.aggregation)
-        return sum(map(len, several)) + 5 + (self.wait is not None) + (self.simulator is not None)
-
 
 QUICK = Plan(
     steps=((SMALL_CNN, 25), (replace(EFFICIENTNET, image_size=32), 3)),
@@ -115,93 +109,74 @@ FULL = Plan(
 
 
 def measure(
-    plan: Plan, on_start: Callable[[str], None] = lambda text: None, *, flamby: Path | None = None
+    plan: Plan,
+    on_start: Callable[[int, int, str], None] = lambda done, stages, text: None,
+    *,
+    flamby: Path | None = None,
 ) -> list[Figure]:
     """Run all measurements in one thread.
 
     Args:
         plan: what to measure.
-        on_start: called with what is measured next.
+        on_start: called before each with how many are done, how many there are, and what is next.
         flamby: a checkout of FLamby, whose loader is then measured too.
     """
     set_threads(1)
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder, kept_memory():
-        figures += _training(plan, on_start)
-        figures += _data(plan, Path(folder), on_start, flamby)
-        figures += _server(plan, Path(folder), on_start)
-        figures += _processes(plan, Path(folder), on_start)
+        planned = stages(plan, Path(folder), flamby)
+        for done, (text, run) in enumerate(planned):
+            on_start(done, len(planned), text)
+            figures += run()
     return figures
 
 
-def _training(plan: Plan, on_start: Callable[[str], None]) -> list[Figure]:
-    """Measure what the methods cost a client."""
-    figures: list[Figure] = []
+def stages(plan: Plan, folder: Path, flamby: Path | None = None) -> list[tuple[str, Callable[[], list[Figure]]]]:
+    """Return the measurements of a plan, each with what it is called."""
     every = methods.PAPER_METHODS
-    cases = [*((*entry, every) for entry in plan.steps), *((*entry, BOTH) for entry in plan.pairs)]
-    for case, repetitions, names in cases:
-        on_start(f"steps: {case}")
-        figures += step_ratios(case, names, repetitions)
-    for case in plan.memory:
-        on_start(f"memory: {case}")
-        figures += memory_ratios(case, every)
-    for number, (case, repetitions) in enumerate(plan.rounds):
-        on_start(f"rounds: {case}")
-        figures += round_ratios(case, BOTH if number else every, repetitions, epochs=plan.epochs)
-    on_start("prototype pass")
-    figures.append(prototype_pass_ratio(*plan.prototype_pass))
-    on_start("private step")
-    return [*figures, private_step_ratio(*plan.private)]
 
+    def fresh(name: str) -> Path:
+        (folder / name).mkdir()
+        return folder / name
 
-def _data(plan: Plan, folder: Path, on_start: Callable[[str], None], flamby: Path | None) -> list[Figure]:
-    """Measure the data path."""
-    on_start("data path")
-    figures = loader_speedups(_new_folder(folder / "images"), **plan.loader, flamby=flamby)
+    found: list[tuple[str, Callable[[], list[Figure]]]] = [
+        *((f"steps: {case}", partial(step_ratios, case, every, times)) for case, times in plan.steps),
+        *((f"steps: {case}", partial(step_ratios, case, BOTH, times)) for case, times in plan.pairs),
+        *((f"memory: {case}", partial(memory_ratios, case, every)) for case in plan.memory),
+    ]
+    for number, (case, times) in enumerate(plan.rounds):
+        names = BOTH if number else every
+        found.append((f"rounds: {case}", partial(round_ratios, case, names, times, epochs=plan.epochs)))
+    found.append(("prototype pass", partial(prototype_pass_ratio, *plan.prototype_pass)))
+    found.append(("private step", partial(private_step_ratio, *plan.private)))
+    found.append(("data path", partial(loader_speedups, fresh("images"), **plan.loader, flamby=flamby)))
     if plan.wait is not None:
-        case, images = plan.wait
-        on_start("waiting for data")
-        figures.append(data_wait(_new_folder(folder / "wait"), case, images=images))
-    return figures
-
-
-def _server(plan: Plan, folder: Path, on_start: Callable[[str], None]) -> list[Figure]:
-    """Measure aggregation, runner, wire and imports."""
-    figures: list[Figure] = []
-    for model, contributions, repetitions in plan.aggregation:
-        on_start(f"aggregation: {contributions} x {model}")
+        found.append(("waiting for data", partial(data_wait, fresh("wait"), *plan.wait)))
+    for model, contributions, times in plan.aggregation:
         job = _job(model, plan.model)
-        figures += aggregation_figures(job, initial_state(job), contributions, repetitions)
-    if sys.platform == "linux":
-        model, contributions, _ = plan.aggregation[-1]
-        figures += memory_figures(_job(model, plan.model), contributions)
-    on_start("runner, wire, imports")
+        found.append((f"aggregation: {contributions} x {model}", partial(_aggregation, job, contributions, times)))
+    if sys.platform == "linux":  # of the last of these
+        found.append(("memory of the aggregation", partial(memory_figures, job, contributions)))
     clients, rounds = plan.runner
-    figures.append(runner_figure(folder / "runner", clients=clients, rounds=rounds))
-    return [*figures, *wire_figures(_job("efficientnet_b0", plan.model)), *import_figures(plan.imports)]
-
-
-def _processes(plan: Plan, folder: Path, on_start: Callable[[str], None]) -> list[Figure]:
-    """Measure what runs in several processes."""
-    on_start("clients side by side")
-    figures = parallel_figures(_new_folder(folder / "parallel"), **plan.parallel)
+    found.append(("runner", partial(runner_figure, fresh("runner"), clients=clients, rounds=rounds)))
+    found.append(("wire", partial(wire_figures, _job("efficientnet_b0", plan.model))))
+    found.append(("imports", partial(import_figures, plan.imports)))
+    found.append(("clients side by side", partial(parallel_figures, fresh("parallel"), **plan.parallel)))
     if plan.simulator is not None:
-        on_start("FLARE's simulator, secure sums")
-        job = isic_job("fedmr").for_demo().override({"model": plan.model})
-        figures += simulator_figures(_new_folder(folder / "simulator"), job, **plan.simulator)
-        figures.append(secure_figure(_new_folder(folder / "secure"), job, rounds=plan.simulator["rounds"]))
-    return figures
+        job, rounds = isic_job("fedmr").for_demo().override({"model": plan.model}), plan.simulator["rounds"]
+        found.append(("FLARE's simulator", partial(simulator_figures, fresh("simulator"), job, **plan.simulator)))
+        found.append(("secure sums", partial(secure_figure, fresh("secure"), job, rounds=rounds)))
+    return found
+
+
+def _aggregation(job: JobConfig, contributions: int, repetitions: int) -> list[Figure]:
+    return aggregation_figures(job, initial_state(job), contributions, repetitions)
 
 
 def _job(model: str, options: dict[str, Any]) -> JobConfig:
     """Return the ISIC job with a network; ``options`` replace those the plan's sizes ask for."""
     chosen = options or {"name": model, "options": _FEDMR_HEAD if model == "efficientnet_b0" else {}}
     return isic_job("fedmr").override({"model": chosen})
-
-
-def _new_folder(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
 
 
 def as_object(figures: list[Figure]) -> dict[str, Any]:
@@ -215,8 +190,11 @@ def as_object(figures: list[Figure]) -> dict[str, Any]:
         values = [figure.value for figure in figures if figure.name == name]
         return round_to(values[-1]) if values else None
 
-    def by_subject(name: str, digits: int = 4) -> dict[str, float]:
-        return {figure.subject: round_to(figure.value, digits) for figure in figures if figure.name == name}
+    def by_subject(name: str) -> dict[str, float]:
+        return {figure.subject: round_to(figure.value) for figure in figures if figure.name == name}
+
+    def whole(name: str) -> dict[str, int]:
+        return {figure.subject: int(figure.value) for figure in figures if figure.name == name}
 
     def by_model(name: str) -> dict[str, dict[str, float]]:
         ratios: dict[str, dict[str, float]] = {}
@@ -225,26 +203,14 @@ def as_object(figures: list[Figure]) -> dict[str, Any]:
                 ratios.setdefault(figure.case.split(",")[0], {}).setdefault(figure.subject, round_to(figure.value))
         return ratios
 
-    return {
-        "step_ratio": by_model("step_ratio"),
-        "round_ratio": by_model("round_ratio"),
-        "memory_ratio": by_model("memory_ratio"),
-        "prototype_pass_ratio": one("prototype_pass_ratio"),
-        "private_step_ratio": one("private_step_ratio"),
-        "loader_speedup": by_subject("loader_speedup"),
-        "loader_speedup_flamby": by_subject("loader_speedup_flamby"),
-        "data_wait": one("data_wait"),
-        "aggregate_vs_numpy": one("aggregate_vs_numpy"),
-        "aggregate_vs_flare": one("aggregate_vs_flare"),
-        "aggregate_vs_plain": one("aggregate_vs_plain"),
-        "aggregate_ms": one("aggregate_ms"),
-        "aggregate_memory": one("aggregate_memory"),
-        "aggregate_memory_unbounded": one("aggregate_memory_unbounded"),
-        "runner_ms_per_task": one("runner_ms_per_task"),
-        "secure_share": one("secure_share"),
-        "wire_bytes": {name: int(value) for name, value in by_subject("wire_bytes", digits=12).items()},
-        "import_seconds": one("import_seconds"),
-        "parallel_speedup": by_subject("parallel_speedup"),
-        "simulator_overhead": by_subject("simulator_overhead") or None,
-        "figures": [figure.as_dict() for figure in figures],
+    forms: dict[Callable[[str], Any], str] = {
+        by_model: "step_ratio round_ratio memory_ratio",
+        by_subject: "loader_speedup loader_speedup_flamby parallel_speedup simulator_overhead",
+        whole: "wire_bytes",
+        one: "prototype_pass_ratio private_step_ratio data_wait aggregate_vs_numpy aggregate_vs_flare "
+        "aggregate_vs_plain aggregate_ms aggregate_memory aggregate_memory_unbounded runner_ms_per_task secure_share "
+        "import_seconds",
     }
+    found = {name: form(name) for form, names in forms.items() for name in names.split()}
+    overhead = found["simulator_overhead"] or None
+    return found | {"simulator_overhead": overhead, "figures": [figure.as_dict() for figure in figures]}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedmr_med.lab.perf.loops import inter_class_loop, intra_class_loop
+from fedmr_med.lab.perf.workload import inter_class_loop, intra_class_loop
 from fedmr_med.losses import inter_class_loss, intra_class_loss
 
 
