@@ -64,12 +64,7 @@ def certified(kits: Path) -> dict[str, Identity]:
 
 
 def sum_cost(identities: Mapping[str, Identity], dropped: int, numbers: int) -> SumCost:
-    """Run one sum and measure it.
-
-    Args:
-        identities: the sites, and how they sign.
-        dropped: how many of them are lost before they mask.
-        numbers: length of the vectors.
+    """Run one sum of vectors of a length, in which some sites are lost before they mask, and measure it.
 
     Raises:
         ConfigError: so few sites cannot lose so many.

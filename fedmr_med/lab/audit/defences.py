@@ -33,13 +33,7 @@ _SITE = "audited"
 
 @dataclass(frozen=True)
 class Defence:
-    """A defence.
-
-    Attributes:
-        policy: what the site's policy is under it.
-        release: what leaves of class sums.
-        scores: what the server sees of the confusion matrix (C, C) that the policy lets out.
-    """
+    """The site's policy, what leaves of class sums, and what the server sees of the confusion matrix (C, C)."""
 
     policy: SitePolicy
     release: Release
@@ -74,12 +68,7 @@ def noisy(gaussian: Gaussian, policy: SitePolicy, names: tuple[str, ...]) -> Rel
 
 @dataclass(frozen=True)
 class Cohort:
-    """The sites of a secure sum.
-
-    Attributes:
-        others: what each of the other sites puts in, by name.
-        classes, size: C, and the length of a feature.
-    """
+    """The sites of a secure sum: what each of the ``others`` puts in, for C classes and features of a size."""
 
     others: Mapping[str, PutIn]
     classes: int

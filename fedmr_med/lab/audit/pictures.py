@@ -1,4 +1,8 @@
-"""Pictures made from prototypes, and how like the site's images they are. All of them are made in one go."""
+"""Pictures made from prototypes, and what a prototype gives away by the number of its images.
+
+Pictures are compared with the site's images; all of them are made in one go. The sizes are those of random parts of the
+site's most frequent class.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,8 +12,13 @@ import numpy as np
 import torch
 
 from fedmr_med.lab.audit.attacks import Floats, Ints
+from fedmr_med.lab.audit.attacks.images import Guess, match_rate
 from fedmr_med.lab.audit.attacks.inversion import invert, likeness, similarity
 from fedmr_med.lab.audit.visit import Visit
+from fedmr_med.privacy.findings import OfSize
+
+SIZES = (1, 2, 5, 11, 25, 50)
+_DRAWS, _PICTURES = 200, 2
 
 
 @dataclass(frozen=True)
@@ -38,10 +47,7 @@ def of_class(visit: Visit, label: int, prototype: Floats) -> Wanted:
 def likenesses(visit: Visit, wanted: Mapping[str, Sequence[Wanted]], *, steps: int) -> dict[str, list[float]]:
     """Return the likeness of each picture, from 0 to 1, by the names of ``wanted``; nothing for data of other kinds.
 
-    Args:
-        visit: the site and the network that the server has of it.
-        wanted: the pictures to make.
-        steps: of the optimiser.
+    ``steps`` are the optimiser's, on the network that the server has of the site.
     """
     first, asked = next(visit.images()), [want for group in wanted.values() for want in group]
     if first.ndim != 4 or not asked:
@@ -52,3 +58,50 @@ def likenesses(visit: Visit, wanted: Mapping[str, Sequence[Wanted]], *, steps: i
     alike = np.concatenate([similarity(inverted, images.to(device)) for images in visit.images()], axis=1)
     scores = (likeness(row[want.inside], row[want.outside]) for row, want in zip(alike, asked, strict=True))
     return {name: list(islice(scores, len(group))) for name, group in wanted.items()}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some images of a class, and as many others of it, by their numbers in the train fold."""
+
+    inside: Ints
+    outside: Ints
+
+
+def parts(visit: Visit) -> dict[int, list[Part]]:
+    """Return random parts by their size, as far as the most frequent class has images for them."""
+    own = np.flatnonzero(visit.after.train.labels == int(visit.counts.argmax()))
+    generator = np.random.default_rng(0)
+    drawn: dict[int, list[Part]] = {}
+    for size in SIZES:
+        if 2 * size <= len(own):
+            orders = [generator.permutation(own) for _ in range(_DRAWS)]
+            drawn[size] = [Part(order[:size], order[size : 2 * size]) for order in orders]
+    return drawn
+
+
+def pictures(visit: Visit, drawn: dict[int, list[Part]]) -> list[Wanted]:
+    """Return the pictures to make, a few of each size, in the order of the sizes."""
+    features = visit.after.train.features
+    chosen = [part for parts in drawn.values() for part in parts[:_PICTURES]]
+    return [Wanted(features[part.inside].mean(0), part.inside, part.outside) for part in chosen]
+
+
+def by_size(visit: Visit, drawn: dict[int, list[Part]], likeness: list[float] | None) -> tuple[OfSize, ...]:
+    """Attack the prototypes of all parts; ``likeness`` is of the pictures, None where there are none."""
+    rows = []
+    for position, (size, of_size) in enumerate(drawn.items()):
+        looked = None if likeness is None else likeness[_PICTURES * position : _PICTURES * (position + 1)]
+        figures = np.array([_attacked(visit.after.train.features, part, seed) for seed, part in enumerate(of_size)])
+        nearest, area = np.maximum(0.0, 2 * figures.mean(0) - 1).tolist()
+        inversion = None if looked is None else float(np.mean(looked))
+        rows.append(OfSize(images=size, nearest=nearest, membership=area, inversion=inversion))
+    return tuple(rows)
+
+
+def _attacked(features: Floats, part: Part, seed: int) -> tuple[float, float]:
+    """Return the rate of nearest matches, and the area of telling the images apart by their distance."""
+    inside, outside = features[part.inside], features[part.outside]
+    mean = inside.mean(0)
+    near = [-np.linalg.norm(rows - mean, axis=1) for rows in (inside, outside)]
+    return match_rate(mean, inside, outside, seed=seed), Guess("prototype", "none", *near).area

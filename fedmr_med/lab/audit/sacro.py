@@ -18,7 +18,7 @@ from scipy import stats
 
 from fedmr_med.files import write_text
 from fedmr_med.lab.audit.attacks import Floats
-from fedmr_med.lab.audit.attacks.membership import Guess
+from fedmr_med.lab.audit.attacks.images import Guess
 from fedmr_med.privacy.findings import Audit
 from fedmr_med.version import __version__
 

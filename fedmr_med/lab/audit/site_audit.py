@@ -12,10 +12,9 @@ from torch.nn import functional as F
 from fedmr_med.config import JobConfig
 from fedmr_med.data.demo import effective_job
 from fedmr_med.errors import ConfigError
-from fedmr_med.lab.audit import sizes
-from fedmr_med.lab.audit.attacks import Ints, counts, differencing, images, prototypes
+from fedmr_med.lab.audit.attacks import Ints, counts, images, prototypes
+from fedmr_med.lab.audit.attacks.images import Guess, nearness
 from fedmr_med.lab.audit.attacks.inversion import STEPS
-from fedmr_med.lab.audit.attacks.membership import Guess, nearness
 from fedmr_med.lab.audit.defences import (
     NOISE,
     NONE,
@@ -31,7 +30,7 @@ from fedmr_med.lab.audit.defences import (
     noisy,
     plain,
 )
-from fedmr_med.lab.audit.pictures import Wanted, likenesses, of_class
+from fedmr_med.lab.audit.pictures import Wanted, by_size, likenesses, of_class, parts, pictures
 from fedmr_med.lab.audit.visit import Visit, visit
 from fedmr_med.privacy.accountant import epsilon
 from fedmr_med.privacy.findings import Audit, Finding
@@ -51,13 +50,7 @@ _INVERTED = 3  # prototypes of a defence that are made into pictures, those of t
 
 @dataclass(frozen=True)
 class View:
-    """What the server sees of a site under a defence, beside what is true.
-
-    Attributes:
-        name: of the defence.
-        defence: what it does.
-        visit: the site, and the models before and after the round, which the server has under every defence.
-    """
+    """What the server sees of a site under a defence, beside what is true. It has both models under every defence."""
 
     name: str
     defence: Defence
@@ -81,11 +74,11 @@ class View:
         return self.defence.scores(None if scores is None else scores.confusion)
 
     @cached_property
-    def rounds(self) -> differencing.TwoRounds:
+    def rounds(self) -> counts.TwoRounds:
         """Two rounds that differ by an image."""
         train = self.visit.after.train
-        left_out = differencing.one_of_each_class(train.labels, _LEFT_OUT)
-        return differencing.two_rounds(self.defence.release, train.features, train.labels, left_out)
+        left_out = counts.one_of_each_class(train.labels, _LEFT_OUT)
+        return counts.two_rounds(self.defence.release, train.features, train.labels, left_out)
 
     @cached_property
     def by_prototype(self) -> Guess:
@@ -151,8 +144,8 @@ def audit(
         for other, config in others.items()
     }
     views = [View(defence, sent, seen) for defence, sent in _defences(seen, asked, site, noise, cohort).items()]
-    drawn = sizes.parts(seen)
-    wanted = {view.name: view.pictures for view in views} | {_BY_SIZE: sizes.pictures(seen, drawn)}
+    drawn = parts(seen)
+    wanted = {view.name: view.pictures for view in views} | {_BY_SIZE: pictures(seen, drawn)}
     alike = likenesses(seen, wanted, steps=steps)
     of_update = _of_update(seen)
     findings = []
@@ -173,7 +166,7 @@ def audit(
         epsilon=_epsilon(noise),
         cohort=tuple(others),
         findings=tuple(findings),
-        sizes=sizes.by_size(seen, drawn, alike.get(_BY_SIZE)),
+        sizes=by_size(seen, drawn, alike.get(_BY_SIZE)),
     )
     return report, tuple(guess for guess in guesses if len(guess.members) and len(guess.others))
 
@@ -192,7 +185,7 @@ ATTACKS: Mapping[str, Callable[[View], float]] = {
     "withheld images by subtraction": lambda view: counts.withheld_by_subtraction(
         view.released, view.samples, view.visit.counts
     ),
-    "withheld counts by two policies": lambda view: differencing.two_policies(
+    "withheld counts by two policies": lambda view: counts.two_policies(
         view.released, view.defence.policy, view.visit.names, view.visit.counts
     ),
     "test counts from the confusion matrix": lambda view: counts.rows_read(view.confusion, view.visit.test_counts),

@@ -54,10 +54,9 @@ class Folds:
 
 @dataclass(frozen=True)
 class Visit:
-    """One round at a site.
+    """One round at a site, whose network is the trained one afterwards.
 
     Attributes:
-        hospital: the site; its network is the trained one.
         backbone: the frozen part of the network, by name; empty where all of it is trained.
         bias: (C,) of the classifier that was sent.
         before, after: what the model that was sent, and the one that comes back, make of its images.

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedmr_med.lab.audit.attacks import counts, differencing, images, inversion
-from fedmr_med.lab.audit.attacks.membership import Guess, nearness
+from fedmr_med.lab.audit.attacks import counts, images, inversion
+from fedmr_med.lab.audit.attacks.images import Guess, nearness
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 
@@ -36,14 +36,14 @@ def test_the_bias_of_one_large_step_tells_the_histogram() -> None:
 
 
 def test_two_rounds_tell_class_and_feature_of_the_image_between_them() -> None:
-    found = differencing.two_rounds(plain, FEATURES, LABELS, np.array([0, 21]))
+    found = counts.two_rounds(plain, FEATURES, LABELS, np.array([0, 21]))
     assert found.label == 1
     assert found.feature == pytest.approx(1)
-    assert differencing.two_rounds(lambda f, y: None, FEATURES, LABELS, np.array([0])) == differencing.TwoRounds(0, 0)
+    assert counts.two_rounds(lambda f, y: None, FEATURES, LABELS, np.array([0])) == counts.TwoRounds(0, 0)
 
 
 def test_differencing_tries_rare_classes_as_often_as_frequent_ones() -> None:
-    chosen = differencing.one_of_each_class(LABELS, 5)
+    chosen = counts.one_of_each_class(LABELS, 5)
     assert sorted(LABELS[chosen].tolist()) == [0, 0, 1, 1, 2]
     assert len(set(chosen.tolist())) == 5
 
@@ -52,10 +52,10 @@ def test_two_policies_tell_a_withheld_count_unless_it_is_rounded() -> None:
     """The number of images that leaves is made so that opting a small class out does not tell its size."""
     policy = SitePolicy(share_prototypes=True, min_class_count=11)
     shared = PLAIN.only(torch.tensor([True, False, False]))
-    assert differencing.two_policies(shared, policy, NAMES, COUNTS) == 0
+    assert counts.two_policies(shared, policy, NAMES, COUNTS) == 0
     told = PLAIN.only(torch.tensor([True, False, True]))
     ten = np.array([20, 10, 1])  # rounding to ten hides no ten, which an attacker cannot tell from 1 to 14
-    assert differencing.two_policies(told, policy, NAMES, ten) == 1
+    assert counts.two_policies(told, policy, NAMES, ten) == 1
 
 
 def test_the_class_with_one_image_is_that_image() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix, roc_auc_score, roc_curve
 
-from fedmr_med.lab.audit.attacks.membership import Guess
+from fedmr_med.lab.audit.attacks.images import Guess
 from fedmr_med.lab.audit.sacro import metrics, probabilities, roc, write_sacro
 from fedmr_med.privacy.findings import Audit, Finding
 

@@ -1,6 +1,9 @@
-"""From a prototype to the images it was made of, by comparing it with images that the attacker holds."""
+"""From a release to images that the attacker holds: which was trained on, and which is in a prototype."""
+
+from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from fedmr_med.lab.audit.attacks import Floats, Ints, prototypes
 from fedmr_med.prototypes import ClassSums
@@ -22,13 +25,11 @@ def is_one_image(released: ClassSums | None, features: Floats) -> float:
 def nearest_match(released: ClassSums | None, members: tuple[Floats, Ints], others: tuple[Floats, Ints]) -> float:
     """Return how often the candidate nearest to a prototype is a training image of the site, above chance.
 
-    The attacker holds as many images of the class that were in the prototype as images that were not, so that chance
-    is one half, which counts as 0. Classes without such others are left out. With few others the rate is far from one
-    half by chance alone: it counts only if fewer than one in twenty exchanges of members and others give as much.
-
-    Args:
-        released: the release.
-        members, others: features and labels of images that were and were not in it.
+    The attacker holds features and labels of members and others, as many images of a class that were in the prototype
+    as images that were not, so that chance is one half, which counts as 0. Classes without such others are left out.
+    With few
+    others the rate is far from one half by chance alone: it counts only if fewer than one in twenty exchanges of
+        members and others give as much.
     """
     generator, pairs = np.random.default_rng(0), []
     for label, mean in prototypes(released).items():
@@ -46,13 +47,7 @@ def nearest_match(released: ClassSums | None, members: tuple[Floats, Ints], othe
 
 
 def match_rate(mean: Floats, inside: Floats, outside: Floats, *, seed: int) -> float:
-    """Return how often the nearest of equally many images of both kinds is one that is inside, over random draws.
-
-    Args:
-        mean: (d,) the prototype.
-        inside, outside: (n, d) and (m, d) features.
-        seed: of the draws.
-    """
+    """Return how often the nearest to a mean (d,), of equally many (n, d) and (m, d) features, is one inside."""
     return _rate(_apart(mean, inside), _apart(mean, outside), np.random.default_rng(seed))
 
 
@@ -68,3 +63,38 @@ def _rate(inside: Floats, outside: Floats, generator: np.random.Generator) -> fl
         np.take(part, generator.random((_DRAWS, len(part))).argsort(1)[:, :size]).min(1) for part in (inside, outside)
     ]
     return float((nearest[0] < nearest[1]).mean())
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The scores of an attack on membership: (n,) and (m,) of images that were and were not trained on."""
+
+    attack: str
+    defence: str
+    members: Floats
+    others: Floats
+
+    @property
+    def area(self) -> float:
+        """Area under the ROC curve: how often a member has the higher score; 0.5 where there is nobody to compare."""
+        n, m = len(self.members), len(self.others)
+        if not n or not m:
+            return 0.5
+        ranks = stats.rankdata(np.concatenate([self.members, self.others]))
+        return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))
+
+    @property
+    def advantage(self) -> float:
+        """How much better than a coin: 2 AUC - 1, and 0 where the scores mislead."""
+        return max(0.0, 2 * self.area - 1)
+
+
+def nearness(released: ClassSums | None, features: Floats, labels: Ints) -> Floats:
+    """Return the negative distance of images to the prototype of their class; images of other classes have none."""
+    means = prototypes(released)
+    known = np.isin(labels, list(means))
+    if not known.any():
+        return np.zeros(0)
+    centres = np.stack([means[int(label)] for label in labels[known]])
+    apart: Floats = -np.linalg.norm(features[known] - centres, axis=1)
+    return apart

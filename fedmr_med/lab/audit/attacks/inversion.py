@@ -23,13 +23,8 @@ def invert(features_of: FeaturesOf, targets: Tensor, shape: tuple[int, int, int]
     """Return pictures (k, *shape) whose features come close to ``targets`` (k, d).
 
     Adam on the pixels from a grey start; the loss is the squared distance relative to the target's length, and total
-    variation, which prefers smooth pictures. The pictures do not depend on one another.
-
-    Args:
-        features_of: the network as the server has it, in evaluation mode; its parameters need no gradient.
-        targets: prototypes.
-        shape: channels, height and width of what the network takes.
-        steps: of the optimiser.
+    variation, which prefers smooth pictures. The pictures do not depend on one another. The network is the server's, in
+    evaluation mode; its parameters need no gradient. ``shape`` is channels, height and width.
     """
     generator = torch.Generator().manual_seed(0)
     pixels = (0.05 * torch.randn(1, *shape, generator=generator)).repeat(len(targets), 1, 1, 1).to(targets.device)
@@ -58,10 +53,7 @@ def likeness(inside: Floats, outside: Floats) -> float:
     """Return how far a picture goes from what it shares with any image of the class to a copy of one it was made of.
 
     0: the best of the images that the prototype was made of is no more like it than the best of equally many others;
-    1: it is a copy.
-
-    Args:
-        inside, outside: (n,) and (m,) correlations with images that were, and were not, in the prototype.
+    1: it is a copy. The correlations (n,) and (m,) are with images that were, and were not, in the prototype.
     """
     size = min(len(inside), len(outside))
     if not size:
