@@ -39,7 +39,7 @@ def limited_to(hours: float | None) -> Iterator[None]:
         raise OutOfHours
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, 3600 * hours)
+    signal.setitimer(signal.ITIMER_REAL, max(3600 * hours, 1e-6))  # 0 would mean never
     try:
         yield
     finally:

@@ -31,7 +31,7 @@ def paper(
     dataset: Annotated[str | None, typer.Option(help="Only the rows of this dataset.")] = None,
     split: Annotated[str | None, typer.Option(help="Only the rows of this partition.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Any other setting of the jobs.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Runs in parallel; default: the number of cores.")] = None,
+    workers: Annotated[int | None, typer.Option(min=0, help="Runs in parallel; default: the number of cores.")] = None,
     max_hours: MaxHours = None,
     as_json: Json = False,
 ) -> None:

@@ -34,3 +34,4 @@ def test_unknown_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert printed_fault(capsys) == ("config.unknown-name", "study")
     assert run(monkeypatch, "paper", "acc", "--budget", "huge", "--json") == 2
     assert printed_fault(capsys) == ("config.unknown-name", "--budget")
+    assert run(monkeypatch, "paper", "acc", "--out", str(tmp_path), "--workers", "-1") == 2, "nothing would ever run"

@@ -229,6 +229,8 @@ def test_a_command_whose_hours_are_over_stops_and_resumes(tmp_path: Path) -> Non
         assert complete([Counting("a")], tmp_path, Local(0), unit="step") == [Count(count=1)]
     with limited_to(None):
         pass
+    with pytest.raises(OutOfHours), limited_to(0):
+        time.sleep(60)
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
