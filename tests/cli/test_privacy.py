@@ -1,12 +1,15 @@
 """``fedmr-med privacy``: figures for a budget, and what a sum costs, as a person or a script asks for them."""
 
 import json
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from fedmr_med.cli import app
 from fedmr_med.privacy.accountant import epsilon
+from tests.helpers.command_line import run
+from tests.helpers.errors import printed_fault
 
 
 def test_the_noise_of_a_budget_is_printed_for_people_and_scripts() -> None:
@@ -23,3 +26,11 @@ def test_the_cost_of_sums_is_one_row_for_each_size_that_can_be_opened() -> None:
     assert done.exit_code == 0
     assert [(row["sites"], row["dropped"]) for row in json.loads(done.stdout)] == [(3, 0), (6, 0), (6, 2)]
     assert "A sum of 3 sites cannot be opened without 1" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("--sites", "three"), ("--dropped", "-0.3"), ("--dropped", "some")])
+def test_numbers_of_sites_and_shares_that_are_none_are_named(
+    words: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    assert run(monkeypatch, "privacy", "sums", *words, "--json") == 2
+    assert printed_fault(capsys) == ("config.value", words[0])

@@ -8,6 +8,7 @@ import typer
 
 from fedmr_med.cli.options import Json
 from fedmr_med.errors import ConfigError
+from fedmr_med.lab.cli.common import numbers as whole_numbers
 
 
 def audit(
@@ -85,18 +86,15 @@ def sums(
     """Measure bytes and seconds of a secure sum in this process: the bytes of one site, and CPU time."""
     from fedmr_med.lab.audit.cost import certified, sum_cost, unsigned
 
-    groups = [certified(kits)] if kits else [unsigned(int(count)) for count in sites.split(",")]
-    pairs = [
-        (members, lost)
-        for members in groups
-        for lost in sorted({round(float(share) * len(members)) for share in dropped.split(",")})
-    ]
+    groups = [certified(kits)] if kits else [unsigned(count) for count in whole_numbers(sites, "--sites")]
+    shares = _shares(dropped, "--dropped")
     costs = []
-    for members, lost in pairs:
-        try:
-            costs.append(sum_cost(members, lost, numbers))
-        except ConfigError as e:
-            typer.echo(str(e), err=True)
+    for members in groups:
+        for lost in sorted({round(share * len(members)) for share in shares}):
+            try:
+                costs.append(sum_cost(members, lost, numbers))
+            except ConfigError as e:
+                typer.echo(str(e), err=True)
     if as_json:
         typer.echo(json.dumps([cost.model_dump() for cost in costs]))
         return
@@ -105,3 +103,17 @@ def sums(
         size = f"{cost.bytes_up / 1e3:>10.0f}{cost.bytes_down / 1e3:>10.0f}"
         work = f"{1e3 * cost.site_seconds:>12.0f}{1e3 * cost.server_seconds:>12.0f}{cost.seconds:>10.1f}"
         typer.echo(f"{cost.sites:>6}{cost.dropped:>6}{size}{work}")
+
+
+def _shares(text: str, option: str) -> list[float]:
+    try:
+        shares = [float(share) for share in text.split(",")]
+    except ValueError:
+        shares = [-1.0]
+    if not all(0 <= share <= 1 for share in shares):
+        raise ConfigError(
+            f"{option} {text}: give shares from 0 to 1, comma-separated, such as 0,0.3.",
+            code="config.value",
+            key=option,
+        )
+    return shares
