@@ -5,9 +5,9 @@ LEAF's scripts (``preprocess.sh -s niid -t sample``) write ``train/*.json`` and 
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -95,7 +95,9 @@ def read_clients(root: Path, clients: int, seed: int) -> Partitioned:
     return Partitioned(tuple(s.fold for s in speakers), tuple(s.skipped for s in speakers), joint)
 
 
-def _speaker(texts: Sequence[str], following: Sequence[str], where: str) -> Speaker:
+def _speaker(texts: Any, following: Any, where: str) -> Speaker:
+    if not (isinstance(texts, list) and isinstance(following, list)):
+        raise DataError(f"{where}: x and y must be lists.", code="data.damaged", key="x, y")
     if len(texts) != len(following):
         raise DataError(
             f"{where}: {len(texts)} texts but {len(following)} next characters.", code="data.damaged", key="x, y"

@@ -54,6 +54,8 @@ def test_texts_followed_by_another_character_are_left_out_and_listed(tmp_path: P
         ({"x": ["a" * 80], "y": []}, None),
         ({"x": ["a" * 80]}, None),
         ({"x": [1], "y": ["a"]}, "x"),
+        ({"x": None, "y": ["a"]}, None),
+        ({"x": ["a" * 80], "y": 1}, None),
     ],
 )
 def test_other_forms_are_refused_by_file_and_speaker(data, key: str | None, tmp_path: Path):
