@@ -53,6 +53,11 @@ class ClassSums:
         means = self.sums[held] / self.counts[held][:, None]
         return float(torch.linalg.vector_norm(means, dim=1).mean()) if held.any() else None
 
+    def fewer(self, shares: Tensor | float) -> "ClassSums":
+        """Return the sums of a share of the samples, (C,) or one for all, with the same means; one of a class stays."""
+        counts = torch.where(self.counts > 0, (self.counts * shares).round().long().clamp(min=1), 0)
+        return ClassSums(self.sums * (counts / self.counts.clamp(min=1))[:, None], counts)
+
     def only(self, classes: Tensor) -> "ClassSums":
         """Return a copy in which classes outside the bool mask (C,) have neither sum nor count."""
         return ClassSums(self.sums * classes[:, None], self.counts * classes)

@@ -15,7 +15,6 @@ from fedmr_med.evaluation.base import Statistics
 from fedmr_med.evaluation.records import HeadRecord
 from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import Total, origin
-from fedmr_med.prototypes import ClassSums
 from fedmr_med.server.checks import Registered
 from fedmr_med.server.head_comparison import Limits, Selection, select
 from fedmr_med.server.robust import too_long
@@ -245,14 +244,8 @@ def _limited(values: Mapping[str, Values], limits: torch.Tensor) -> dict[str, Va
     for statistic in (KEPT, HELD_OUT):
         read = statistic.read(values[statistic.name]) if statistic.name in values else None
         if read is not None:
-            sums = _fewer(read.sums, shares)
+            sums = read.sums.fewer(shares)
             scale = float(sums.counts.sum() / read.sums.counts.sum())
             result[statistic.name] = statistic.values(HeadStatistics(sums, sums, scale * read.scatter))
     means = MEANS.read(values[MEANS.name]) if MEANS.name in values else None
-    return result if means is None else result | {MEANS.name: MEANS.values(_fewer(means, shares))}
-
-
-def _fewer(sums: ClassSums, shares: torch.Tensor) -> ClassSums:
-    """Return class sums of a share (C,) of their images, at least one of each class."""
-    counts = torch.where(sums.counts > 0, (sums.counts * shares).round().long().clamp(min=1), 0)
-    return ClassSums(sums.sums * (counts / sums.counts.clamp(min=1))[:, None], counts)
+    return result if means is None else result | {MEANS.name: MEANS.values(means.fewer(shares))}

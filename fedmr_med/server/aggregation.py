@@ -37,7 +37,8 @@ class PrototypeAggregator:
     Attributes:
         state: the global state the round started from.
         sites: the sites whose reply was added.
-        weights: with how many images sites count in the model that tell of too many; set it before they are added.
+        weights: with how many images sites count that tell of too many, in the model, and in all classes of the
+            prototypes together; set it before they are added.
     """
 
     def __init__(self, job: JobConfig, state: GlobalState):
@@ -76,7 +77,9 @@ class PrototypeAggregator:
 
     def _note(self, reply: SiteReply) -> None:
         if reply.prototypes is not None:
-            self._class_sums = self._class_sums + reply.prototypes
+            weight = self.weights.get(reply.site)
+            sums = reply.prototypes if weight is None else reply.prototypes.fewer(weight / reply.samples)
+            self._class_sums = self._class_sums + sums
         self._scores[reply.site] = reply.scores
         self.sites[reply.site] = SiteRound(
             samples=reply.samples,

@@ -19,7 +19,8 @@ below a quarter of the usual cosine is left out. A narrower bound would leave ou
 classes, among others that hold two, has half of the usual cosine.
 
 **Length and weight.** An update counts with at most one and a half times the median length, and a site with at most
-three times the median number of images of the others. Both leave most rounds as they are.
+three times the median number of images of the others: in the model, and in all classes of the prototypes together.
+Both leave most rounds as they are.
 
 **The rules of** ``federation.robust`` go further, for everybody and in every round, and cost something without an
 attack. ``clip`` scales each update down to the median length. ``median`` and ``trimmed_mean`` replace each reply's

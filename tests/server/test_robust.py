@@ -126,6 +126,34 @@ def test_who_tells_of_far_more_images_than_the_others_counts_with_three_times_th
     assert closed(job, state, three).history.rounds[0].limited == ()
 
 
+def test_who_claims_a_million_images_of_a_class_counts_in_its_prototype_with_three_times_the_median(
+    job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]
+) -> None:
+    shared = replies[BAD].prototypes
+    label = int(shared.counts.argmax())
+    claims = torch.zeros_like(shared.counts)
+    claims[label] = 1_000_000
+    means = shared.sums / shared.counts.clamp(min=1)[:, None]
+    hostile = replace(replies[BAD], samples=1_000_000, prototypes=ClassSums(means * claims[:, None], claims))
+    others = {site: reply for site, reply in replies.items() if site != BAD}
+
+    def share(**federation: object) -> float:
+        """Return how far the prototype of the class lies on the way from the others' mean to the attacker's."""
+        found = closed(job, state, others | {BAD: hostile}, **federation).prototypes.means[label].double()
+        sums = sum((reply.prototypes for reply in others.values()), ClassSums.zeros(*means.shape))
+        honest = sums.sums[label] / sums.counts[label]
+        way = means[label] - honest
+        return float((found - honest) @ way / (way @ way))
+
+    most = 3 * sorted(reply.samples for reply in others.values())[1]
+    known = int(sum(reply.prototypes.counts[label] for reply in others.values()))
+    assert share(max_deviation=None) > 0.999, "before: its prototype alone"
+    assert share() == pytest.approx(most / (most + known), abs=0.02), "the largest of the others is limited as well"
+    with raises("wire.counts"):
+        # More images of a class than it trains with are refused whole.
+        closed(job, state, {BAD: replace(hostile, samples=shared.counts.sum().item())})
+
+
 @pytest.mark.parametrize("factor", [-0.3, -1.3])
 @pytest.mark.parametrize("bad", [1, 2])
 def test_updates_turned_round_are_left_out_at_any_length(bad: int, factor: float) -> None:
