@@ -40,7 +40,7 @@ class IsicFast:
         if out is None:
             out = np.empty((3, size, size), dtype=np.float32)
         cv2 = transforms.opencv()
-        plain = transforms.imagenet_tables()
+        plain = transforms.tables(transforms.IMAGENET)
         tables = _tables(draw) if draw.random() < 0.5 else plain
         for plane, table, row in zip(cv2.split(crop), tables, out, strict=True):
             cv2.LUT(plane, table, row)
@@ -108,4 +108,4 @@ def _tables(draw: random.Random) -> npt.NDArray[Any]:
     """Return the normalised value of each byte at a random brightness and contrast, (3, 256)."""
     brightness, contrast = draw.uniform(-_BRIGHTNESS, _BRIGHTNESS), 1 + draw.uniform(-_CONTRAST, _CONTRAST)
     values = np.arange(256, dtype=np.float32) * np.float32(contrast) + np.float32(255 * brightness)
-    return transforms.imagenet_values(np.clip(values, 0, 255, out=values))
+    return transforms.normalised(np.clip(values, 0, 255, out=values), transforms.IMAGENET)

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,12 @@ Augment = bool | Literal["fast"]
 # FLamby prepares images with a shorter edge of 224 pixels for crops of 200, and drops holes of 16 pixels.
 _FLAMBY_CROP, _FLAMBY_EDGE, _FLAMBY_HOLE = 200, 224, 16
 SCALE_LIMIT = 0.07
-_IMAGENET_MEAN = (0.485, 0.456, 0.406)
-_IMAGENET_STD = (0.229, 0.224, 0.225)
+
+Scale = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation of values in [0, 1] that a transform normalises with, of each channel or of all."""
+IMAGENET: Scale = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_HALF: Scale = (0.5,), (0.5,)
+_UNIT: Scale = (0.0,), (1.0,)
 
 
 class Transform(Protocol):
@@ -67,14 +71,11 @@ def normalisation(name: str, channels: int) -> dict[str, list[float]]:
     Raises:
         ConfigError: there is no transform of that name.
     """
-    transform = build(name, train=False, image_size=1)
-    if isinstance(transform, IsicTest | ImageNet):
-        return {"mean": list(_IMAGENET_MEAN), "std": list(_IMAGENET_STD)}
-    if isinstance(transform, Unit):
-        return {"mean": [0.0] * channels, "std": [1.0] * channels}
-    if isinstance(transform, Plain):
-        return {"mean": [0.5] * channels, "std": [0.5] * channels}
-    return {}
+    scale: Scale | None = getattr(build(name, train=False, image_size=1), "scale", None)
+    if scale is None:
+        return {}
+    mean, std = (list(numbers) * (channels if len(numbers) == 1 else 1) for numbers in scale)
+    return {"mean": mean, "std": std}
 
 
 def unchanged(image: Image, seed: int, out: Image | None = None) -> Image:
@@ -105,7 +106,7 @@ class IsicTrain:
             augmented = augment(image=image)["image"]
         finally:
             random.setstate(before)
-        return _normalise(augmented, _IMAGENET_MEAN, _IMAGENET_STD, out)
+        return _normalise(augmented, IMAGENET, out)
 
 
 @dataclass(frozen=True)
@@ -113,13 +114,12 @@ class IsicTest:
     """FLamby's test transform for ISIC2019: the central square, normalised. Equal to FLamby's bit for bit."""
 
     image_size: int
+    scale: ClassVar[Scale] = IMAGENET
 
     def __call__(self, image: Image, seed: int, out: Pixels | None = None) -> Pixels:
         """Crop and normalise a colour image; ``seed`` is not used."""
         image = at_least(image, self.image_size, self.image_size)
-        top, left = ((edge - self.image_size) // 2 for edge in image.shape[:2])
-        crop = image[top : top + self.image_size, left : left + self.image_size]
-        return _normalise(crop, _IMAGENET_MEAN, _IMAGENET_STD, out)
+        return _normalise(_centre(image, self.image_size), self.scale, out)
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class CropFlip:
         crop = crop[:, ::-1] if generator.random() < 0.5 else crop
         if self.degrees:
             crop = _rotated(crop, generator.uniform(-self.degrees, self.degrees))
-        return _normalise_half(crop, out)
+        return _normalise(crop, _HALF, out)
 
 
 @dataclass(frozen=True)
@@ -156,36 +156,20 @@ class Plain:
     """The central square, normalised; a smaller image gets a black border."""
 
     image_size: int
+    scale: Scale = _HALF
 
     def __call__(self, image: Image, seed: int, out: Pixels | None = None) -> Pixels:
         """Crop and normalise an image of one or three channels; ``seed`` is not used."""
-        image = _pad_to(image, self.image_size)
-        top, left = ((edge - self.image_size) // 2 for edge in image.shape[:2])
-        return _normalise_half(image[top : top + self.image_size, left : left + self.image_size], out)
+        return _normalise(_centre(_pad_to(image, self.image_size), self.image_size), self.scale, out)
 
     def together(self, images: Image) -> Pixels:
         """Return what single calls give for images (n, height, width, channels), in a tenth of the time."""
-        top, left = ((edge - self.image_size) // 2 for edge in images.shape[1:3])
-        if top < 0 or left < 0:
+        if min(images.shape[1:3]) < self.image_size:
             return np.stack([self(image, 0) for image in images])
+        top, left = ((edge - self.image_size) // 2 for edge in images.shape[1:3])
         crops = images[:, top : top + self.image_size, left : left + self.image_size]
-        (table,) = _tables((0.5,), (0.5,))
+        (table,) = tables(self.scale)
         return np.ascontiguousarray(table[crops].transpose(0, 3, 1, 2))
-
-
-@dataclass(frozen=True)
-class Unit:
-    """The central square with values from 0 to 1; a smaller image gets a black border."""
-
-    image_size: int
-
-    def __call__(self, image: Image, seed: int, out: Pixels | None = None) -> Pixels:
-        """Crop and scale an image of one or three channels; ``seed`` is not used."""
-        image = _pad_to(image, self.image_size)
-        top, left = ((edge - self.image_size) // 2 for edge in image.shape[:2])
-        channels = image.shape[2]
-        crop = image[top : top + self.image_size, left : left + self.image_size]
-        return _normalise(crop, (0.0,) * channels, (1.0,) * channels, out)
 
 
 @dataclass(frozen=True)
@@ -193,12 +177,13 @@ class ImageNet:
     """The whole image scaled to a square, grey as colour, normalised with ImageNet's mean and standard deviation."""
 
     image_size: int
+    scale: ClassVar[Scale] = IMAGENET
 
     def __call__(self, image: Image, seed: int, out: Pixels | None = None) -> Pixels:
         """Scale and normalise an image of one or three channels; ``seed`` is not used."""
         scaled = opencv().resize(image, (self.image_size, self.image_size))
         colour = np.broadcast_to(scaled.reshape(self.image_size, self.image_size, -1), (*scaled.shape[:2], 3))
-        return _normalise(colour, _IMAGENET_MEAN, _IMAGENET_STD, out)
+        return _normalise(colour, self.scale, out)
 
 
 def _isic(image_size: int, augment: Augment) -> Transform:
@@ -209,20 +194,19 @@ def _isic(image_size: int, augment: Augment) -> Transform:
     return IsicTrain(image_size) if augment else IsicTest(image_size)
 
 
+def _crop_flip(**options: Any) -> Callable[[int, Augment], Transform]:
+    return lambda image_size, train: CropFlip(image_size, **options) if train else Plain(image_size)
+
+
 TRANSFORMS: Registry[Callable[[int, Augment], Transform]] = Registry("transform")
 """Makers of transforms, called with the image size and whether, or how, to augment."""
 
 TRANSFORMS.add("isic", _isic)
-TRANSFORMS.add("crop_flip", lambda image_size, train: CropFlip(image_size) if train else Plain(image_size))
+TRANSFORMS.add("crop_flip", _crop_flip())
 TRANSFORMS.add("plain", lambda image_size, train: Plain(image_size))
-TRANSFORMS.add("unit", lambda image_size, train: Unit(image_size))
-TRANSFORMS.add(
-    "reflect_crop_flip",
-    lambda image_size, train: CropFlip(image_size, border="reflect") if train else Plain(image_size),
-)
-TRANSFORMS.add(
-    "crop_flip_rotate", lambda image_size, train: CropFlip(image_size, degrees=15.0) if train else Plain(image_size)
-)
+TRANSFORMS.add("unit", lambda image_size, train: Plain(image_size, _UNIT))
+TRANSFORMS.add("reflect_crop_flip", _crop_flip(border="reflect"))
+TRANSFORMS.add("crop_flip_rotate", _crop_flip(degrees=15.0))
 TRANSFORMS.add("imagenet", lambda image_size, train: ImageNet(image_size))
 TRANSFORMS.add("none", lambda image_size, train: unchanged)
 
@@ -264,48 +248,36 @@ def opencv() -> Any:
     return cv2
 
 
-def _normalise(image: Image, mean: tuple[float, ...], std: tuple[float, ...], out: Pixels | None) -> Pixels:
+def _centre(image: Image, size: int) -> Image:
+    top, left = ((edge - size) // 2 for edge in image.shape[:2])
+    return image[top : top + size, left : left + size]
+
+
+def _normalise(image: Image, scale: Scale, out: Pixels | None) -> Pixels:
     """Return (x / 255 - mean) / std, channels first.
 
     A table of the 256 values per channel gives the same bits as albumentations' ``Normalize``, about ten times
     faster.
     """
     cv2 = opencv()
-    tables = _tables(mean, std)
     if out is None:
         out = np.empty((image.shape[2], *image.shape[:2]), dtype=np.float32)
-    for channel, table in enumerate(tables):
+    for channel, table in enumerate(np.broadcast_to(tables(scale), (len(out), 256))):
         cv2.LUT(np.ascontiguousarray(image[:, :, channel]), table, out[channel])
     return out
 
 
 @lru_cache
-def _tables(mean: tuple[float, ...], std: tuple[float, ...]) -> Pixels:
-    """Return the normalised value of each byte, (channels, 256)."""
-    return _normalised(np.arange(256, dtype=np.float32), mean, std)
+def tables(scale: Scale) -> Pixels:
+    """Return the normalised value of each byte, (1 or channels, 256)."""
+    return normalised(np.arange(256, dtype=np.float32), scale)
 
 
-def _normalised(values: Pixels, mean: tuple[float, ...], std: tuple[float, ...]) -> Pixels:
-    shift = np.array(mean, dtype=np.float32)[:, None] * np.float32(255)
-    scale = np.reciprocal(np.array(std, dtype=np.float32)[:, None] * np.float32(255))
-    tables: Pixels = (values - shift) * scale
-    return tables
-
-
-def imagenet_tables() -> Pixels:
-    """Return the value of each byte, normalised as for ImageNet, (3, 256)."""
-    return _tables(_IMAGENET_MEAN, _IMAGENET_STD)
-
-
-def imagenet_values(values: Pixels) -> Pixels:
-    """Return values in [0, 255], normalised as for ImageNet, (3, n)."""
-    return _normalised(values, _IMAGENET_MEAN, _IMAGENET_STD)
-
-
-def _normalise_half(image: Image, out: Pixels | None) -> Pixels:
-    """Return an image with values in [-1, 1], channels first."""
-    channels = image.shape[2]
-    return _normalise(image, (0.5,) * channels, (0.5,) * channels, out)
+def normalised(values: Pixels, scale: Scale) -> Pixels:
+    """Return values (n,) in [0, 255], normalised, (1 or channels, n)."""
+    mean, std = (np.array(numbers, dtype=np.float32)[:, None] * np.float32(255) for numbers in scale)
+    found: Pixels = (values - mean) * np.reciprocal(std)
+    return found
 
 
 def at_least(image: Image, smallest: int, image_size: int) -> Image:
