@@ -66,17 +66,6 @@ class Task:
     own: Prototypes | None = None
 
 
-@dataclass(frozen=True)
-class _Round:
-    """What FedMR's losses depend on, where the training is a script's."""
-
-    prototypes: Prototypes
-    own: Prototypes | None
-    local_classes: Tensor
-    generator: torch.Generator
-    classify: Callable[[Tensor], Tensor]
-
-
 class FedMRLoss(nn.Module):
     """The job's classification loss and FedMR's losses of one round, as the toolkit's own sites compute them.
 
@@ -144,8 +133,9 @@ class FedMRLoss(nn.Module):
         generator = torch.Generator().manual_seed(derive_seed(job.seed, task.site, task.round, "method"))
 
         def reshaping(device: torch.device) -> ManifoldReshaping:
+            on_device = (held > 0).to(device)
             return ManifoldReshaping(
-                options, _Round(task.prototypes, task.own, (held > 0).to(device), generator, classify)
+                options, task.prototypes, own=task.own, held=on_device, classify=classify, generator=generator
             )
 
         def criterion(device: torch.device) -> Criterion:
@@ -157,7 +147,7 @@ class FedMRLoss(nn.Module):
         """Return the loss of a batch, a scalar, given features (B, d), logits (B, C) and labels (B,)."""
         exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
         classification = self._classification(features.device)(exact, labels)
-        terms = self._reshaping(features.device).of(features, labels)
+        terms = self._reshaping(features.device).terms(features, labels)
         return torch.stack([classification, *terms.values()]).sum()
 
 

@@ -69,7 +69,7 @@ class ClientHalf:
         terms = {"classification": batch.classification}
         if self.missing is not None:
             terms |= self.missing.terms(batch)
-        return terms if self.reshaping is None else terms | self.reshaping.terms(batch)
+        return terms if self.reshaping is None else terms | self.reshaping.terms(batch.features, batch.labels)
 
     def penalties(self) -> dict[str, Tensor]:
         """Return the weighted terms that depend on :attr:`parameters` alone, by name."""
@@ -271,7 +271,14 @@ class Method:
         """Start the client half for one round."""
         half = self.client_half(self.options, local)
         if self.reshaping is not None:
-            half.reshaping = ManifoldReshaping(self.reshaping, local)
+            half.reshaping = ManifoldReshaping(
+                self.reshaping,
+                local.prototypes,
+                held=local.local_classes,
+                classify=local.network.classifier,
+                generator=local.generator,
+                own=local.own,
+            )
         if self.options.logits.kind != "plain":
             half.missing = MissingClasses(self.options.logits, local)
         return half

@@ -1,6 +1,7 @@
 """What the client half of a method works with during one local round: plain tensors and arrays."""
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -8,7 +9,6 @@ import torch
 from torch import Tensor
 
 from fedmr_med.arrays import Arrays
-from fedmr_med.methods.frozen import Frozen
 from fedmr_med.network import Network
 from fedmr_med.prototypes import Prototypes
 
@@ -40,6 +40,27 @@ class Batch:
     def exact_logits(self) -> Tensor:
         """The logits in float32 or better."""
         return self.logits.to(torch.promote_types(self.logits.dtype, torch.float32))
+
+
+class Frozen:
+    """A copy of a network that stays as it was while the network itself is trained, in evaluation mode.
+
+    Attributes:
+        network: the copy.
+    """
+
+    def __init__(self, network: Network):
+        self.network = copy.deepcopy(network).requires_grad_(False).eval()
+        self._last: tuple[Tensor, tuple[Tensor, Tensor]] | None = None
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return features (B, d) and logits (B, C) of a batch; asking again for the same batch costs nothing."""
+        if self._last is None or self._last[0] is not batch.images:
+            half = batch.logits.dtype == torch.bfloat16  # the trained network ran in mixed precision
+            with torch.autocast(batch.images.device.type, dtype=torch.bfloat16, enabled=half):
+                self._last = batch.images, self.network(batch.images)
+        return self._last[1]
 
 
 @dataclass(frozen=True)
@@ -81,11 +102,6 @@ class LocalRound:
     def local_classes(self) -> Tensor:
         """The classes this site holds, (C,) bool."""
         return self.counts > 0
-
-    @property
-    def classify(self) -> Callable[[Tensor], Tensor]:
-        """The network's classifier, from features (n, d) to logits (n, C)."""
-        return self.network.classifier
 
     @cached_property
     def received_model(self) -> Frozen:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmr_med.methods.base import Batch, ClientHalf, LocalResult, LocalRound, Method, Options, register
-from fedmr_med.methods.frozen import Frozen
+from fedmr_med.methods.local import Frozen
 from fedmr_med.network import Network, load_arrays, state_arrays
 
 

@@ -9,14 +9,13 @@ site's classifier sees their global prototypes as labelled features. docs/result
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedmr_med.losses import anchor_loss, inter_class_loss, intra_class_loss, replay_loss
-from fedmr_med.methods.local import Batch
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.schema import Strict, invalid
 
@@ -110,51 +109,45 @@ class ReshapingOptions(Strict):
         return self.own_prototypes and self.needs_prototypes
 
 
-class Surroundings(Protocol):
-    """What of a local round the losses depend on; see :class:`fedmr_med.methods.local.LocalRound`."""
-
-    @property
-    def prototypes(self) -> Prototypes: ...  # noqa: D102
-    @property
-    def own(self) -> Prototypes | None: ...  # noqa: D102
-    @property
-    def local_classes(self) -> Tensor: ...  # noqa: D102
-    @property
-    def generator(self) -> torch.Generator: ...  # noqa: D102
-    @property
-    def classify(self) -> Callable[[Tensor], Tensor]: ...  # noqa: D102
-
-
 class ManifoldReshaping:
-    """The losses of FedMR for one local round."""
+    """The losses of FedMR for one local round.
 
-    def __init__(self, options: ReshapingOptions, local: Surroundings):
-        self.options = options
-        self.generator = local.generator
-        device = local.local_classes.device
-        if options.prototypes == "one_hot":
-            classes, size = local.prototypes.means.shape
-            self.means = torch.eye(classes, size, device=device)
-            self.available = torch.ones(classes, dtype=torch.bool, device=device)
-        else:
-            prototypes = local.prototypes.younger_than(options.max_age)
-            if local.own is not None:
-                prototypes = prototypes.or_else(local.own)
-            self.means = prototypes.means.to(device)
-            self.available = prototypes.available.to(device)
-        self.negatives = local.local_classes if options.negatives == "local" else None
-        self.classify = local.classify
-        missing = local.prototypes.younger_than(options.max_age).available.to(device) & ~local.local_classes
+    Args:
+        options: of the losses.
+        prototypes: the global ones.
+        own: see :class:`fedmr_med.methods.local.LocalRound`.
+        held: (C,) bool, the classes that the site holds, on the device of the training.
+        classify: from features (n, d) to logits (n, C); only the replay loss calls it.
+        generator: draws the samples of ``lite``.
+    """
+
+    def __init__(
+        self,
+        options: ReshapingOptions,
+        prototypes: Prototypes,
+        *,
+        held: Tensor,
+        classify: Callable[[Tensor], Tensor],
+        generator: torch.Generator,
+        own: Prototypes | None = None,
+    ):
+        self.options, self.classify, self.generator = options, classify, generator
+        young = prototypes.younger_than(options.max_age)
+        missing = young.available.to(held.device) & ~held
         self.replayed = missing.nonzero()[:, 0]
-        self.points = local.prototypes.means.to(device)[self.replayed]
-        self.held = int(local.local_classes.sum())
+        self.points = prototypes.means.to(held.device)[self.replayed]
+        self.held = int(held.sum())
+        self.negatives = held if options.negatives == "local" else None
+        if options.prototypes == "one_hot":
+            classes, size = prototypes.means.shape
+            self.means = torch.eye(classes, size, device=held.device)
+            self.available = torch.ones(classes, dtype=torch.bool, device=held.device)
+        else:
+            known = young if own is None else young.or_else(own)
+            self.means, self.available = known.means.to(held.device), known.available.to(held.device)
 
-    def terms(self, batch: Batch) -> dict[str, Tensor]:
-        """Return mu1 * intra, mu2 * inter or mu2 * anchor, and replay * replay."""
-        return self.of(batch.features, batch.labels)
-
-    def of(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Return the terms of features (B, d) and labels (B,)."""
+    def terms(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Return mu1 * intra, mu2 * inter or anchor, and replay * replay, of features (B, d) and labels (B,)."""
         options, terms = self.options, {}
         # The intra-class loss takes a third of the time of a small network's step; anchored FedMR leaves it out.
         if options.terms in ("both", "intra") and not (options.anchored and options.mu1 == 0):

@@ -1,36 +1,22 @@
 """Prototype replay: a site's classifier sees the prototypes of the classes that only others hold."""
 
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmr_med import methods
 from fedmr_med.config import JobConfig, load_job
 from fedmr_med.losses import replay_loss
 from fedmr_med.methods.reshaping import ManifoldReshaping
-from fedmr_med.prototypes import Prototypes
 from tests.helpers import REPOSITORY
 from tests.helpers.errors import raises
 from tests.helpers.methods import CLASSES, HOLDINGS, POLICY, Federation, job, same_model
 
 REPLAYED = job("fedmr", rounds=4)
-
-
-@dataclass(frozen=True)
-class Round:
-    """What the losses of a site depend on."""
-
-    prototypes: Prototypes
-    local_classes: Tensor
-    classify: nn.Module
-    generator: torch.Generator = field(default_factory=torch.Generator)
-    own: None = None
 
 
 def losses_of(federation: Federation, name: str) -> ManifoldReshaping:
@@ -39,7 +25,13 @@ def losses_of(federation: Federation, name: str) -> ManifoldReshaping:
     held = torch.from_numpy(site.counts) > 0
     options = methods.build(REPLAYED.method).reshaping
     assert options is not None
-    return ManifoldReshaping(options, Round(federation.state.prototypes, held, site.network.classifier))
+    return ManifoldReshaping(
+        options,
+        federation.state.prototypes,
+        held=held,
+        classify=site.network.classifier,
+        generator=torch.Generator(),
+    )
 
 
 def test_a_missing_class_weighs_as_much_as_a_held_one() -> None:
@@ -66,7 +58,7 @@ def test_it_trains_the_classifier_alone(tmp_path: Path) -> None:
     network = federation.sites["a"].network
     features, _ = network(torch.randn(4, 1, 3, 3))
     network.zero_grad()
-    losses_of(federation, "a").of(features, torch.tensor([0, 1, 0, 1]))["replay"].backward()
+    losses_of(federation, "a").terms(features, torch.tensor([0, 1, 0, 1]))["replay"].backward()
     moved = {name for name, tensor in network.named_parameters() if tensor.grad is not None and tensor.grad.any()}
     assert moved == {"classifier.weight", "classifier.bias"}
 

@@ -7,7 +7,6 @@ samples, while each client keeps its own BatchNorm statistics and its own optimi
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,7 +16,6 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.lab.flamby.loaders import class_numbers, endless, generators_kept, in_order
 from fedmr_med.lab.flamby.probe import Probe
 from fedmr_med.methods import fedmr
-from fedmr_med.methods.local import LocalRound
 from fedmr_med.methods.reshaping import ManifoldReshaping, ReshapingOptions, Variant
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.schema import validated
@@ -27,17 +25,6 @@ from fedmr_med.site.raw_features import check_not_raw
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 _PAPER_WEIGHT = 0.001  # of both losses of the paper, beside FLamby's
-
-
-@dataclass(frozen=True)
-class _Round(LocalRound):
-    """A round of a client, whose model may have a single output for two classes."""
-
-    network: Probe
-
-    @property
-    def classify(self) -> Callable[[Tensor], Tensor]:
-        return self.network.classify
 
 
 class FedMR:
@@ -135,7 +122,6 @@ class FedMR:
         self._own = [self.prototypes] * clients
         self._loss = [copy.deepcopy(loss) for _ in range(clients)]
         self._optimizers = [optimizer_class(network.parameters(), learning_rate) for network in self.networks]
-        self._lr = learning_rate
         self._prototype_loaders = prototype_dataloaders
         self.training_sizes = [len(loader.dataset) for loader in training_dataloaders]
         counts = self.options.negatives == "local" or self.options.replay > 0
@@ -172,7 +158,7 @@ class FedMR:
     def _train(self, client: int) -> None:
         """Train one client's network in place for ``num_updates`` batches."""
         network, optimizer = self.networks[client], self._optimizers[client]
-        terms_of = ManifoldReshaping(self.options, self._local_round(client)).of
+        terms_of = self._reshaping(client).terms
         network.train()
         for step in range(self.num_updates):
             images, labels = (tensor.to(self.device) for tensor in next(self._batches[client]))
@@ -202,22 +188,14 @@ class FedMR:
             self._own[client] = self._own[client].updated(sums, self.options.inertia)
         return None if opted_out else sums
 
-    def _local_round(self, client: int) -> LocalRound:
-        """Return what the losses may use in this round."""
+    def _reshaping(self, client: int) -> ManifoldReshaping:
+        """Return the losses of a client in this round."""
         stream = (self._seed, client, self._round, "method")
-        return _Round(
-            network=self.networks[client],
-            received={},
-            prototypes=self.prototypes,
-            counts=self._held[client].long().to(self.device),
-            server_state={},
-            client_state={},
-            samples=self.training_sizes[client],
-            steps=self.num_updates,
-            lr=self._lr,
-            momentum=0.0,
-            round=self._round,
-            rounds=self.nrounds,
+        return ManifoldReshaping(
+            self.options,
+            self.prototypes,
+            held=self._held[client].to(self.device),
+            classify=self.networks[client].classify,
             generator=torch.Generator().manual_seed(derive_seed(*stream)),
             own=self._own[client] if self.options.keeps_own_prototypes else None,
         )
