@@ -20,8 +20,8 @@ from torch import Tensor
 
 from fedmr_med.arrays import Arrays, Forms, forms_of
 from fedmr_med.errors import ConfigError
-from fedmr_med.methods.base import ClientHalf, Contribution, LocalResult, LocalRound, Sums, register
-from fedmr_med.methods.feddyn import DRIFT, FedDyn, FedDynOptions, FedDynServer, clip, relative_size
+from fedmr_med.methods.base import Contribution, LocalResult, LocalRound, Sums, register
+from fedmr_med.methods.feddyn import DRIFT, FedDyn, FedDynClient, FedDynOptions, FedDynServer, relative_size
 from fedmr_med.methods.vectors import (
     combine,
     inner_product,
@@ -35,36 +35,23 @@ from fedmr_med.methods.vectors import (
 CONTROL, CONTROLS, SITES = "c", "controls", "sites"
 
 
-class FedDCOptions(FedDynOptions):
-    """Options of FedDC: those of FedDyn; ``alpha`` is the weight of the drift penalty."""
-
-
-class FedDCClient(ClientHalf):
+class FedDCClient(FedDynClient):
     """Classification loss + a_k / 2 * ||w_k + h_k - w||^2 + <w_k, c / omega_k - c_k>."""
 
-    options: FedDCOptions
-
-    def __init__(self, options: FedDCOptions, local: LocalRound):
+    def __init__(self, options: FedDynOptions, local: LocalRound):
         super().__init__(options, local)
         if local.lr == 0:
             raise ConfigError("train.lr: feddc divides by it; it must not be 0.", code="config.value", key="train.lr")
-        self.omega = relative_size(local)
-        self.alpha = options.alpha / self.omega
-        self.drift = to_tensors(without_prefix(DRIFT, local.client_state), local.received)
-        self.control = to_tensors(without_prefix(CONTROL, local.client_state), local.received)
-        self.global_control = to_tensors(without_prefix(CONTROL, local.server_state), local.received)
+        self.control = to_tensors(CONTROL, local.client_state, local.received)
+        global_control = to_tensors(CONTROL, local.server_state, local.received)
         self.anchor = combine(local.received, -1, self.drift)
-        self.correction = combine(self.control, -1 / self.omega, self.global_control)
+        self.correction = combine(self.control, -1 / relative_size(local), global_control)
 
     def penalties(self) -> dict[str, Tensor]:
         """The drift penalty and the gradient correction."""
         drift = self.alpha / 2 * squared_distance(self.parameters, self.anchor)
         control = -inner_product(self.parameters, self.correction)
         return {"drift": drift, "control": control}
-
-    def after_backward(self) -> None:
-        """Clip the gradient."""
-        clip(self.parameters, self.options)
 
     def finish(self, trained: Mapping[str, Tensor]) -> LocalResult:
         """Keep the new h_k and c_k; send the change of c_k."""
@@ -113,9 +100,8 @@ class FedDCServer(FedDynServer):
 
 @register
 class FedDC(FedDyn):
-    """Federated learning with local drift decoupling and correction."""
+    """Federated learning with local drift decoupling and correction; ``alpha`` weighs the drift penalty."""
 
     name = "feddc"
-    options_type = FedDCOptions
-    client_half = FedDCClient  # type: ignore[assignment]
+    client_half = FedDCClient
     server_half = FedDCServer

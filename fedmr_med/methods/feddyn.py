@@ -73,12 +73,6 @@ def relative_size(local: LocalRound) -> float:
     return local.samples / float(local.server_state.get(MEAN_SAMPLES, local.samples))
 
 
-def clip(parameters: Mapping[str, Tensor], options: FedDynOptions) -> None:
-    """Clip the gradients of the parameters, if the options say so."""
-    if options.clip is not None:
-        clip_grad_norm_(parameters.values(), options.clip)
-
-
 class FedDynClient(ClientHalf):
     """Classification loss + a_k / 2 * ||w_k - w||^2 + a_k * <w_k, h_k>."""
 
@@ -87,7 +81,7 @@ class FedDynClient(ClientHalf):
     def __init__(self, options: FedDynOptions, local: LocalRound):
         super().__init__(options, local)
         self.alpha = options.alpha / relative_size(local)
-        self.drift = to_tensors(without_prefix(DRIFT, local.client_state), local.received)
+        self.drift = to_tensors(DRIFT, local.client_state, local.received)
 
     def penalties(self) -> dict[str, Tensor]:
         """The proximal and the linear term."""
@@ -96,8 +90,9 @@ class FedDynClient(ClientHalf):
         return {"proximal": proximal, "linear": linear}
 
     def after_backward(self) -> None:
-        """Clip the gradient."""
-        clip(self.parameters, self.options)
+        """Clip the gradient, if the options say so."""
+        if self.options.clip is not None:
+            clip_grad_norm_(self.parameters.values(), self.options.clip)
 
     def finish(self, trained: Mapping[str, Tensor]) -> LocalResult:
         """Keep h_k + w_k - w."""

@@ -41,8 +41,8 @@ class ScaffoldClient(ClientHalf):
             raise ConfigError(
                 "train.lr: scaffold divides by it; it must not be 0.", code="config.value", key="train.lr"
             )
-        self.control = to_tensors(without_prefix(CONTROL, local.client_state), local.received)
-        global_control = to_tensors(without_prefix(CONTROL, local.server_state), local.received)
+        self.control = to_tensors(CONTROL, local.client_state, local.received)
+        global_control = to_tensors(CONTROL, local.server_state, local.received)
         self.correction = combine(self.control, -1, global_control)
 
     def penalties(self) -> dict[str, Tensor]:

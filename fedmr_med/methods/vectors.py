@@ -32,11 +32,12 @@ def to_arrays(vector: Vector) -> Arrays:
     return {name: value.detach().cpu().contiguous().numpy() for name, value in vector.items()}
 
 
-def to_tensors(arrays: Mapping[str, npt.NDArray[Any]], like: Vector) -> dict[str, Tensor]:
-    """Return the arrays as tensors beside ``like``, by its names; zeros if there are none yet."""
-    if not arrays:
+def to_tensors(prefix: str, arrays: Mapping[str, npt.NDArray[Any]], like: Vector) -> dict[str, Tensor]:
+    """Return the arrays that :func:`with_prefix` put there as tensors beside ``like``; zeros if there are none yet."""
+    known = without_prefix(prefix, arrays)
+    if not known:
         return {name: torch.zeros_like(v, requires_grad=False) for name, v in like.items()}
-    return {name: torch.tensor(arrays[name], dtype=v.dtype, device=v.device) for name, v in like.items()}
+    return {name: torch.tensor(known[name], dtype=v.dtype, device=v.device) for name, v in like.items()}
 
 
 def with_prefix(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Arrays:
