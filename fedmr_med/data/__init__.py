@@ -6,7 +6,7 @@ from typing import Any
 
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import SiteData
-from fedmr_med.data.held_out import set_aside
+from fedmr_med.data.drawing import set_aside
 from fedmr_med.data.labels import check_classes
 from fedmr_med.errors import DataError
 from fedmr_med.registry import Registry

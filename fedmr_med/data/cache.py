@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmr_med.config import PreparationConfig
-from fedmr_med.data.bounds import UnreadableImageError
-from fedmr_med.data.images import decode
+from fedmr_med.data.images import UnreadableImageError, decode
 from fedmr_med.errors import DataError
 from fedmr_med.files import lock_shared, locked
 from fedmr_med.process import available_cores

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedmr_med.data.assign import ENOUGH
-from fedmr_med.data.dicom import element_of, is_dicom
-from fedmr_med.data.duplicates import find_similar, in_sentences
-from fedmr_med.data.folds import Row, open_rows, shared_groups, too_many_bad
+from fedmr_med.data.drawing import ENOUGH
+from fedmr_med.data.folds import Row, find_similar, in_sentences, open_rows, shared_groups, too_many_bad
 from fedmr_med.data.groups import known_columns, similar_columns
-from fedmr_med.data.images import image_files
+from fedmr_med.data.images import element_of, image_files, is_dicom
 from fedmr_med.data.labels import labels_of
 from fedmr_med.data.manifest import COLUMNS, parse_manifest
 from fedmr_med.data.tables import by_problem, open_table

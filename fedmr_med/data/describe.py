@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from fedmr_med.data.check import IMAGE_SIZE
 from fedmr_med.data.demo import DEMO, class_counts_of
-from fedmr_med.data.duplicates import in_sentences
 from fedmr_med.data.flamby_isic import (
     CLASS_NAMES,
     HOSPITALS,
@@ -22,7 +21,7 @@ from fedmr_med.data.flamby_isic import (
     read_lesions,
     read_split,
 )
-from fedmr_med.data.folds import FoldName, Row, open_rows, shared_groups
+from fedmr_med.data.folds import FoldName, Row, in_sentences, open_rows, shared_groups
 from fedmr_med.data.labels import labels_of
 from fedmr_med.data.manifest import read_manifest
 from fedmr_med.errors import DataError

@@ -12,9 +12,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from fedmr_med.config import PreparationConfig
-from fedmr_med.data.bounds import UnreadableImageError
 from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER, RAW_FOLDER, SPLIT_FILE
-from fedmr_med.data.images import read_rgb
+from fedmr_med.data.images import UnreadableImageError, read_rgb
 from fedmr_med.data.preparation import RECORD, jpeg_of
 from fedmr_med.errors import DataError
 from fedmr_med.files import atomic_writer, write_text

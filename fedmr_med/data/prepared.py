@@ -10,8 +10,7 @@ import torch
 
 from fedmr_med.config import TaskConfig
 from fedmr_med.data import transforms
-from fedmr_med.data.bounds import UnreadableImageError
-from fedmr_med.data.images import SUFFIXES, decode, image_files
+from fedmr_med.data.images import SUFFIXES, UnreadableImageError, decode, image_files
 from fedmr_med.data.manifest import image_path
 from fedmr_med.data.tables import read_table
 from fedmr_med.data.transforms import edge_for

@@ -10,7 +10,7 @@ import torch
 from monai.transforms import MapTransform
 
 from fedmr_med.config import load_job
-from fedmr_med.data.bounds import UnreadableImageError
+from fedmr_med.data.images import UnreadableImageError
 from fedmr_med.data.prepared import Preparation, find_images
 from fedmr_med.evaluation.clinical import softmax
 from fedmr_med.evaluation.results import RunResults, write_result

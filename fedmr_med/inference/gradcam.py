@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
-from fedmr_med.data.bounds import UnreadableImageError
+from fedmr_med.data.images import UnreadableImageError
 from fedmr_med.data.prepared import Place
 from fedmr_med.errors import FedMRError
 from fedmr_med.files import atomic_writer

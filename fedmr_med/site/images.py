@@ -4,7 +4,7 @@ from fedmr_med import data
 from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
 from fedmr_med.data.base import SiteData
-from fedmr_med.data.held_out import with_validation
+from fedmr_med.data.drawing import with_validation
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import Transform
 from fedmr_med.errors import DataError

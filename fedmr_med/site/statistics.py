@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedmr_med.data.base import Fold, units
-from fedmr_med.data.held_out import draw
+from fedmr_med.data.drawing import draw
 from fedmr_med.data.loading import Batches
 from fedmr_med.network import Network
 from fedmr_med.privacy.mechanisms import Dominance

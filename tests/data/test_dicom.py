@@ -11,8 +11,7 @@ from PIL import Image
 from pydicom import dcmread
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
-from fedmr_med.data.bounds import UnreadableImageError
-from fedmr_med.data.images import decode, read_rgb
+from fedmr_med.data.images import UnreadableImageError, decode, read_rgb
 from tests.helpers.dicoms import write_dicom
 
 RAMP = np.tile(np.arange(0, 4096, 64, dtype=np.uint16), (64, 1))  # 12 bits, dark to bright
@@ -89,7 +88,7 @@ def peak(code: str) -> int:
     program = f"""
 from pathlib import Path
 import numpy, pydicom, pydicom.pixels, PIL.Image
-from fedmr_med.data.bounds import UnreadableImageError
+from fedmr_med.data.images import UnreadableImageError
 from fedmr_med.data.images import decode
 PIL.Image.init()
 def peak():  # the usage that getrusage tells begins with that of the parent

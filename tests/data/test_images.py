@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedmr_med.data.bounds import UnreadableImageError
-from fedmr_med.data.images import decode
+from fedmr_med.data.images import UnreadableImageError, decode
 from tests.helpers.pictures import write_picture
 
 

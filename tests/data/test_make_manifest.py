@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedmr_med.data.assign import Item, assign_folds
 from fedmr_med.data.check import check_folder
+from fedmr_med.data.drawing import Item, assign_folds
 from fedmr_med.data.folds import shared_groups
 from fedmr_med.data.images import SUFFIXES
 from fedmr_med.data.make_manifest import make_manifest

@@ -4,7 +4,6 @@ Which classes a centre holds in number, rarely or not at all follows Fed-ISIC201
 said in :mod:`fedmr_med.sites`, and which settings a job then has in :func:`effective_job`.
 """
 
-from fedmr_med.data.demo.rule import DEMO, effective_job, on_demo
-from fedmr_med.data.demo.source import RARE, class_counts_of, load_demo
+from fedmr_med.data.demo.source import DEMO, RARE, class_counts_of, effective_job, load_demo, on_demo
 
 __all__ = ["DEMO", "RARE", "class_counts_of", "effective_job", "load_demo", "on_demo"]

@@ -11,7 +11,7 @@ from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import ArrayFold, Fold, JoinedFold, Partitioned, SiteData, SubsetFold
 from fedmr_med.data.datasets import DATASETS, Dataset
 from fedmr_med.data.datasets.base import DATA_VARIABLE
-from fedmr_med.data.held_out import set_aside
+from fedmr_med.data.drawing import set_aside
 from fedmr_med.data.partition import partition, thin
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.sites import BenchmarkSource, SiteConfig

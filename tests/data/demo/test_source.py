@@ -1,5 +1,7 @@
 """The demo follows Fed-ISIC2019's pattern, is always the same, and is neither trivial nor hopeless."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,11 +9,13 @@ from PIL import Image
 
 from fedmr_med import data
 from fedmr_med.data.base import ArrayFold, SiteData, class_counts
-from fedmr_med.data.demo import RARE, class_counts_of, source
+from fedmr_med.data.demo import RARE, class_counts_of, effective_job, source
 from fedmr_med.data.flamby_isic import CLASS_NAMES, TEST_COUNTS, TRAIN_COUNTS
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import build
-from fedmr_med.sites import DemoSource, SiteConfig
+from fedmr_med.errors import ConfigError
+from fedmr_med.jobs.catalog import isic_job
+from fedmr_med.sites import DemoSource, FlambyIsicSource, SiteConfig
 from tests.helpers.errors import raises
 from tests.helpers.pictures import isic_task
 
@@ -129,3 +133,32 @@ def test_a_process_draws_a_site_once_and_nobody_can_paint_over_it() -> None:
     assert first.train is second.train
     with pytest.raises(ValueError, match="read-only"):
         first.train[0][0, 0] = 0
+
+
+JOB = isic_job("fedmr")
+
+
+def site(center: int, *, images: bool) -> SiteConfig:
+    if images:
+        return SiteConfig(data=FlambyIsicSource(source="flamby_isic", center=center, root=Path("prepared")))
+    return SiteConfig(data=DemoSource(source="demo", center=center))
+
+
+def test_where_all_sites_have_images_the_job_stays_as_it_is() -> None:
+    assert effective_job(JOB, {"bcn": site(0, images=True), "msk": site(4, images=True)}) is JOB
+
+
+def test_where_no_site_has_images_the_job_has_its_demo_settings() -> None:
+    job = effective_job(JOB, {"bcn": site(0, images=False), "msk": site(4, images=False)})
+    assert job == JOB.for_demo()
+    assert job.task.image_size == 40
+
+
+def test_a_mixture_is_refused_with_the_names_of_those_without_images() -> None:
+    sites = {
+        "msk": site(4, images=False),
+        "vienna-dias": site(5, images=True),
+        "bcn": site(0, images=False),
+    }
+    with pytest.raises(ConfigError, match=r"No images of bcn, msk, while other sites have theirs.*FEDMR_MED_ISIC"):
+        effective_job(JOB, sites)
