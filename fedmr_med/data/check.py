@@ -11,16 +11,17 @@ from fedmr_med.data.folds import Row, find_similar, in_sentences, open_rows, sha
 from fedmr_med.data.groups import known_columns, similar_columns
 from fedmr_med.data.images import element_of, image_files, is_dicom
 from fedmr_med.data.labels import labels_of
-from fedmr_med.data.manifest import COLUMNS, parse_manifest
+from fedmr_med.data.manifest import COLUMNS, MANIFEST, parse_manifest
 from fedmr_med.data.tables import by_problem, open_table
 from fedmr_med.errors import DataError, FedMRError
-from fedmr_med.privacy.refusals import ClassNamesError
 from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig, load_site
-
-MANIFEST = "manifest.csv"
 
 IMAGE_SIZE = 200
 """The size of the jobs that the toolkit brings: what a check decodes, their sites find in the cache."""
+
+
+Outcome = Literal["pass", "note", "fix"]
+Said = tuple[Outcome, str]
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Finding:
     """One thing about a folder: it is as it should be, worth knowing, or to be fixed."""
 
     site: str
-    outcome: Literal["pass", "note", "fix"]
+    outcome: Outcome
     message: str
 
 
@@ -43,12 +44,12 @@ def check_folder(folder: Path, classes: Sequence[str] = ()) -> Iterator[Finding]
         DataError: there is nothing to check.
     """
     for name, site in _sites(folder):
-        if isinstance(site, FedMRError):
-            yield Finding(name, "fix", str(site))
-            continue
         try:
-            yield from _check(name, site, tuple(classes))
-        except (DataError, ClassNamesError) as e:
+            if isinstance(site, FedMRError):
+                raise site
+            for outcome, message in _check(site, tuple(classes)):
+                yield Finding(name, outcome, message)
+        except FedMRError as e:
             yield Finding(name, "fix", str(e))
 
 
@@ -92,10 +93,10 @@ def _holds_images(folder: Path) -> bool:
     return (folder / SITE_FILE).is_file() or (folder / MANIFEST).is_file()
 
 
-def _check(name: str, site: SiteConfig, classes: tuple[str, ...]) -> Iterator[Finding]:
+def _check(site: SiteConfig, classes: tuple[str, ...]) -> Iterator[Said]:
     if not isinstance(site.data, ManifestSource):
         raise DataError(
-            f"{name}/{SITE_FILE}: data.source is {site.data.source}, which has no manifest.",
+            f"{SITE_FILE}: data.source is {site.data.source}, which has no manifest.",
             code="config.conflict",
             key="data.source",
         )
@@ -104,45 +105,45 @@ def _check(name: str, site: SiteConfig, classes: tuple[str, ...]) -> Iterator[Fi
     numbered, problems = parse_manifest(path, labels_of(site, names))
     rows = [row for _, row in numbered]
     for sentence in by_problem(problems):
-        yield Finding(name, "fix", f"{path.name}, {sentence}")
+        yield ("fix", f"{path.name}, {sentence}")
     if not rows:
-        yield Finding(name, "fix", f"{path} lists no images")
+        yield ("fix", f"{path} lists no images")
         return
-    yield Finding(name, "pass", _counts(rows, names))
+    yield ("pass", _counts(rows, names))
     if shared := shared_groups(rows):
-        outcome: Literal["note", "fix"] = "note" if site.data.allow_shared_groups else "fix"
+        outcome: Outcome = "note" if site.data.allow_shared_groups else "fix"
         listed = ", ".join(sorted(shared)[:3])
-        yield Finding(name, outcome, f"{len(shared)} patients or lesions have images in both folds: {listed}")
-    yield from _columns(name, path)
-    yield from _scarce(name, rows, names)
+        yield (outcome, f"{len(shared)} patients or lesions have images in both folds: {listed}")
+    yield from _columns(path)
+    yield from _scarce(rows, names)
     if not any(row.fold == "train" for row in rows):
-        yield Finding(name, "fix", "no image is in the train fold")
+        yield ("fix", "no image is in the train fold")
     if not any(row.fold == "test" for row in rows):
-        yield Finding(name, "note", "no image is in the test fold: this hospital will have no score")
-    yield from _images(name, root, rows, site)
-    unlisted = _unlisted(root, {row.image for row in rows})
-    if unlisted:
-        yield Finding(name, "note", f"{len(unlisted)} images of the folder are not listed, such as {unlisted[0]}")
+        yield ("note", "no image is in the test fold: this hospital will have no score")
+    yield from _images(root, rows, site)
+    listed_images = {row.image for row in rows}
+    if unlisted := [name for name in image_files(root) if name not in listed_images]:
+        yield ("note", f"{len(unlisted)} images of the folder are not listed, such as {unlisted[0]}")
 
 
-def _columns(name: str, path: Path) -> Iterator[Finding]:
+def _columns(path: Path) -> Iterator[Said]:
     """Name the columns that may say whose picture it is, and are not used."""
     table = open_table(path, COLUMNS[:3])
     records = [record for _, record in table.records]
     for column in similar_columns(table.columns, records, (*COLUMNS, *known_columns(table.columns))):
-        yield Finding(name, "note", f"column {column!r} is not used: call it group, if its values name patients")
+        yield ("note", f"column {column!r} is not used: call it group, if its values name patients")
 
 
-def _scarce(name: str, rows: Sequence[Row], names: Sequence[str]) -> Iterator[Finding]:
+def _scarce(rows: Sequence[Row], names: Sequence[str]) -> Iterator[Said]:
     """Name the classes of which too few test images are there to leave a score."""
     counts = Counter(row.label for row in rows if row.fold == "test")
     few = [f"{names[label]} {counts[label]}" for label in sorted({row.label for row in rows}) if counts[label] < ENOUGH]
     if few:
         said = f"fewer than {ENOUGH} test images (min_class_count), so no score of the class leaves: {', '.join(few)}"
-        yield Finding(name, "note", said)
+        yield ("note", said)
 
 
-def _patients(name: str, root: Path, rows: Sequence[Row]) -> Iterator[Finding]:
+def _patients(root: Path, rows: Sequence[Row]) -> Iterator[Said]:
     """Say what DICOM files tell of patients: whose images are in both folds, where the table names none, and names."""
     folds: dict[str, set[str]] = {}
     named = []
@@ -157,27 +158,27 @@ def _patients(name: str, root: Path, rows: Sequence[Row]) -> Iterator[Finding]:
     shared = [patient for patient, found in folds.items() if len(found) > 1]
     if len(folds) > 1 and shared:
         said = f"{len(shared)} patients that DICOM files name (PatientID) have images in both folds: {shared[0]}"
-        yield Finding(name, "fix", said)
+        yield ("fix", said)
     if named:
         said = f"DICOM files carry the name of a patient ({len(named)}), such as {named[0]}: it is not used"
-        yield Finding(name, "note", said)
+        yield ("note", said)
 
 
-def _images(name: str, root: Path, rows: Sequence[Row], site: SiteConfig) -> Iterator[Finding]:
+def _images(root: Path, rows: Sequence[Row], site: SiteConfig) -> Iterator[Said]:
     """Open every image: say which cannot be read, and which are the same."""
     opened = open_rows(root, rows, image_size=IMAGE_SIZE, cache=site.cache)
     for line in opened.skipped:
-        yield Finding(name, "note", f"cannot be read and is left out: {line}")
+        yield ("note", f"cannot be read and is left out: {line}")
     if too_many_bad(opened.skipped, len(rows), site):
         allowed = f"max_bad_fraction: {site.max_bad_fraction:g} in {SITE_FILE}"
-        yield Finding(name, "fix", f"{len(opened.skipped)} of {len(rows)} images cannot be read; {allowed} allows less")
+        yield ("fix", f"{len(opened.skipped)} of {len(rows)} images cannot be read; {allowed} allows less")
     if not opened.skipped:
-        yield Finding(name, "pass", f"all {len(rows)} images can be read")
+        yield ("pass", f"all {len(rows)} images can be read")
     for duplicate in opened.duplicates:
         for sentence in in_sentences([duplicate]):
-            yield Finding(name, "note" if duplicate.kinds == ("names",) else "fix", sentence.rstrip("."))
+            yield ("note" if duplicate.kinds == ("names",) else "fix", sentence.rstrip("."))
     good = [i for i, error in enumerate(opened.images.errors) if error is None]
-    yield from _patients(name, root, [rows[i] for i in good])
+    yield from _patients(root, [rows[i] for i in good])
     train, test = ([i for i in good if rows[i].fold == fold] for fold in ("train", "test"))
     same = {(one.image, other.image) for d in opened.duplicates for one in d.rows for other in d.rows}
     similar = [
@@ -190,9 +191,9 @@ def _images(name: str, root: Path, rows: Sequence[Row], site: SiteConfig) -> Ite
     if similar:
         listed = "; ".join(f"{one.image} ~ {other.image}" for one, other in similar[:3])
         said = f"test and train pictures nearly agree ({len(similar)}); if they are one, give both a group"
-        yield Finding(name, "note", f"{said}: {listed}")
+        yield ("note", f"{said}: {listed}")
     if not opened.duplicates and not similar:
-        yield Finding(name, "pass", "no picture is there twice")
+        yield ("pass", "no picture is there twice")
 
 
 def _own_classes(path: Path, site: SiteConfig) -> tuple[str, ...]:
@@ -214,8 +215,3 @@ def _counts(rows: Sequence[Row], names: Sequence[str]) -> str:
         held = ", ".join(f"{names[label]} {count}" for label, count in sorted(counts.items()))
         parts.append(f"{fold} {counts.total()}" + (f" ({held})" if held else ""))
     return f"{len(rows)} images: {'; '.join(parts)}"
-
-
-def _unlisted(root: Path, listed: set[str]) -> list[str]:
-    """Return the image files below a folder that no row names."""
-    return [name for name in image_files(root) if name not in listed]

@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedmr_med.data.check import MANIFEST
 from fedmr_med.data.drawing import Item, assign_folds, scarce_classes
 from fedmr_med.data.folds import FoldName
 from fedmr_med.data.groups import group_names, known_columns, similar_columns
 from fedmr_med.data.images import SUFFIXES, element_of, image_files, is_dicom
-from fedmr_med.data.manifest import COLUMNS, image_path
+from fedmr_med.data.manifest import COLUMNS, MANIFEST, image_path
 from fedmr_med.data.tables import Table, open_table, table_text
 from fedmr_med.errors import DataError, PolicyError
 from fedmr_med.files import write_text

@@ -17,7 +17,7 @@ from fedmr_med.sites import ManifestSource, SiteConfig
 if TYPE_CHECKING:  # the records of the datasets use this reader
     from fedmr_med.data.datasets.base import Dataset
 
-COLUMNS = ("image", "label", "fold", "group")
+MANIFEST, COLUMNS = "manifest.csv", ("image", "label", "fold", "group")
 
 
 def load_manifest(source: ManifestSource, task: TaskConfig, site: SiteConfig) -> SiteData:

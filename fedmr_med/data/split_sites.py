@@ -18,13 +18,12 @@ from fedmr_med.data.flamby_isic import (
     read_split,
 )
 from fedmr_med.data.folds import Row, shared_groups
-from fedmr_med.data.manifest import COLUMNS
+from fedmr_med.data.manifest import COLUMNS, MANIFEST
 from fedmr_med.data.tables import table_text
 from fedmr_med.errors import DataError
 from fedmr_med.schema.keys import commented_yaml
 from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig
 
-MANIFEST = "manifest.csv"
 _IMAGES = "images"
 
 
