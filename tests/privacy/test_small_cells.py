@@ -5,6 +5,7 @@ residuals, scalars, validation scores, secure sums, and statistics of other pack
 be what other images, with none of these cells, give to the byte.
 """
 
+import io
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
+from rich.console import Console
 
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.evaluation.metrics import Scores, confusion_matrix
+from fedmr_med.export.card import make_card
+from fedmr_med.export.source import Source
 from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.report.document import write_report
+from fedmr_med.report.lines import round_line
+from fedmr_med.report.summary import summary
 from fedmr_med.runner.federation import Federation
 from fedmr_med.site.guard import released
 from fedmr_med.site.release import released_scores
@@ -128,6 +135,32 @@ def test_a_secure_total_is_of_vectors_without_small_cells(policy: SitePolicy, tm
     history = Federation(job, sites, tmp_path).run().history
     pooled = [np.array(e.pooled_figures.confusion) for e in history.evaluations if e.pooled_figures]
     assert (sum(small_cells(matrix) for matrix in pooled) > 0) == (policy is EVERY_CELL)
+
+
+def test_who_coordinates_is_told_why_scores_are_missing(tmp_path: Path) -> None:
+    """In the log and in `watch`, at the end of a run, in the report and in the model card."""
+    sites = {
+        name: SiteConfig(data=DemoSource(source="demo", center=HOSPITALS.index(name)), policy=DEFAULT)
+        for name in ("vidir-molemax", "vienna-dias")
+    }
+    job = small_job(federation={"rounds": 1})
+    state = Federation(job, sites, tmp_path).run()
+    evaluation = state.history.evaluations[-1]
+    assert evaluation.pooled is None or evaluation.pooled.balanced_accuracy is None
+    unscored = state.history.model_copy(
+        update={"evaluations": (evaluation.model_copy(update={"sites": {}, "pooled": None, "held_back": ("bcn",)}),)}
+    )
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(summary(state, job, tmp_path / "checkpoint.pt", demo=True))
+    write_report([tmp_path / "results.json"], tmp_path / "report.html")
+    card = make_card(Source.open(tmp_path / "best_model.pt"))
+    for said in (
+        round_line(unscored, job),
+        console.export_text(),
+        (tmp_path / "report.html").read_text(),
+        " ".join(card.limits),
+    ):
+        assert "min_cell_count" in said
 
 
 @st.composite

@@ -60,7 +60,8 @@ def _scores(run: ChainRun) -> list[str]:
     for site, kinds in sorted(sent.items()):
         if len(kinds) > 1:
             parts = [f"{kind.lower()} of the model after {_rounds(numbers)}" for kind, numbers in kinds.items()]
-            lines.append(f"{site} changed what it shares: {'; '.join(parts)}.")
+            why = "Its policy changed, or cells were too small to leave (min_cell_count)."
+            lines.append(f"{site} changed what it shares: {'; '.join(parts)}. {why}")
     return lines
 
 
