@@ -27,6 +27,7 @@ from fedmr_med.report.document import write_report
 from fedmr_med.report.lines import round_line
 from fedmr_med.report.summary import summary
 from fedmr_med.runner.federation import Federation
+from fedmr_med.server.chain import Chain
 from fedmr_med.site.guard import released
 from fedmr_med.site.release import released_scores
 from fedmr_med.sites import DemoSource, SiteConfig
@@ -144,7 +145,9 @@ def test_who_coordinates_is_told_why_scores_are_missing(tmp_path: Path) -> None:
         for name in ("vidir-molemax", "vienna-dias")
     }
     job = small_job(federation={"rounds": 1})
-    state = Federation(job, sites, tmp_path).run()
+    federation = Federation(job, sites, tmp_path)
+    state = federation.run()
+    Chain(tmp_path, federation.job).write_results(state)
     evaluation = state.history.evaluations[-1]
     assert evaluation.pooled is None or evaluation.pooled.balanced_accuracy is None
     unscored = state.history.model_copy(
@@ -152,7 +155,7 @@ def test_who_coordinates_is_told_why_scores_are_missing(tmp_path: Path) -> None:
     )
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(summary(state, job, tmp_path / "checkpoint.pt", demo=True))
-    write_report([tmp_path / "results.json"], tmp_path / "report.html")
+    write_report([tmp_path], tmp_path / "report.html")
     card = make_card(Source.open(tmp_path / "best_model.pt"))
     for said in (
         round_line(unscored, job),
