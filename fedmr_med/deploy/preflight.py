@@ -18,7 +18,7 @@ from fedmr_med.deploy.connection import try_server
 from fedmr_med.deploy.manifest import certificate, verify
 from fedmr_med.deploy.renewal import SOON
 from fedmr_med.errors import ConfigError, FedMRError, PolicyError
-from fedmr_med.privacy.explain import explain
+from fedmr_med.privacy.explain import explain, small_cells
 
 _GIGABYTE = 10**9
 _CLOCK_TOLERANCE = timedelta(minutes=2)
@@ -183,6 +183,7 @@ def _policy(kit: Path, job: JobConfig) -> Iterator[Check]:
 
     policy = kits.site_settings(kit).policy
     yield Check("policy", "pass", " ".join(explain(policy)[1:3]))
+    yield from (Check("scores", "note", sentence) for sentence in small_cells(policy))
     try:
         SiteFloors(policy, Path()).check_job(job)
     except PolicyError as e:

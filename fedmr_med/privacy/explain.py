@@ -75,12 +75,7 @@ def explain(policy: SitePolicy) -> list[str]:
             f"each shared class there are, over {enough}; {told}.",
         }[level]
     )
-    if level != "none" and policy.min_cell_count > 1:
-        lines.append(
-            f"Small cells: a class counts only with no right answer or at least {policy.min_cell_count}, and no wrong "
-            f"one or at least {policy.min_cell_count}. Rarer kinds of errors are joined, and score histograms stay "
-            "then. So small test folds and good models have no score; set min_cell_count to 1 where you may."
-        )
+    lines += small_cells(policy)
     lines.append(
         "Local models are handed out on request (submit_model)."
         if policy.allow_submit_model
@@ -91,6 +86,18 @@ def explain(policy: SitePolicy) -> list[str]:
     lines.append(_APPROVALS[policy.approve])
     lines.append(TOTAL_SPEAKS if summed == "all" else UPDATE_SPEAKS)
     return lines
+
+
+def small_cells(policy: SitePolicy) -> list[str]:
+    """Say what the rule of small cells costs; nothing where it holds nothing back."""
+    least = policy.min_cell_count
+    if policy.share_metrics == "none" or least == 1:
+        return []
+    return [
+        f"Small cells: a class counts only with no right answer or at least {least}, and no wrong one or at least "
+        f"{least}. Rarer kinds of errors are joined, and score histograms stay then. So small test folds and good "
+        "models have no score; set min_cell_count to 1 where you may."
+    ]
 
 
 def privacy_costs(history: History) -> list[str]:

@@ -31,7 +31,7 @@ def test_a_fresh_kit_with_data_and_a_server_passes(kits: Path) -> None:
     assert "kit" in to_fix(kits / "msk"), "the test itself has changed the address in the kit"
     expected = {"authorization.json", "resources.json", "privacy.json", "client.crt", "rootCA.pem", "disk", "memory"}
     assert expected <= {name for name, check in checks.items() if check.outcome == "pass"}
-    assert {"GPU", "weights", "policy", "client", "bad images"} <= checks.keys()
+    assert {"GPU", "weights", "policy", "scores", "client", "bad images"} <= checks.keys()
 
 
 def test_a_fresh_kit_has_nothing_to_fix(provisioned: Path) -> None:
