@@ -5,6 +5,7 @@ into links between pages; a link to anything else becomes plain text.
 """
 
 import ast
+import json
 import posixpath
 import re
 from collections.abc import Iterator
@@ -33,7 +34,9 @@ PAGES = {
 PAGES |= {f"docs/{path.name}": path.name for path in (ROOT / "docs").glob("*.md")}
 EXAMPLES = {f"examples/{path.name}": f"examples/{path.stem}.md" for path in (ROOT / "examples").glob("*.py")}
 TUTORIALS = {
-    f"docs/tutorials/{path.name}": f"tutorials/{path.stem}.md" for path in (ROOT / "docs" / "tutorials").glob("*.py")
+    f"docs/tutorials/{path.name}": f"tutorials/{path.stem}.md"
+    for path in sorted((ROOT / "docs" / "tutorials").iterdir())
+    if path.suffix in (".py", ".ipynb")
 }
 PAGES["docs/tutorials/README.md"] = "tutorials/README.md"
 COMMANDS = "<!-- every command -->"
@@ -48,7 +51,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     scripts = ["tutorials/README.md", *sorted(TUTORIALS.values())]
     for entry in config.nav:
         if "Tutorials" in entry:
-            entry["Tutorials"] = [{"Your first federation": "first-federation.md"}, {"Scripts": scripts}]
+            entry["Tutorials"] = [{"Your first federation": "first-federation.md"}, {"Notebooks and scripts": scripts}]
     for entry in chapters["How-to guides"]:
         if "Examples" in entry:
             entry["Examples"] = ["examples/index.md", *sorted(EXAMPLES.values())]
@@ -63,7 +66,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if not source.startswith("docs/") and source != "README.md":  # whose place docs/index.md takes
             files.append(File.generated(config, page, content=_linked((ROOT / source).read_text(), source, page)))
     for source, page in (EXAMPLES | TUTORIALS).items():
-        files.append(File.generated(config, page, content=_example(ROOT / source)))
+        text = _notebook(ROOT / source) if source.endswith(".ipynb") else _example(ROOT / source)
+        files.append(File.generated(config, page, content=_linked(text, source, page)))
     for name in _rooms():
         files.append(File.generated(config, f"api/{name}.md", content=_api(name)))
     return files
@@ -102,6 +106,12 @@ def _example(script: Path) -> str:
     docstring = ast.get_docstring(ast.parse(text)) or ""
     code = text.split('"""', 2)[2].lstrip()
     return f"# {script.name}\n\n{docstring}\n\n```python\n{code}```\n"
+
+
+def _notebook(path: Path) -> str:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    texts = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
+    return "\n\n".join(text if kind == "markdown" else f"```python\n{text}\n```" for kind, text in texts) + "\n"
 
 
 def _commands() -> str:

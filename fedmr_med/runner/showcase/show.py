@@ -41,6 +41,10 @@ class Showcase:
         """The page that shows everything."""
         return self.folder / REPORT
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the picture."""
+        return (self.folder / PICTURE).read_text(encoding="utf-8")
+
 
 def demo(
     out: Path | str = "fedmr-demo", *, seeds: Sequence[int] = (0,), rounds: int = ROUNDS, quiet: bool = False
