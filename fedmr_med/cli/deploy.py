@@ -106,10 +106,15 @@ def watch(
     kit: Kit,
     resume_it: Annotated[bool, typer.Option("--resume", help="Submit a follow-up whenever a job ends early.")] = False,
     patience: Annotated[float, typer.Option(help="Seconds to wait for a server that does not answer.")] = 3600,
+    html: Annotated[Path | None, typer.Option(help="Keep a page up to date, which a browser shows.")] = None,
+    notify: Annotated[
+        str | None,
+        typer.Option(metavar="CMD", help="Run CMD MESSAGE when a job ends early and when the chain is complete."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show round, hospitals in and out, metric and time left, until the last round is done."""
-    _watch(kit, chain, resume_it=resume_it, patience=patience, as_json=as_json)
+    _watch(kit, chain, resume_it=resume_it, patience=patience, html=html, notify=notify, as_json=as_json)
     _leave()
 
 
@@ -242,13 +247,43 @@ def download(
     _leave()
 
 
-def _watch(kit: Path, chain: str, *, resume_it: bool, as_json: bool, patience: float = 3600) -> None:
+def _watch(
+    kit: Path,
+    chain: str,
+    *,
+    resume_it: bool,
+    as_json: bool,
+    patience: float = 3600,
+    html: Path | None = None,
+    notify: str | None = None,
+) -> None:
+    from fedmr_med.deploy import live
     from fedmr_med.deploy.session import Session
     from fedmr_med.deploy.watch import Watcher
+    from fedmr_med.errors import FedMRError
+
+    page = live.LivePage(html, chain) if html else None
+    command = live.command_of(notify) if notify is not None else None
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+        if page:
+            page.hear(line)
+
+    def call(sentence: str) -> None:
+        if command and (problem := live.notify(command, sentence)):
+            say(problem)
 
     with Session(kit) as session:
-        watcher = Watcher(session, chain, lambda line: typer.echo(line, err=True), patience=patience)
-        watched = watcher.run(resume=resume_it)
+        watcher = Watcher(session, chain, say, patience=patience, see=page.see if page else None, call=call)
+        try:
+            watched = watcher.run(resume=resume_it)
+        except FedMRError as e:
+            if page:
+                page.end(str(e))
+            raise
+    if page:
+        page.end(f"complete after {_jobs(watched.jobs)}; fetch it with `fedmr-med deploy download {chain}`")
     answer(
         as_json,
         {"chain": watched.chain, "jobs": watched.jobs, "status": watched.status},

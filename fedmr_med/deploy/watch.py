@@ -40,6 +40,8 @@ class Watcher:
         say: takes the lines.
         poll: seconds between two looks.
         patience: seconds to wait for a server that does not answer, or for hospitals that are not connected.
+        see: takes a job, its status, the hospitals that are connected, and what its controller says, at every look.
+        call: takes a sentence when somebody may be needed.
     """
 
     def __init__(
@@ -50,12 +52,14 @@ class Watcher:
         *,
         poll: float = 2.0,
         patience: float = 3600.0,
+        see: Callable[[JobInfo, str, tuple[str, ...], dict[str, Any] | None], None] | None = None,
+        call: Callable[[str], None] = lambda sentence: None,
     ):
         self.session = session
         self.chain = chain
         self.poll = poll
         self.patience = patience
-        self._say = say
+        self._say, self._see, self._call = say, see, call
         self._last = ""
         self._said: set[str] = set()
         self._standing: tuple[int, tuple[str, ...]] = (-1, ())
@@ -77,8 +81,10 @@ class Watcher:
             last, before = jobs[-1], self._best_round
             state = self._follow(last)
             if state.completed:
+                self._call(f"The chain {self.chain} is complete.")
                 return Watched(self.chain, tuple(info.job for info in jobs), state.status)
             reason = f"The job {last.job} ended early ({self._describe(last.job, state)})."
+            self._call(reason)
             if not resume:
                 raise DeployError(
                     f"{reason} `fedmr-med deploy watch {self.chain} --resume` resumes it.", code="chain.ended-early"
@@ -126,6 +132,8 @@ class Watcher:
                 return state
             running += state.status == "RUNNING"
             progress = self._patiently(lambda: self.session.progress(job)) if running > _QUIET_POLLS else None
+            if self._see:
+                self._see(info, state.status, self._patiently(self.session.hospitals), progress)
             if progress:
                 self._best_round = max(self._best_round, int(progress["round"]))
                 self._show(progress)

@@ -8,6 +8,7 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 
 from fedmr_med.config import JobConfig
+from fedmr_med.evaluation.history import History
 from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.events import Asked, Event, Kept, Refused, Replied
 from fedmr_med.exchange.plan import Step
@@ -24,6 +25,24 @@ _NO_PART = {
     HEAD: "has no part in the closed-form head",
     SECURE: "takes no part in a secure sum",
 }
+
+
+def past_rounds(history: History) -> list[dict[str, Any]]:
+    """Return number, seconds, sites, refused sites and pooled mean recall of each finished round.
+
+    Whoever may view the server sees it, so it has no score of a single site.
+    """
+    pooled = {evaluation.round: evaluation.pooled for evaluation in history.evaluations}
+    return [
+        {
+            "round": record.round,
+            "seconds": record.seconds,
+            "sites": sorted(record.sites),
+            "refused": dict(record.refused),
+            "score": score.mean_recall if (score := pooled.get(record.round)) else None,
+        }
+        for record in history.rounds
+    ]
 
 
 class Progress:
@@ -71,7 +90,7 @@ class Progress:
                 self._note(step, state)
 
     def values(self) -> dict[str, Any] | None:
-        """Return what is asked, round, sites in and out, metric and time left; None before anything is asked."""
+        """Return what is asked, round, sites in and out, metric, time left and past rounds; None before anything is."""
         state, transport, rounds = self._state, self._transport, self._job.federation.rounds
         if not transport.asked:
             return None
@@ -90,6 +109,7 @@ class Progress:
             "score": score_text(state.history),
             "seconds_left": seconds_left(state.history, rounds),
             "lines": list(self._lines.values()),
+            "past": past_rounds(state.history),
         }
 
     def _note(self, step: Step, state: GlobalState) -> None:

@@ -57,14 +57,20 @@ def render(sources: Sequence[Source]) -> str:
     return page_of(parts)
 
 
-def page_of(parts: Sequence[Part]) -> str:
-    """Return parts as one HTML page that needs no other file; all text in it is escaped."""
+def page_of(parts: Sequence[Part], *, refresh: int | None = None) -> str:
+    """Return parts as one HTML page that needs no other file; all text in it is escaped.
+
+    Args:
+        parts: in order.
+        refresh: seconds after which a browser loads the page anew; None never does.
+    """
     here = Path(__file__)
     return rendered(
         here.with_name("report.html"),
         escaped=True,
         title=parts[0].title if len(parts) == 1 else "Report on several runs",
         parts=parts,
+        refresh=refresh,
         demo=DEMO_NOTE if any(part.demo for part in parts) else "",
         style=here.with_name("style.css").read_text(encoding="utf-8"),
         made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,10 +68,25 @@ def restore_from_backup(federation: Federation, archive: Path) -> None:
     federation.wait_connected()
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_resumed_from(federation: Federation) -> None:
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_resumed_from(
+    federation: Federation, tmp_path: Path
+) -> None:
     """Weights that are not finite made the honest sites look guilty once: their replies were refused."""
     chain = federation.submit(tiny_job(rounds=2), sites=TWO)
-    finish(federation.watching(chain))
+    page, told = tmp_path / "live.html", tmp_path / "told"
+    finish(
+        federation.watching(
+            chain,
+            "--html",
+            str(page),
+            "--notify",
+            f"{sys.executable} -c \"import sys; open(sys.argv[1], 'w').write(sys.argv[2])\" {told}",
+        )
+    )
+    text = page.read_text(encoding="utf-8")
+    assert all(site in text for site in TWO)
+    assert told.read_text() == f"The chain {chain} is complete."
+    assert "Complete after 1 job" in text and 'http-equiv="refresh"' not in text
     path = federation.checkpoint(chain)
     before = load_model(path).model
     content = torch.load(path, weights_only=True)

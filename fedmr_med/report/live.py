@@ -1,0 +1,139 @@
+"""A page about a federation at work, which the browser loads anew every few seconds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from fedmr_med.report.document import Part, page_of
+from fedmr_med.report.elements import NONE, Section, bullets, figure, join, number, paragraph, table
+from fedmr_med.report.lines import duration
+from fedmr_med.report.svg import lines
+
+REFRESH_SECONDS = 5
+_DOING = {"train": "training", "validate": "scoring the model", "head": "making the closed-form head"}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a chain stands.
+
+    Attributes:
+        chain, name, state: id of the chain, name of its job, and what it does, in words.
+        expected: the sites of the job.
+        connected: those that are connected to the server.
+        progress: what the job's controller says, see :meth:`fedmr_med.flare.progress.Progress.values`; None before the
+            first task and after the last.
+        waited: seconds since the sites were asked.
+        said: what happened, the newest first.
+        ended: whether nothing follows.
+    """
+
+    chain: str
+    name: str
+    state: str
+    expected: tuple[str, ...] = ()
+    connected: tuple[str, ...] = ()
+    progress: Mapping[str, Any] | None = None
+    waited: float = 0.0
+    said: tuple[str, ...] = ()
+    ended: bool = False
+
+
+def live_page(standing: Standing) -> str:
+    """Return the page as HTML."""
+    sections = [_now(standing), _hospitals(standing), *_past(standing)]
+    if standing.said:
+        sections.append(Section("said", "What happened", bullets(standing.said)))
+    part = Part("live", f"{standing.name or 'chain'} {standing.chain}", False, tuple(sections))
+    return page_of([part], refresh=None if standing.ended else REFRESH_SECONDS)
+
+
+def _now(standing: Standing) -> Section:
+    progress = standing.progress
+    parts: list[Markup | None] = [paragraph(_sentence(standing.state))]
+    if progress:
+        done, rounds = min(progress["round"], progress["rounds"]), progress["rounds"]
+        answered, asked = len(progress["answered"]), len(progress["answered"]) + len(progress["waiting"])
+        left = progress["seconds_left"]
+        cards = [
+            ("rounds done", f"{done} of {rounds}"),
+            (f"answered, {_DOING.get(progress.get('asked', ''), 'now')}", f"{answered} of {asked}"),
+            ("time left", f"about {duration(left)}" if left else NONE),
+        ]
+        parts.append(_cards(cards))
+        parts.append(_bar("Rounds", done + (answered / asked if asked and done < rounds else 0), rounds))
+        parts.append(paragraph(_sentence(progress["score"])) if progress.get("score") else None)
+    return Section("now", "Now", join(parts))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
+
+
+def _cards(cards: Sequence[tuple[str, str]]) -> Markup:
+    body = (Markup('<div class="card"><dt>{}</dt><dd>{}</dd></div>').format(name, value) for name, value in cards)
+    return Markup('<dl class="cards">{}</dl>').format(Markup("").join(body))
+
+
+def _bar(title: str, value: float, most: float) -> Markup:
+    return Markup('<progress aria-label="{}" value="{}" max="{}"></progress>').format(title, f"{value:.3f}", most or 1)
+
+
+def _hospitals(standing: Standing) -> Section:
+    """Return the expected hospitals: who has answered, who is at work, late, refused or not connected."""
+    progress = standing.progress or {}
+    past = progress.get("past", [])
+    usual = max((record["seconds"] for record in past), default=None)
+    rows, marks = [], {}
+    for row, site in enumerate(dict.fromkeys((*standing.expected, *progress.get("waiting", ())))):
+        state, mark = _state(site, standing, usual)
+        taken = sum(site in record["sites"] for record in past)
+        rows.append((site, state, f"{taken} of {len(past)}" if past else NONE))
+        marks[row, 1] = mark
+    columns = ("hospital", "now", "rounds so far")
+    missing = [site for site in standing.expected if site not in standing.connected and not standing.ended]
+    loud = paragraph(f"Not connected: {', '.join(missing)}.", "loud") if missing else None
+    return Section("hospitals", "Hospitals", join([loud, table("Expected hospitals", columns, rows, classes=marks)]))
+
+
+def _state(site: str, standing: Standing, usual: float | None) -> tuple[str, str]:
+    """Return what a hospital does now, and how its cell is marked."""
+    progress = standing.progress or {}
+    if site in progress.get("refused", {}):
+        return f"refused: {progress['refused'][site]}", "opted"
+    if site in progress.get("answered", ()):
+        return "has answered", "shared"
+    if standing.ended or site not in standing.connected:
+        return (NONE, "") if standing.ended else ("not connected", "opted")
+    if site not in progress.get("waiting", ()):
+        return "connected", ""
+    late = usual is not None and standing.waited > usual
+    said = f"at work for {duration(standing.waited)}"
+    return (f"late: {said}, no round took longer than {duration(usual or 0)}", "withheld") if late else (said, "")
+
+
+def _past(standing: Standing) -> list[Section]:
+    """Return what the finished rounds came to."""
+    past = (standing.progress or {}).get("past", [])
+    if not past:
+        return []
+    scores = [(float(record["round"]), record["score"]) for record in past if record["score"] is not None]
+    columns = ("round", "took", "hospitals", "missing or refused", "mean recall")
+    rows = [
+        (
+            str(record["round"]),
+            duration(record["seconds"]),
+            str(len(record["sites"])),
+            ", ".join(sorted({*record["refused"], *standing.expected} - {*record["sites"]})) or NONE,
+            number(record["score"]),
+        )
+        for record in past
+    ]
+    values = table("Rounds", columns, rows)
+    if not scores:
+        return [Section("rounds", "Round by round", values)]
+    title = "Mean recall of the global model on the test images of all hospitals"
+    chart = lines(title, {"all": scores}, xlabel="rounds done", ylabel="mean recall", yrange=(0, 1))
+    return [Section("rounds", "Round by round", join([figure(chart, f"{title}."), values]))]
