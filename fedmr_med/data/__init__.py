@@ -37,8 +37,6 @@ def load(site: SiteConfig, task: TaskConfig, *, seed: int) -> SiteData:
     Images are decoded once, to a shorter edge fit for crops of ``task.image_size``, and stay uint8 RGB.
 
     Args:
-        site: the hospital's settings.
-        task: the classes and the image size.
         seed: the job's; it cuts benchmark datasets, draws what is held out, and changes nothing else.
 
     Raises:

@@ -13,7 +13,6 @@ class Fold(Protocol):
     """One fold (train or test) of one site's data.
 
     Attributes:
-        labels: (n,) int64, the class of each item.
         groups: patient or lesion of each item, "" where it is not known; None where nothing says. Whatever is made of a
             fold keeps them: privacy of patients, intervals and what is held out follow from them.
     """
@@ -59,7 +58,6 @@ class SubsetFold:
     """Some items of a fold, without a copy of them.
 
     Attributes:
-        fold: the whole.
         indices: (n,) which items.
     """
 

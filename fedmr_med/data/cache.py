@@ -100,8 +100,6 @@ def open_images(
 
     Args:
         root: folder that the names are relative to.
-        names: the image files.
-        edge: shorter edge in pixels.
         preparation: see :func:`fedmr_med.data.images.decode`.
         folder: the cache; None uses ``FEDMR_MED_CACHE``, then ``~/.cache/fedmr_med``.
         limit: bytes the cache may hold before the least recently used entries go.

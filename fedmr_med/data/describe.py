@@ -35,7 +35,6 @@ class SiteSummary:
     """What one site holds.
 
     Attributes:
-        name: of the site.
         train, test: images of each class, (C,).
         leaked: test images of a patient or lesion that is in the train fold as well; None if that is not known.
         is_demo: whether the pictures are generated.
@@ -58,12 +57,7 @@ class SiteSummary:
 
 @dataclass(frozen=True)
 class Description:
-    """The class x site table.
-
-    Attributes:
-        class_names: the columns.
-        sites: the rows.
-    """
+    """The class x site table."""
 
     class_names: tuple[str, ...]
     sites: tuple[SiteSummary, ...]

@@ -136,8 +136,6 @@ def set_aside(fold: Fold, share: float, seed: int) -> tuple[SubsetFold, SubsetFo
     The images of a patient are all held out, or none of them.
 
     Args:
-        fold: the training data of one site.
-        share: between 0 and 1.
         seed: the job's; it draws the items.
     """
     counts = Counter(fold.labels.tolist())

@@ -47,7 +47,6 @@ def open_features(
     Args:
         made_from: all that the features depend on, as plain values.
         make: makes them, (n, d) float32.
-        shape: (n, d).
         folder: the site's cache; None uses the user's, see :func:`fedmr_med.data.cache.default_folder`.
 
     Returns:

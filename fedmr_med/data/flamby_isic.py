@@ -95,11 +95,6 @@ def dealt_by_lesion(rows: Iterable[Row], test_part: int, parts: int) -> list[Row
     """Return rows with folds for cross-validation: of the parts of all lesions, one is the test fold.
 
     A lesion's part depends on its name alone, so that all centres agree on it; an image without one stands for itself.
-
-    Args:
-        rows: of one centre.
-        test_part: the part that is scored.
-        parts: how many parts there are.
     """
 
     def part(row: Row) -> int:
@@ -167,7 +162,6 @@ def read_split(path: Path, groups: Mapping[str, str] | None = None) -> list[list
     """Read FLamby's table and return the rows of each centre, in file order; images are ``<name>.jpg``.
 
     Args:
-        path: the table.
         groups: the lesion that an image shows, by the image's name, where it is known.
 
     Raises:

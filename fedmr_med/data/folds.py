@@ -41,7 +41,6 @@ class Row:
     Attributes:
         image: path of the file, relative to the data folder.
         label: number of its class.
-        fold: ``train`` or ``test``.
         group: patient or lesion, "" if not known.
     """
 
@@ -117,7 +116,6 @@ def find_duplicates(rows: Sequence[Row], digests: Sequence[str]) -> list[Duplica
     """Return the pictures that occur more than once, in the order of their first row.
 
     Args:
-        rows: the table.
         digests: hash of the pixels of each row's image, "" where they could not be read.
     """
     by_digest: dict[str, list[Row]] = {}
@@ -138,7 +136,6 @@ def find_similar(
     by 2 % at each edge; those that were turned or mirrored do not.
 
     Args:
-        train, test: the rows.
         images: of the train rows, then of the test rows, (height, width, 3).
     """
     steps = np.array([_steps(image) for image in images], dtype=np.float32).reshape(len(train) + len(test), -1)
@@ -179,7 +176,6 @@ class Opened:
     """All images of a table, opened.
 
     Attributes:
-        images: decoded.
         skipped: the images that cannot be read, and why, one line each.
         duplicates: the pictures that are listed more than once.
     """

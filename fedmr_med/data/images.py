@@ -68,8 +68,6 @@ def decode(path: Path, edge: int, preparation: PreparationConfig | None = None) 
     An image whose shorter edge has that length, or one pixel less by FLamby's rounding, keeps its pixels.
 
     Args:
-        path: the file.
-        edge: shorter edge in pixels.
         preparation: what the picture goes through first; None where it is prepared, or nothing is to be done.
 
     Returns:

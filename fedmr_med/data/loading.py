@@ -49,8 +49,6 @@ class Batches:
     """Mini-batches of a fold.
 
     Args:
-        fold: the items and their labels.
-        transform: makes an item into a tensor, given a seed.
         batch_size: items per batch; the last batch of an epoch may be smaller.
         workers: processes that make batches; 0 makes them in this one. They start with the first epoch and
             stay until this object goes.

@@ -55,7 +55,6 @@ def read_manifest(path: Path, labels: Mapping[str, int]) -> list[Row]:
     Labels and folds may be written in upper or lower case, and paths with backslashes.
 
     Args:
-        path: the table.
         labels: the number of the class that each label stands for.
 
     Raises:

@@ -128,7 +128,6 @@ def from_torch(
     """Return torch datasets as the data of a site, or as a whole benchmark dataset.
 
     Args:
-        own: the datasets.
         task: the classes, and the transform that images go through.
         labels: the class that each label, as a text, stands for; None takes names and numbers as the task has them.
         shared_groups: accept a patient or lesion in both folds.

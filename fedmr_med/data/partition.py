@@ -25,7 +25,6 @@ class Split:
     """A parsed ``task.split``.
 
     Attributes:
-        kind: how the samples are divided.
         clients: number of clients, where the text names it (``P5C2``: 5).
         classes_per_client: sigma of ``P5C2``: 2.
         subset: whether classes that find no slot are left out (``P10C2-subset``).
@@ -94,9 +93,7 @@ def pcdd(
 
     Args:
         labels: (n,) class of each sample; the classes are those that occur.
-        clients: number of clients.
         classes_per_client: exactly how many classes each client holds.
-        seed: another seed, another partition.
         allow_missing_classes: with fewer slots than classes, leave the samples of the last classes out.
 
     Raises:
@@ -144,10 +141,7 @@ def dirichlet(labels: Labels, clients: int, beta: float, seed: int, *, fewest: i
     """Deal each class in proportions drawn from Dirichlet(beta); drawn again while a client has too few samples.
 
     Args:
-        labels: (n,) class of each sample.
-        clients: number of clients.
         beta: concentration; the smaller, the more unequal.
-        seed: another seed, another partition.
         fewest: samples that every client has at least. None is 10, as in the FedMR authors' code, or a quarter of an
             equal share where that is less, but never below the two that training needs.
 

@@ -69,7 +69,6 @@ def shades_of_grey(image: npt.NDArray[np.uint8], power: int = 6) -> npt.NDArray[
 
     Args:
         image: (height, width, 3).
-        power: of the norm.
     """
     pixels = image.astype(np.float32)
     light = np.power(np.mean(np.power(pixels, power), axis=(0, 1)), 1 / power)

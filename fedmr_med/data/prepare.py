@@ -28,7 +28,6 @@ class PrepareReport:
     """What a preparation did.
 
     Attributes:
-        folder: where the prepared images are.
         written, kept: how many were made now, and how many were there from an earlier run.
         failed: images that could not be read, one line each.
     """
@@ -50,8 +49,6 @@ def prepare_isic(
     Args:
         source: folder that holds ``ISIC_2019_Training_Input``, and ``train_test_split`` if that is to be copied.
         target: gets ``ISIC_2019_Training_Input_preprocessed``.
-        edge: shorter edge in pixels.
-        workers: processes to use.
         progress: called with the number of images done and the number of all.
 
     Raises:

@@ -63,7 +63,6 @@ class Preparation:
     """What is done to an image before a model sees it: the preparation and the test transform of its task.
 
     Attributes:
-        task: the model's.
         prepared: whether the images went through the preparation already.
     """
 

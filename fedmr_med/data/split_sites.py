@@ -54,7 +54,6 @@ def split_sites(
 
     Args:
         root: the prepared folder; None uses ``FEDMR_MED_ISIC``.
-        out: where the hospitals' folders go.
         split_file, flamby: where FLamby's table is, if not in ``root``.
         lesions: HAM10000's metadata, for the group column; None looks in ``root``.
 

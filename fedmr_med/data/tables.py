@@ -17,7 +17,6 @@ class Table:
     """A table as it stands in its file.
 
     Attributes:
-        path: the file.
         columns: its column names, in lower case.
         records: number of the row in the file, and the value of each column.
         problems: number of the row and what is wrong with it, for rows that are no records.

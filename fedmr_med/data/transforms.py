@@ -127,7 +127,6 @@ class CropFlip:
     """Pad by four pixels, crop a random square, flip it left to right half of the time.
 
     Attributes:
-        image_size: edge of the square, in pixels.
         padding: pixels at each edge.
         border: what they show: black, or the image mirrored.
         degrees: then rotate by up to so much either way.

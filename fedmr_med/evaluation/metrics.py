@@ -63,8 +63,6 @@ def scored(logits: npt.NDArray[np.floating], labels: IntArray, units: IntArray |
     """Score logits (n, C) of images with ``labels`` (n,), histograms included.
 
     Args:
-        logits: as above.
-        labels: as above.
         units: (n,) the patient of each image, as whole numbers; None where nobody knows.
     """
     total = scores(confusion_matrix(labels, logits.argmax(1), logits.shape[1]))

@@ -118,11 +118,9 @@ class RunResult(RunSetup):
     """An entry of ``results.json``: what a run was, and what came of it.
 
     Attributes:
-        rounds: its rounds.
         best_accuracy, best_balanced_accuracy, best_round: the best scores of any model of the run, and the completed
             rounds of the one with the best accuracy; with validation images, those of the model that is kept.
         last_accuracy, last5_accuracy: of the last round, and the mean of the last five.
-        best: the model that is kept as the best.
         head_accuracy, head_balanced_accuracy, head_metrics: of the final model with its closed-form head.
         head_bytes_up, head_bytes_down, head_seconds: what the exchange for that head cost.
         no_head: why that head could not be solved for.
@@ -130,7 +128,6 @@ class RunResult(RunSetup):
         kept_bytes: what the site with the most keeps from round to round.
         runaway_round: the first round in which features ran away from their prototypes.
         one_class: whether the last model takes every test image for the same class.
-        history: the whole history of a chain.
         error: why the run failed.
     """
 

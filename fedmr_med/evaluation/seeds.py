@@ -44,7 +44,6 @@ class Row:
             head was made.
         seconds: wall time of a round; of the one exchange of a run without rounds.
         megabytes: sent and received by all clients in it, 10^6 bytes.
-        errors: why runs failed.
     """
 
     label: str

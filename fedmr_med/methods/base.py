@@ -46,8 +46,6 @@ class ClientHalf:
     """The client half of FedAvg, and the hooks that other methods override.
 
     Attributes:
-        options: of the method.
-        local: the round.
         parameters: the network's parameters by name, as they change in training.
         reshaping: FedMR's losses to add to the method's own objective, or None.
         missing: what is done about classes that the site does not hold.

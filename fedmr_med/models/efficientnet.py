@@ -20,8 +20,6 @@ class EfficientNetB0(Network):
     """EfficientNet-b0 with one of two heads.
 
     Args:
-        num_classes: number of logits.
-        in_channels: channels of the images.
         head: ``flamby``: the pooled output is the feature (1280), then the classifier, as FLamby's baseline;
             ``fedmr``: a linear layer to 640 features before the classifier, as the paper's parameter count implies.
         pretrained: ``none``, or a file with efficientnet-pytorch's weights for b0; its classifier is not used.

@@ -25,8 +25,6 @@ class EfficientNetLite0(Network):
     that and applies its own normalisation, (value - 127) / 128. Both are constants: nothing of them is sent or trained.
 
     Args:
-        num_classes: number of logits.
-        in_channels: channels of the images, 3.
         pretrained: ``none``; ``imagenet``: the weights of the extra ``pretrained``; or a file with such weights. The
             classifier in them is not used.
         bn_momentum: share of a batch's statistics in BatchNorm's running ones, in torch's sense.

@@ -10,9 +10,6 @@ class MLP(Network):
     """Two hidden layers with rectifiers.
 
     Args:
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        image_size: edge of the images.
         hidden: units of the first layer.
         feature_size: units of the second layer, whose output is the feature.
     """

@@ -171,7 +171,6 @@ def load_model(path: Path, *, allow_code: bool = False) -> SavedModel:
     """Read a model file or the model of a checkpoint.
 
     Args:
-        path: the file.
         allow_code: whether its network may be a class that the file names by a dotted path. Building that network
             imports and calls whatever is installed under this name, with arguments of the file's choice.
 
@@ -232,8 +231,6 @@ def write_tensors(
     """Write tensors and plain values, atomically, once what was written can be read back.
 
     Args:
-        path: the file to write.
-        content: what to write.
         check: looks at what was read back, and raises CheckpointError if it is not good.
         previous: keeps the file that was there before.
 

@@ -15,7 +15,6 @@ class Provenance(Strict):
     Attributes:
         version: of this schema.
         demo: whether all sites are known to have trained on generated pictures.
-        dataset: of its job.
         job: digest of its job's settings.
         site: the site whose own model it is; None for a global one.
         code: versions of the packages that trained it.

@@ -32,8 +32,6 @@ class ResNet(Network):
     """A 3x3 stride-1 first convolution, no max-pool, then stages of doubling width and halving resolution.
 
     Args:
-        num_classes: number of logits.
-        in_channels: channels of the images.
         width: channels of the first stage.
         blocks: residual blocks of each stage. The feature is the average-pooled output of the last stage,
             ``width * 2 ** (stages - 1)`` long.

@@ -19,9 +19,7 @@ class Part:
 
     Attributes:
         name: what links to its sections begin with.
-        title: its heading.
         demo: whether generated data stood in for data.
-        sections: its content.
     """
 
     name: str

@@ -18,7 +18,6 @@ class Section:
 
     Attributes:
         name: what links to it end in.
-        title: its heading.
         body: its content, as HTML.
     """
 
@@ -53,7 +52,6 @@ def table(
 
     Args:
         caption: what the table shows, read out with it.
-        columns: headings.
         rows: cells as text, or as HTML.
         classes: class of the cell in a row and column, from 0.
     """

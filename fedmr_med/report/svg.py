@@ -47,7 +47,6 @@ def lines(
     Args:
         title: what the chart shows, read out with it.
         series: points of each line.
-        xlabel, ylabel: names of the axes.
         yrange: of the y axis; None fits it to the values.
         width: in units of the picture.
         bands: outline of an area around a line, by the line's name.
@@ -91,10 +90,8 @@ def bars(
     """Return bars from 0 to 1, side by side at each place.
 
     Args:
-        title: what the chart shows, read out with it.
         places: names below the bars.
         series: by name, a value and its deviation for each place; None leaves the bar out.
-        ylabel: name of the y axis.
     """
     axes = Axes((0, len(places)), (0, 1), width=max(_WIDTH, 90 * len(places)))
     wide, parts = 0.8 / max(len(series), 1), [_frame(axes, "", ylabel, xticks=False)]
@@ -149,9 +146,6 @@ def heat_map(
     """Return a table of colours, in which each cell says its value.
 
     Args:
-        title: what the chart shows, read out with it.
-        rows, columns: their names.
-        values: of each row.
         strength: of the colour of a value, from 0 to 1; the value itself unless told otherwise.
         form: of a value as text.
     """

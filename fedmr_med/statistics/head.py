@@ -86,7 +86,6 @@ class HeadStatistics:
         Args:
             features: (B, d), not necessarily all of a site: batches add up.
             labels: (B,) integer classes.
-            num_classes: C.
             classes: (C,) bool, the classes that may be shared; samples of others leave no trace. None takes all.
 
         Raises:
@@ -200,8 +199,6 @@ def choose_shrinkage(
         statistics: of the samples the head is solved from.
         held_out: of the samples set aside.
         candidates: shrinkages to choose from; of equal ones the first wins.
-        prior: of the head.
-        criterion: ``error`` or ``likelihood``.
 
     Raises:
         ValueError: there are no candidates, ``criterion`` is unknown, a class is held out whole,
@@ -298,10 +295,8 @@ def expected_error(head: LinearHead, held_out: HeadStatistics, present: Tensor, 
     """Bound the error of a head on held-out samples by their moments; see :func:`choose_shrinkage`.
 
     Args:
-        head: the head.
         held_out: of the samples set aside; they have a scatter.
         present: (C,) bool, the classes among which it chooses.
-        prior: how classes count.
     """
     weight, bias = head
     covariance = held_out.scatter / held_out.freedom

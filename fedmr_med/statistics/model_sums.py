@@ -25,7 +25,6 @@ class Contribution:
     """A site's reply as the server half sees it, already validated.
 
     Attributes:
-        site: name of the site.
         samples: number of its training images.
         model: its weights and buffers by name.
         payload: what the client half added.
@@ -54,7 +53,6 @@ class ModelSums:
     """Adds up models, given the one that the round started from.
 
     Args:
-        server: the method's server half.
         model: weights and buffers by name.
         parameters: the names in ``model`` that are trained.
         buffers: ``first`` keeps those of the first reply; everything else is their mean.
@@ -105,7 +103,6 @@ class ModelSums:
         Of the counters, which cannot have a highest value in a total, the mean is taken.
 
         Args:
-            values: the total.
             sites: how many sites it is of.
             most_images: training images that a site may have.
 

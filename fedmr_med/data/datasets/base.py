@@ -37,13 +37,11 @@ class Protocol:
     """How a dataset is trained on unless a job says otherwise: as the paper does, where it says.
 
     Attributes:
-        model: the network's name.
         transform: name of a pair of train and test transforms.
         rounds: rounds with few clients.
         split: how the data is partitioned, the most class-disjoint way of the paper's; None where it comes partitioned.
         clients: how many clients there are where the split does not say.
         rounds_by_clients: rounds with many clients.
-        model_options: what the network's builder takes.
         settings: settings that differ from the paper's usual training, nested like ``fedmr.yaml``.
         demo: settings for the built-in demo of this dataset, nested in the same way.
     """
@@ -67,7 +65,6 @@ class Dataset:
         name: jobs, commands and folders call it so.
         class_names: the classes, in the order of the labels.
         image_size: edge of the square the network sees, in pixels; a text's length, in characters.
-        protocol: how it is trained on.
         channels: 3 for RGB, 1 for grey.
         kind: ``images``, all of ``image_size``; ``photographs`` of any size; or ``texts``.
         read: reads the whole, which is then partitioned as a job's ``task.split`` says.

@@ -95,9 +95,7 @@ def seeds_chart(title: str, series: Mapping[str, Sequence[Sequence[float]]], *, 
     """Return the mean over the seeds by round, with a band from the lowest to the highest; None without a curve.
 
     Args:
-        title: what the chart shows.
         series: by label, one sequence of values per seed; those of a label are drawn as far as all of them go.
-        ylabel: name of the values.
     """
     if not series:
         return None
