@@ -22,7 +22,7 @@ from fedmr_med.data.base import ArrayFold, Fold, SiteData
 from fedmr_med.data.folds import ImageFold
 from fedmr_med.data.loading import Batches
 from fedmr_med.models import MODELS
-from fedmr_med.models.efficientnet_lite import EfficientNetLite0
+from fedmr_med.models.efficientnet import EfficientNetLite0
 from fedmr_med.network import Network
 from fedmr_med.sites import FlambyIsicSource, SiteConfig
 

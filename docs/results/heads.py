@@ -26,7 +26,7 @@ from fedmr_med.data.flamby_isic import (
 from fedmr_med.evaluation.metrics import confusion_matrix
 from fedmr_med.evaluation.seeds import Spread
 from fedmr_med.lab.bench.paired import half_width
-from fedmr_med.models.efficientnet_lite import EfficientNetLite0
+from fedmr_med.models.efficientnet import EfficientNetLite0
 from fedmr_med.statistics.head import SHRINKAGES, HeadStatistics, choose_shrinkage, class_means, solve
 
 PARTS, CLASSES, HELD_OUT = 5, 8, 0.15

@@ -165,35 +165,44 @@ class Evaluation(Strict):
         known = {site: scores for site, scores in sorted(answers.items()) if scores is not None}
         pool, names = pooled(known)
         choosing = tuple(site for site in names if known[site].validation is not None)
-        chosen = Validation.of(pool.validation if pool else None, choosing) if validates else None
-        together = _together(pool, chosen)
-        thresholds = None if together is None else together.thresholds
+        whole = cls.of_total(round_number, pool, names, validates=validates, choosing=choosing)
+        thresholds = whole.pooled_figures.thresholds if whole.pooled_figures else None
         by_site = {site: figures(scores, thresholds) for site, scores in known.items()}
-        return cls(
-            round=round_number,
-            sites={site: Score.of(scores) for site, scores in known.items()},
-            pooled=Score.of(pool) if pool else None,
-            pooled_sites=names,
-            held_back=tuple(sorted(answers.keys() - known.keys())),
-            metrics=_values(together),
-            figures={site: found for site, found in by_site.items() if found is not None},
-            pooled_figures=together,
-            validation=chosen,
+        return whole.model_copy(
+            update={
+                "sites": {site: Score.of(scores) for site, scores in known.items()},
+                "held_back": tuple(sorted(answers.keys() - known.keys())),
+                "figures": {site: found for site, found in by_site.items() if found is not None},
+            }
         )
 
     @classmethod
     def of_total(
-        cls, round_number: int, total: Scores | None, sites: tuple[str, ...], *, validates: bool = False
+        cls,
+        round_number: int,
+        total: Scores | None,
+        sites: tuple[str, ...],
+        *,
+        validates: bool = False,
+        choosing: tuple[str, ...] | None = None,
     ) -> "Evaluation":
-        """Sum up scores of which only the total over ``sites`` is known; None where none of them shares any."""
-        chosen = Validation.of(total.validation if total else None, sites) if validates else None
+        """Sum up scores of which only the total over ``sites`` is known; None where none of them shares any.
+
+        Args:
+            round_number, total, sites, validates: as above.
+            choosing: the sites whose validation images are in it; None means all.
+        """
+        chosen = None
+        if validates:
+            chosen = Validation.of(total.validation if total else None, sites if choosing is None else choosing)
         together = _together(total, chosen)
+        values = {name: estimate.value for name, estimate in together.metrics.items()} if together else {}
         return cls(
             round=round_number,
             sites={},
             pooled=None if total is None else Score.of(total),
             pooled_sites=() if total is None else sites,
-            metrics=_values(together),
+            metrics=values,
             pooled_figures=together,
             validation=chosen,
         )
@@ -260,7 +269,3 @@ def _together(total: Scores | None, chosen: Validation | None) -> Figures | None
     classes = 0 if total.confusion is None else len(total.confusion)
     found = figures(total, chosen.thresholds or [None] * classes)
     return None if found is None else found.model_copy(update={"temperature": chosen.temperature})
-
-
-def _values(found: Figures | None) -> dict[str, float]:
-    return {name: estimate.value for name, estimate in found.metrics.items()} if found else {}

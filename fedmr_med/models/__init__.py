@@ -8,8 +8,7 @@ from torch import nn
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.errors import ConfigError
-from fedmr_med.models.efficientnet import EfficientNetB0
-from fedmr_med.models.efficientnet_lite import EfficientNetLite0
+from fedmr_med.models.efficientnet import EfficientNetB0, EfficientNetLite0
 from fedmr_med.models.mlp import MLP
 from fedmr_med.models.norm import batch_norm_names, with_group_norm
 from fedmr_med.models.resnet import narrow_resnet, resnet18

@@ -1,10 +1,12 @@
 """The network of a job, the same on the server and at every site."""
 
+import torch
+from torch import Tensor, nn
+
 from fedmr_med import methods, models
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError
-from fedmr_med.models.classifier import ClassifierOnly
-from fedmr_med.models.views import AveragedViews
+from fedmr_med.network import Network
 from fedmr_med.seeding import torch_stream
 from fedmr_med.wire.backbone import Backbone
 
@@ -83,3 +85,50 @@ def backbone_of(job: JobConfig) -> Backbone | None:
     with torch_stream(job.seed, "initial model"):
         arrays = models.state_arrays(feature_network(job, pretrained=True))
     return Backbone.of({name: array for name, array in arrays.items() if not name.startswith(_CLASSIFIER)})
+
+
+_HEIGHT, _WIDTH = -2, -1
+FLIPS: tuple[tuple[int, ...], ...] = ((), (_WIDTH,), (_HEIGHT,), (_HEIGHT, _WIDTH))
+"""The axes along which an image is mirrored, one entry per view."""
+
+
+class AveragedViews(Network):
+    """A network whose features in evaluation mode are the mean over several views of each image.
+
+    In training mode it is the network itself: mirror images are then a matter of augmentation.
+
+    Args:
+        body: the network; its classifier moves to this one, so that it keeps its name.
+    """
+
+    def __init__(self, body: Network):
+        super().__init__()
+        self.feature_size = body.feature_size
+        self.classifier = body.classifier
+        body.classifier = nn.Identity()  # type: ignore[assignment]  # its place is taken by the one above
+        self.body = body
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return features and logits of images (n, channels, h, w)."""
+        if self.training:
+            features, dropped = self.body(x)
+            return features, self.classifier(dropped)
+        features = torch.stack([self.body(x.flip(axes) if axes else x)[0] for axes in FLIPS]).mean(0)
+        return features, self.classifier(features)
+
+
+class ClassifierOnly(Network):
+    """What is left to train of a network whose backbone is frozen: its input is the feature.
+
+    Args:
+        whole: the network; its classifier is shared, by the same name.
+    """
+
+    def __init__(self, whole: Network):
+        super().__init__()
+        self.feature_size = whole.feature_size
+        self.classifier = whole.classifier
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the features (n, feature_size) themselves, and their logits."""
+        return x, self.classifier(x)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedmr_med.errors import ConfigError
-from fedmr_med.models.classifier import ClassifierOnly
+from fedmr_med.models.job_network import ClassifierOnly
 from fedmr_med.network import Network
 
 _TRIED = 16

@@ -16,7 +16,7 @@ from fedmr_med.data import transforms
 from fedmr_med.data.base import ArrayFold
 from fedmr_med.data.loading import Batches
 from fedmr_med.methods.local import LocalRound
-from fedmr_med.models.classifier import ClassifierOnly
+from fedmr_med.models.job_network import ClassifierOnly
 from fedmr_med.network import Network
 from fedmr_med.privacy.accountant import DELTA
 from fedmr_med.privacy.budget import PrivacyBudget

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fedmr_med import methods, models
 from fedmr_med.config import LossConfig, MethodConfig
 from fedmr_med.methods.base import ClientHalf, LocalRound
-from fedmr_med.models.classifier import ClassifierOnly
+from fedmr_med.models.job_network import ClassifierOnly
 from fedmr_med.network import Network
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.site import criterion
