@@ -13,13 +13,10 @@ from fedmr_med.data.demo import DEMO, class_counts_of
 from fedmr_med.data.flamby_isic import (
     CLASS_NAMES,
     HOSPITALS,
-    LESIONS_FILE,
     PREPARED_FOLDER,
     SPLIT_FILE,
     find_root,
-    find_split,
-    read_lesions,
-    read_split,
+    read_centers,
 )
 from fedmr_med.data.folds import FoldName, Row, in_sentences, open_rows, shared_groups
 from fedmr_med.data.labels import labels_of
@@ -108,7 +105,7 @@ def describe(
         names = tuple(class_names)
         return Description(names, tuple(_site(path, names, quick) for path in site_files))
     if split_file or flamby or (folder / PREPARED_FOLDER).is_dir() or (folder / SPLIT_FILE).is_file():
-        centers = _centers(folder, split_file, flamby)
+        centers = read_centers(folder, split_file, flamby)
         images = None if quick else folder / PREPARED_FOLDER
         sites = (_summary(name, rows, len(CLASS_NAMES), images) for name, rows in zip(HOSPITALS, centers, strict=True))
         return Description(CLASS_NAMES, tuple(sites))
@@ -129,20 +126,13 @@ def _site(path: Path, class_names: tuple[str, ...], quick: bool) -> SiteSummary:
         return _summary(name, rows, len(class_names), None if quick else source.root, config.cache)
     if isinstance(source, FlambyIsicSource):
         root = find_root(source.root)
-        rows = _centers(root, source.split_file, source.flamby)[source.center]
+        rows = read_centers(root, source.split_file, source.flamby)[source.center]
         return _summary(name, rows, len(CLASS_NAMES), None if quick else root / PREPARED_FOLDER, config.cache)
     raise DataError(
         f"{path}: data.source {source.source} has no table of its own; its split is drawn by the job.",
         code="config.conflict",
         key="data.source",
     )
-
-
-def _centers(root: Path, split_file: Path | None, flamby: Path | None) -> list[list[Row]]:
-    """Read FLamby's table, with the lesions where HAM10000's metadata lies beside it."""
-    lesions = root / LESIONS_FILE
-    split = find_split(root, split_file=split_file, flamby=flamby)
-    return read_split(split, read_lesions(lesions) if lesions.is_file() else None)
 
 
 def _summary(

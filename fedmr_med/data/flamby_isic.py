@@ -180,6 +180,20 @@ def read_split(path: Path, groups: Mapping[str, str] | None = None) -> list[list
     return centers
 
 
+def read_centers(
+    root: Path, split_file: Path | None = None, flamby: Path | None = None, lesions: Path | None = None
+) -> list[list[Row]]:
+    """Return the rows of each centre of a folder, with the lesions where HAM10000's metadata are named or lie there.
+
+    Raises:
+        DataError: a table is missing or not valid.
+    """
+    if lesions is None and (root / LESIONS_FILE).is_file():
+        lesions = root / LESIONS_FILE
+    split = find_split(root, split_file=split_file, flamby=flamby)
+    return read_split(split, read_lesions(lesions) if lesions else None)
+
+
 def read_lesions(path: Path) -> dict[str, str]:
     """Read HAM10000's metadata and return the lesion of each image, by the image's name.
 

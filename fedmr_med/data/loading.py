@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedmr_med.data.base import ArrayFold, Fold, array_rows, drawn_item
+from fedmr_med.data.base import Fold, array_rows, drawn_item
 from fedmr_med.data.transforms import Plain, Transform, unchanged
 from fedmr_med.seeding import derive_seed, numpy_generator
 
@@ -29,17 +29,18 @@ class _BatchMaker:
 
     def __getitem__(self, key: tuple[Stream, tuple[int, ...]]) -> Batch:
         stream, indices = key
-        if self.transform is unchanged and isinstance(self.fold, ArrayFold):
-            rows = list(indices)  # features: all at once takes a hundredth of the time
-            return torch.from_numpy(self.fold.items[rows]), torch.from_numpy(self.fold.labels[rows])
-        if isinstance(self.transform, Plain) and (array := array_rows(self.fold, indices)) is not None:
-            return torch.from_numpy(self.transform.together(array)), torch.from_numpy(self.fold.labels[list(indices)])
+        labels = torch.from_numpy(self.fold.labels[list(indices)])
+        if self.transform is unchanged or isinstance(self.transform, Plain):
+            array = array_rows(self.fold, indices)  # all at once takes a tenth of the time, of features a hundredth
+            if array is not None:
+                made = self.transform.together(array) if isinstance(self.transform, Plain) else array
+                return torch.from_numpy(made), labels
         first = self._item(indices[0], derive_seed(*stream, indices[0]), None)
         items = np.empty((len(indices), *first.shape), dtype=first.dtype)
         items[0] = first
         for row, index in enumerate(indices[1:], start=1):
             self._item(index, derive_seed(*stream, index), items[row])
-        return torch.from_numpy(items), torch.from_numpy(self.fold.labels[list(indices)])
+        return torch.from_numpy(items), labels
 
     def _item(self, index: int, seed: int, out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
         return self.transform(drawn_item(self.fold, index, seed), seed, out)

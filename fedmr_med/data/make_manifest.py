@@ -13,7 +13,7 @@ from fedmr_med.data.folds import FoldName
 from fedmr_med.data.groups import group_names, known_columns, similar_columns
 from fedmr_med.data.images import SUFFIXES, element_of, image_files, is_dicom
 from fedmr_med.data.manifest import COLUMNS, MANIFEST, image_path
-from fedmr_med.data.tables import Table, open_table, table_text
+from fedmr_med.data.tables import Table, open_table, table_text, writing
 from fedmr_med.errors import DataError, PolicyError
 from fedmr_med.files import write_text
 from fedmr_med.privacy.policy import SitePolicy
@@ -134,13 +134,11 @@ def make_manifest(
     items = _with_copies(folder, items)
     folds = assign_folds(items, split, seed)
     rows = ((item.image, item.label, fold, item.group) for item, fold in zip(items, folds, strict=True))
-    try:
+    with writing(path):
         write_text(path, table_text(COLUMNS, rows))
         if site_file:
             source = ManifestSource(source="manifest", root=Path())
             write_text(site_file, commented_yaml(SiteConfig(data=source, policy=chosen), _HEADING))
-    except OSError as e:
-        raise DataError(f"{path} cannot be written: {e.strerror or e}.", code="file.not-writable") from e
     classes = tuple(sorted({item.label for item in items}))
     warnings = (*missing, *scarce_classes(items, folds))
     return NewManifest(path, classes, folds.count("train"), folds.count("test"), how, site_file, warnings)

@@ -3,9 +3,8 @@
 import json
 import shutil
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -15,6 +14,7 @@ from fedmr_med.config import PreparationConfig
 from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER, RAW_FOLDER, SPLIT_FILE
 from fedmr_med.data.images import UnreadableImageError, read_rgb
 from fedmr_med.data.preparation import RECORD, jpeg_of
+from fedmr_med.data.tables import writing
 from fedmr_med.errors import DataError
 from fedmr_med.files import atomic_writer, write_text
 
@@ -59,7 +59,7 @@ def prepare_isic(
         raise DataError(f"{source / RAW_FOLDER} holds no .jpg images.", code="data.empty")
     folder = target / PREPARED_FOLDER
     report = progress or (lambda done, total: None)
-    with _writing(target):
+    with writing(target):
         _check_record(target, edge)
         missing = [path for path in raw if not _is_current(folder / path.name, path)]
         failed = []
@@ -83,13 +83,10 @@ def _prepare_all(paths: list[Path], folder: Path, edge: int, workers: int) -> It
     if workers <= 1 or len(paths) <= _CHUNK:
         yield from map(prepare, paths)
         return
-    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_ignore_interrupt) as pool:
+    # Ctrl-C reaches every process of a terminal: it is left to the one that started the others.
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=signal.signal, initargs=ignore) as pool:
         yield from pool.map(prepare, paths, chunksize=_CHUNK)
-
-
-def _ignore_interrupt() -> None:
-    """Leave Ctrl-C, which reaches every process of a terminal, to the process that started this one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _prepare_one(path: Path, *, folder: Path, edge: int) -> str | None:
@@ -119,22 +116,9 @@ def _check_record(target: Path, edge: int) -> None:
                 f"{target} was prepared with other settings ({path}); choose another target.",
                 code="data.other-settings",
             )
-    elif any(_jpegs(target / PREPARED_FOLDER)):
+    elif any((target / PREPARED_FOLDER).glob("*.jpg")):
         raise DataError(
             f"{target / PREPARED_FOLDER} was prepared by another program; choose another target.", code="data.foreign"
         )
     else:
         write_text(path, json.dumps(record))
-
-
-def _jpegs(folder: Path) -> Iterable[Path]:
-    return folder.glob("*.jpg")
-
-
-@contextmanager
-def _writing(target: Path) -> Iterator[None]:
-    """Turn a failure to write, such as a full disk, into an error that names the folder."""
-    try:
-        yield
-    except OSError as e:
-        raise DataError(f"{target} cannot be written: {e.strerror or e}.", code="file.not-writable") from e

@@ -10,16 +10,13 @@ from pathlib import Path
 from fedmr_med.data.flamby_isic import (
     CLASS_NAMES,
     HOSPITALS,
-    LESIONS_FILE,
     PREPARED_FOLDER,
     find_root,
-    find_split,
-    read_lesions,
-    read_split,
+    read_centers,
 )
 from fedmr_med.data.folds import Row, shared_groups
 from fedmr_med.data.manifest import COLUMNS, MANIFEST
-from fedmr_med.data.tables import table_text
+from fedmr_med.data.tables import table_text, writing
 from fedmr_med.errors import DataError
 from fedmr_med.schema.keys import commented_yaml
 from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig
@@ -61,11 +58,7 @@ def split_sites(
         DataError: the data is missing or incomplete, or a hospital's folder exists. Nothing is written then.
     """
     root = find_root(root)
-    if lesions is None and (root / LESIONS_FILE).is_file():
-        lesions = root / LESIONS_FILE
-    centers = read_split(
-        find_split(root, split_file=split_file, flamby=flamby), read_lesions(lesions) if lesions else None
-    )
+    centers = read_centers(root, split_file, flamby, lesions)
     images = root / PREPARED_FOLDER
     present = {}
     for hospital, rows in zip(HOSPITALS, centers, strict=True):
@@ -75,11 +68,9 @@ def split_sites(
             raise DataError(f"{out / hospital} already exists; remove it or choose another folder.", code="file.exists")
     if not present:
         raise DataError(f"{images} holds none of the images in FLamby's table.", code="data.empty")
-    try:
+    with writing(out):
         for hospital, rows in present.items():
             _write_site(out / hospital, images, rows, HOSPITALS.index(hospital))
-    except OSError as e:
-        raise DataError(f"{out} cannot be written: {e.strerror or e}.", code="file.not-writable") from e
     return SplitReport(
         sites={hospital: len(rows) for hospital, rows in present.items()},
         absent=tuple(hospital for hospital in HOSPITALS if hospital not in present),

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,3 +118,12 @@ def table_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([columns, *rows])
     return text.getvalue()
+
+
+@contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """Turn a failure to write, such as a full disk, into a DataError that names the place."""
+    try:
+        yield
+    except OSError as e:
+        raise DataError(f"{place} cannot be written: {e.strerror or e}.", code="file.not-writable") from e
