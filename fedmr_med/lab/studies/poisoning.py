@@ -17,14 +17,13 @@ import numpy.typing as npt
 import torch
 
 from fedmr_med.data import transforms
-from fedmr_med.data.base import Fold
+from fedmr_med.data.base import ArrayFold
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import FedMRError
 from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.registry import check_known
 from fedmr_med.runner import Federation
 from fedmr_med.runner.local_sites import LocalSites
 from fedmr_med.seeding import numpy_generator
@@ -65,29 +64,28 @@ class Cell:
     stopped: int
 
 
+Reply = Callable[[SiteReply, TrainTask], SiteReply]
+Labels = npt.NDArray[np.int64]
+
+
 @dataclass(frozen=True)
-class Relabelled:
-    """A fold with other labels."""
+class Attack:
+    """What bad sites do.
 
-    fold: Fold
-    labels: npt.NDArray[np.int64]
+    Attributes:
+        reply: makes what they send of what they should send.
+        labels: what they train on, of the true labels (n,) and the number of classes; None trains on the true ones.
+        shows: whether their prototypes are of those labels too.
+        by: who attacks.
+    """
 
-    @property
-    def groups(self) -> tuple[str, ...] | None:
-        """Patient or lesion of each item."""
-        return self.fold.groups
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
-        return self.fold[index]
+    reply: Reply = lambda reply, task: reply
+    labels: Callable[[Labels, int], Labels] | None = None
+    shows: bool = False
+    by: tuple[str, ...] = (ATTACKER,)
 
 
-Attack = Callable[[SiteReply, TrainTask], SiteReply]
-
-
-def _model(change: Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[Any]]) -> Attack:
+def _model(change: Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[Any]]) -> Reply:
     """Return an attack on each array of the model, given the trained and the received one."""
 
     def attack(reply: SiteReply, task: TrainTask) -> SiteReply:
@@ -101,94 +99,73 @@ def _prototypes(change: Callable[[ClassSums], ClassSums]) -> Attack:
     def attack(reply: SiteReply, task: TrainTask) -> SiteReply:
         return reply if reply.prototypes is None else replace(reply, prototypes=change(reply.prototypes))
 
-    return attack
+    return Attack(attack)
 
 
 def _noise(trained: npt.NDArray[Any], received: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return numpy_generator(0, "noise", str(trained.shape)).standard_normal(trained.shape)
 
 
-def _unchanged(reply: SiteReply, task: TrainTask) -> SiteReply:
-    return reply
-
-
-_REVERSED = _model(lambda trained, received: received - 1.3 * (trained - received))
-ATTACKS: dict[str, Attack] = {
-    CLEAN: _unchanged,
-    "update x -5": _model(lambda trained, received: received - 5 * (trained - received)),
-    "model x 100": _model(lambda trained, received: 100 * trained),
-    "random model": _model(_noise),
-    "model of zeros": _model(lambda trained, received: np.zeros_like(trained)),
-    FLIPPED: _unchanged,  # see LABELS: here the data is bad, not the reply
-    "prototypes x 100": _prototypes(lambda sums: ClassSums(100 * sums.sums, sums.counts)),
-    "prototypes exchanged": _prototypes(lambda sums: ClassSums(_rolled(sums), sums.counts)),
-    "update x -1.3": _REVERSED,
-    "update x -1.3 by two sites": _REVERSED,
-    "melanomas as nevi with 10^6 images claimed": lambda reply, task: replace(reply, samples=10**6),
-    "labels flipped behind right prototypes": _unchanged,
-    "labels flipped behind right prototypes by two sites": _unchanged,
-    "labels flipped without prototypes": lambda reply, task: replace(reply, prototypes=None),
-}
-
-ATTACKERS = {
-    "update x -1.3 by two sites": (ATTACKER, SECOND),
-    "labels flipped behind right prototypes by two sites": (ATTACKER, SECOND),
-    "melanomas as nevi with 10^6 images claimed": (SMALLEST,),
-}
-"""Who attacks, where it is not :data:`ATTACKER` alone."""
-
-
-def _flipped(labels: npt.NDArray[np.int64], classes: int) -> npt.NDArray[np.int64]:
-    return classes - 1 - labels
-
-
-def _hidden(labels: npt.NDArray[np.int64], classes: int) -> npt.NDArray[np.int64]:
-    return np.where(labels == MELANOMA, NEVUS, labels)
-
-
-LABELS: dict[str, Callable[[npt.NDArray[np.int64], int], npt.NDArray[np.int64]]] = {
-    "melanomas as nevi with 10^6 images claimed": _hidden,
-    **{name: _flipped for name in ATTACKS if name.startswith(FLIPPED)},
-}
-"""What an attacker trains on. Only with :data:`FLIPPED` its prototypes are of these labels too."""
-
-
-def _rolled(shared: ClassSums) -> torch.Tensor:
+def _rolled(shared: ClassSums) -> ClassSums:
     """Give each shared class the mean feature of the next one."""
     classes = shared.counts.nonzero().flatten()
     means = shared.sums[classes] / shared.counts[classes, None]
     sums = torch.zeros_like(shared.sums)
     sums[classes] = means.roll(1, dims=0) * shared.counts[classes, None]
-    return sums
+    return ClassSums(sums, shared.counts)
+
+
+def _flipped(labels: Labels, classes: int) -> Labels:
+    return classes - 1 - labels
+
+
+def _hidden(labels: Labels, classes: int) -> Labels:
+    return np.where(labels == MELANOMA, NEVUS, labels)
+
+
+_REVERSED = _model(lambda trained, received: received - 1.3 * (trained - received))
+_BOTH = (ATTACKER, SECOND)
+ATTACKS = {
+    CLEAN: Attack(),
+    "update x -5": Attack(_model(lambda trained, received: received - 5 * (trained - received))),
+    "model x 100": Attack(_model(lambda trained, received: 100 * trained)),
+    "random model": Attack(_model(_noise)),
+    "model of zeros": Attack(_model(lambda trained, received: np.zeros_like(trained))),
+    FLIPPED: Attack(labels=_flipped, shows=True),
+    "prototypes x 100": _prototypes(lambda sums: ClassSums(100 * sums.sums, sums.counts)),
+    "prototypes exchanged": _prototypes(_rolled),
+    "update x -1.3": Attack(_REVERSED),
+    "update x -1.3 by two sites": Attack(_REVERSED, by=_BOTH),
+    "melanomas as nevi with 10^6 images claimed": Attack(
+        lambda reply, task: replace(reply, samples=10**6), _hidden, by=(SMALLEST,)
+    ),
+    "labels flipped behind right prototypes": Attack(labels=_flipped),
+    "labels flipped behind right prototypes by two sites": Attack(labels=_flipped, by=_BOTH),
+    "labels flipped without prototypes": Attack(lambda reply, task: replace(reply, prototypes=None), _flipped),
+}
 
 
 class PoisonedSites(LocalSites):
-    """Answers for sites of which one or two attack the others in every round.
+    """Answers for sites of which one or two attack the others in every round."""
 
-    Args:
-        attack: one of :data:`ATTACKS`.
-        arguments: of :class:`fedmr_med.runner.local_sites.LocalSites`.
-    """
-
-    def __init__(self, attack: str, *arguments: Any):
+    def __init__(self, attack: Attack, *arguments: Any):
         super().__init__(*arguments)
         self.attack = attack
 
     def reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
         """Let the attackers do their worst, and the others train."""
-        if hospital.name not in ATTACKERS.get(self.attack, (ATTACKER,)):
+        if hospital.name not in self.attack.by:
             return hospital.train(task)
-        if self.attack in LABELS:
-            hospital.batches.train = batches = self._relabelled(hospital)
-            if self.attack == FLIPPED:
+        if self.attack.labels is not None:
+            settings, train = hospital.job.task, hospital.data.train
+            items = np.stack([train[index] for index in range(len(train))])
+            fold = ArrayFold(items, self.attack.labels(train.labels, settings.num_classes), train.groups)
+            plain = transforms.build(settings.transform, train=False, image_size=settings.image_size)
+            batches = Batches(fold, plain, batch_size=hospital.job.train.batch_size)
+            hospital.batches.train = batches
+            if self.attack.shows:
                 hospital.batches.plain = batches
-        return ATTACKS[self.attack](hospital.train(task), task)
-
-    def _relabelled(self, hospital: Hospital) -> Batches:
-        settings, train = hospital.job.task, hospital.data.train
-        fold = Relabelled(train, LABELS[self.attack](train.labels, settings.num_classes))
-        plain = transforms.build(settings.transform, train=False, image_size=settings.image_size)
-        return Batches(fold, plain, batch_size=hospital.job.train.batch_size)
+        return self.attack.reply(hospital.train(task), task)
 
 
 def run(attack: str, rule: Mapping[str, Any], *, seed: int) -> tuple[float, int]:
@@ -205,7 +182,7 @@ def run(attack: str, rule: Mapping[str, Any], *, seed: int) -> tuple[float, int]
         for center, name in enumerate(HOSPITALS)
     }
     with tempfile.TemporaryDirectory() as folder:
-        federation = Federation(job, sites, Path(folder), make_sites=partial(PoisonedSites, attack))
+        federation = Federation(job, sites, Path(folder), make_sites=partial(PoisonedSites, ATTACKS[attack]))
         try:
             history = federation.run().history
         except FedMRError:
@@ -213,7 +190,7 @@ def run(attack: str, rule: Mapping[str, Any], *, seed: int) -> tuple[float, int]
                 raise
             return 0.0, 0
     last = history.evaluations[-1].pooled
-    stopped = sum(site in r.refused for r in history.rounds for site in ATTACKERS.get(attack, (ATTACKER,)))
+    stopped = sum(site in r.refused for r in history.rounds for site in ATTACKS[attack].by)
     return (last.balanced_accuracy or 0.0) if last else 0.0, stopped
 
 
@@ -224,18 +201,6 @@ def run_all(attacks: Sequence[str], rules: Sequence[str], seeds: Sequence[int]) 
             for seed in seeds:
                 accuracy, stopped = run(attack, RULES[rule], seed=seed)
                 yield Cell(attack, rule, seed, accuracy, stopped)
-
-
-def named(text: str, known: Mapping[str, object], option: str) -> list[str]:
-    """Return the names of a comma-separated list, or all there are.
-
-    Raises:
-        ConfigError: a name is not known.
-    """
-    names = [name.strip() for name in text.split(",") if name.strip()] or list(known)
-    for name in names:
-        check_known(name, known, f"--{option}")
-    return names
 
 
 def table(cells: Sequence[Cell]) -> list[list[str]]:

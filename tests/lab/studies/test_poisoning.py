@@ -3,8 +3,9 @@
 import pytest
 
 from fedmr_med.lab.studies import poisoning
-from fedmr_med.lab.studies.poisoning import CLEAN, Cell, named, run, table
-from tests.helpers.errors import raises
+from fedmr_med.lab.studies.poisoning import CLEAN, Cell, run, table
+from tests.helpers.command_line import run as command
+from tests.helpers.errors import printed_fault
 
 pytestmark = pytest.mark.slow
 
@@ -63,8 +64,7 @@ def test_the_table_has_means_and_costs() -> None:
     assert table(cells) == [["", "default"], [CLEAN, "50.0"], ["a", "45.0 (-5.0)"]]
 
 
-def test_names_are_checked() -> None:
-    assert named("b, a", {"a": 1, "b": 2}, "rules") == ["b", "a"]
-    assert named("", {"a": 1, "b": 2}, "rules") == ["a", "b"]
-    with raises("config.unknown-name", "--rules"):
-        named("c", {"a": 1, "b": 2}, "rules")
+def test_names_are_checked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("--attacks", "--rules"):
+        assert command(monkeypatch, "robustness", option, "nothing", "--json") == 2
+        assert printed_fault(capsys) == ("config.unknown-name", option)
