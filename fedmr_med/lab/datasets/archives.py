@@ -50,13 +50,10 @@ Official = Callable[[Dataset, Path], Folds | None]
 
 
 def arrays(official: Official | None = None) -> Reader:
-    """Return the reader of a dataset whose images have one size: official files, or an .npz with the same arrays.
+    """Return the reader of a dataset whose images have one size: ``official`` files, or an .npz with the same arrays.
 
     The reader looks in a file, in the folder that holds the files, and in ``<name>/`` below it. It raises DataError
     where files are missing, damaged, or hold other images or labels than the dataset has.
-
-    Args:
-        official: reads the dataset's official files; None knows only the .npz.
     """
 
     def read(dataset: Dataset, root: Path, task: TaskConfig) -> SiteData:
@@ -96,12 +93,7 @@ def _checked(dataset: Dataset, images: Images, labels: Labels, place: Path) -> A
 def read_npz(dataset: Dataset, place: Path) -> Folds | None:
     """Read ``x_train``, ``y_train``, ``x_test`` and ``y_test``; grey images may lack the channel axis.
 
-    Args:
-        dataset: what to look for.
-        place: the file; or a folder with ``<name>.npz`` or just one .npz.
-
-    Returns:
-        Training and test set, or None where there is no such file.
+    The place is the file, or a folder with ``<name>.npz`` or just one .npz; None where there is no such file.
 
     Raises:
         DataError: the file is damaged or lacks an array.

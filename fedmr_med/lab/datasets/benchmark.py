@@ -31,11 +31,6 @@ def load_benchmark(source: BenchmarkSource, task: TaskConfig, *, seed: int) -> S
     matrices add up to that of the whole. All clients of a process share one copy of the data: their folds are views
     of it. Of a dataset that comes partitioned each client is one of its parts, and the test set is that of all of them.
 
-    Args:
-        source: which client of how many, and where the data is.
-        task: names the dataset and the split.
-        seed: seed of the partition.
-
     Raises:
         ConfigError: there is no such dataset, the split cannot be made, or the task does not fit the dataset.
         DataError: the data is missing or damaged.
@@ -54,14 +49,9 @@ def load_benchmark(source: BenchmarkSource, task: TaskConfig, *, seed: int) -> S
 
 
 def load_test(source: BenchmarkSource, task: TaskConfig, *, seed: int, held_out: float = 0.0) -> Fold:
-    """Return the whole test set that the clients of a federation have in common.
+    """Return the whole test set that the clients of a federation have in common, given one of them.
 
-    Args:
-        source: one of the clients.
-        task: names the dataset and the split.
-        seed: seed of the partition.
-        held_out: share of each client's training data that is held out; the held-out data of all clients is then
-            what this returns.
+    With ``held_out``, a share of each client's training data, it is the held-out data of all clients.
 
     Raises:
         ConfigError, DataError: as :func:`load_benchmark`.

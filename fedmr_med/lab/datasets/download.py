@@ -50,12 +50,7 @@ def download_files(files: Sequence[RemoteFile], folder: Path, progress: NewBar |
     """Download files; one that is there with the right checksum is kept.
 
     Each file is written under another name and gets its own once its checksum is right, so an interrupted
-    download leaves nothing behind.
-
-    Args:
-        files: what to get.
-        folder: where to put it.
-        progress: makes the bar that each download reports to; None reports nothing.
+    download leaves nothing behind. ``progress`` makes the bar that each reports to.
 
     Raises:
         DataError: the server cannot be reached, a checksum is wrong, or the folder cannot be written to.

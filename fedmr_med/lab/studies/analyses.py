@@ -16,9 +16,8 @@ from fedmr_med.evaluation.results import RunResult
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.lab.bench.runs import Run, checkpoint_of
 from fedmr_med.lab.datasets.benchmark import load_benchmark
-from fedmr_med.lab.studies.base import Cells, Outcome, Setting, StudyTable
-from fedmr_med.lab.studies.paper import PaperRow
-from fedmr_med.lab.studies.tables import VARIANTS, curves, entry_key, local_seconds, run_table
+from fedmr_med.lab.studies.base import Cells, Outcome, PaperRow, Setting, StudyTable
+from fedmr_med.lab.studies.tables import VARIANTS, curves, entry_key, local_seconds, planned, run_table
 from fedmr_med.models.model_file import load_model
 from fedmr_med.report.class_counts import counts_map
 from fedmr_med.report.elements import Section
@@ -78,14 +77,13 @@ def rounds_to(accuracy: float, entry: RunResult) -> int | None:
 
 def burden(setting: Setting) -> Outcome:
     """Measure what a client stores and how long its part of a round takes, against FedAvg."""
-    entries = run_table(setting)
+    entries, planned_runs = run_table(setting), planned(setting)
     rows: list[Cells] = []
     for row in setting.rows():
         base = local_seconds(entries[entry_key(row, row.split, "fedavg")])
         for label, variant in VARIANTS[setting.study].items():
-            runs = entries[entry_key(row, row.split, label)]
-            run = setting.run(label, row.dataset, variant.method, split=row.split, options=variant.options)
-            state = initial_state(run.job)
+            key = entry_key(row, row.split, label)
+            runs, state = entries[key], initial_state(planned_runs[key][0].job)
             model = sum(array.nbytes for array in state.model.values())
             prototypes = state.prototypes.means.nbytes if variant.method in ("fedmr", "fedproc") else 0
             stored = (model + prototypes + max(entry.kept_bytes or 0 for entry in runs)) / model
@@ -108,15 +106,12 @@ def burden(setting: Setting) -> Outcome:
 
 def eigenvalues(setting: Setting) -> Outcome:
     """Measure how evenly the final models' features spread over their dimensions."""
-    entries = run_table(setting)
+    entries, planned_runs = run_table(setting), planned(setting)
     rows: list[Cells] = []
     for row in setting.rows():
-        for label, variant in VARIANTS[setting.study].items():
-            values = []
-            for seed in setting.seeds:
-                options = variant.options_for(row.dataset, row.split)
-                run = setting.run(label, row.dataset, variant.method, split=row.split, options=options, seed=seed)
-                values.append(eigenvalue_variance(_test_features(run, setting.out)))
+        for label in VARIANTS[setting.study]:
+            runs = planned_runs[entry_key(row, row.split, label)]
+            values = [eigenvalue_variance(_test_features(run, setting.out)) for run in runs]
             measured = round(fmean(values), 2)
             rows.append({**_place(row), "variant": label, "paper": row.values[label], "measured": measured})
     notes = [

@@ -1,7 +1,8 @@
-"""What all studies share: a budget, a place to work in, and the form of what comes out."""
+"""What all studies share: the paper's figures, a budget, a place to work in, and the form of what comes out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -16,8 +17,8 @@ from fedmr_med.lab.bench.outputs import RESULTS
 from fedmr_med.lab.bench.runs import Run, Selection
 from fedmr_med.lab.comparison.launchers import Resources
 from fedmr_med.lab.datasets.synthetic import write_synthetic
-from fedmr_med.lab.studies.paper import PaperRow, PaperStudy, paper_figures
 from fedmr_med.report.elements import Section
+from fedmr_med.schema import Strict, read_yaml, validated
 
 Cells = dict[str, str | int | float]
 
@@ -30,7 +31,6 @@ class Budget:
     """How much of the paper's set-up a study keeps.
 
     Attributes:
-        name: ``smoke``, ``cpu`` or ``full``.
         about: what it is, in a few words.
         every_row: whether all rows of a table are run, or the first of each dataset.
         seeds: the seeds that are run unless others are asked for.
@@ -81,6 +81,56 @@ BUDGETS = {
 }
 
 
+Vectors = tuple[tuple[float, float], ...]
+
+
+class PaperRow(Strict):
+    """A row of one of the paper's tables.
+
+    Attributes:
+        splits: the splits it is the average of, instead of one.
+        clients: number of clients, where the split does not say.
+        rounds: of this row, where the table has other ones than the dataset's usual.
+        values, seconds: the printed figure and time of each variant; a text where the paper gives no number.
+    """
+
+    dataset: str
+    split: str | None = None
+    splits: tuple[str, ...] = ()
+    clients: int | None = None
+    rounds: int | None = None
+    values: dict[str, int | float | str]
+    seconds: dict[str, float] = {}
+
+
+class PaperStudy(Strict):
+    """What the paper prints about a study.
+
+    Attributes:
+        title: table or figure of the paper.
+        remarks: where the paper contradicts itself or leaves something open.
+        wire: millions of numbers sent, without and with prototypes, by dataset.
+        stored: what a client stores, by method.
+        optimal, averaged, degrees: weights of the classes in the example of section 3.2, and the angle between the two.
+    """
+
+    title: str
+    rows: tuple[PaperRow, ...] = ()
+    remarks: tuple[str, ...] = ()
+    wire: dict[str, tuple[float, float]] = {}
+    stored: dict[str, str] = {}
+    optimal: Vectors = ()
+    averaged: Vectors = ()
+    degrees: float = 0.0
+
+
+@lru_cache(maxsize=1)
+def paper_figures() -> dict[str, PaperStudy]:
+    """Return the paper's figures by study."""
+    path = Path(__file__).with_name("paper.yaml")
+    return {name: validated(PaperStudy, study, f"{path}: {name}") for name, study in read_yaml(path).items()}
+
+
 @dataclass(frozen=True)
 class StudyTable:
     """A table of a study; every row has the same keys, and a value for each."""
@@ -91,13 +141,7 @@ class StudyTable:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a study gives.
-
-    Attributes:
-        tables: the paper's figures beside the measured ones.
-        pictures: for the report.
-        notes: what the tables alone do not say.
-    """
+    """What a study gives: the paper's figures beside the measured ones, pictures, and what the tables do not say."""
 
     tables: Sequence[StudyTable]
     pictures: Sequence[Section] = ()
@@ -109,11 +153,8 @@ class Setting:
     """Where and how a study is run.
 
     Attributes:
-        study: its name.
-        budget: how much of the paper's set-up it keeps.
         out: folder for its results.
         data: folder of all datasets; None takes stand-ins for the smoke budget, else what the environment names.
-        seeds: the seeds to run.
         workers: runs side by side; None uses the cores, 0 this process.
         dataset, split: only rows of these, if given.
         settings: other settings of the jobs, by key.

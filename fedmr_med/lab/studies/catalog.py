@@ -43,12 +43,10 @@ STUDIES: dict[str, Callable[[Setting], Outcome]] = {
 
 
 class StudyResult(Strict):
-    """The content of ``study.json``.
+    """The content of ``study.json``: the paper's figures beside the measured ones.
 
     Attributes:
-        study, title, budget: what was run.
         stand_ins: whether generated data stood in for datasets.
-        tables: the paper's figures beside the measured ones.
         differs: what differs from the paper's set-up, a sentence each.
         notes: what the tables alone do not say.
     """
@@ -63,14 +61,7 @@ class StudyResult(Strict):
 
 
 def make_setting(study: str, budget: str, out: Path, *, seeds: Sequence[int] = (), **other: Any) -> Setting:
-    """Return the setting of a study.
-
-    Args:
-        study: one of :data:`STUDIES`.
-        budget: ``smoke``, ``cpu`` or ``full``.
-        out: folder for the results.
-        seeds: the seeds to run; none takes the budget's.
-        other: see :class:`Setting`.
+    """Return the setting of a study and a budget; no seeds take the budget's.
 
     Raises:
         ConfigError: a name is not known, or no row of the study is asked for.
@@ -92,8 +83,7 @@ def run_study(setting: Setting) -> StudyResult:
     """Run a study, write ``study.json`` and ``report.html``, and return the former's content.
 
     Raises:
-        ConfigError: a setting is not valid.
-        DataError: data is missing or damaged.
+        ConfigError, DataError: a setting is not valid; data is missing or damaged.
         FedMRError: a run failed.
     """
     outcome = STUDIES[setting.study](setting)

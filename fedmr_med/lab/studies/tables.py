@@ -11,8 +11,7 @@ from fedmr_med.evaluation.results import RunResult
 from fedmr_med.evaluation.seeds import Spread
 from fedmr_med.jobs.coefficients import coefficients
 from fedmr_med.lab.bench.runs import Run
-from fedmr_med.lab.studies.base import Cells, Outcome, Setting, StudyTable
-from fedmr_med.lab.studies.paper import PaperRow
+from fedmr_med.lab.studies.base import Cells, Outcome, PaperRow, Setting, StudyTable
 from fedmr_med.methods import PAPER_METHODS
 from fedmr_med.report.elements import Section
 from fedmr_med.report.pages.comparison import accuracies, seeds_chart
@@ -23,10 +22,9 @@ BASELINES = tuple(name for name in PAPER_METHODS if name not in ("fedavg", "fedm
 
 @dataclass(frozen=True)
 class Variant:
-    """A method as a column of a table.
+    """A method, with the paper's coefficients, as a column of a table.
 
     Attributes:
-        method: its name; its options are the paper's coefficients.
         options: other options.
         share: share of the clients that share their prototypes.
         with_prototypes: whether FedMR's inter-class loss is added to the method's own objective.
@@ -92,39 +90,43 @@ def accuracy_table(setting: Setting) -> Outcome:
 
 
 def run_table(setting: Setting) -> dict[Key, list[RunResult]]:
-    """Run every variant of a study on every row and seed.
-
-    Returns:
-        Entries of ``results.json`` by (dataset, split and clients, variant), one per seed.
+    """Run every variant of a study on every row; return the entries by (dataset, split and clients, variant) and seed.
 
     Raises:
         FedMRError: a run failed.
     """
-    runs: list[Run] = []
-    keys: list[Key] = []
-    for row in setting.rows():
-        for part in splits(setting, row):
-            for label, variant in VARIANTS[setting.study].items():
-                for seed in setting.seeds:
-                    run = setting.run(
-                        label,
-                        row.dataset,
-                        variant.method,
-                        split=part,
-                        clients=row.clients,
-                        options=variant.options_for(row.dataset, part),
-                        share=variant.share,
-                        rounds=row.rounds,
-                        seed=seed,
-                    )
-                    runs.append(run)
-                    keys.append(entry_key(row, part, label))
+    runs = planned(setting)
+    results = iter(setting.results([run for group in runs.values() for run in group]))
     entries: dict[Key, list[RunResult]] = {}
-    for key, run, entry in zip(keys, runs, setting.results(runs), strict=True):
-        if entry.error is not None:
-            raise FedMRError(f"{' '.join(key)}, seed {run.job.seed}: {entry.error}", code="run.failed")
-        entries.setdefault(key, []).append(entry)
+    for key, group in runs.items():
+        entries[key] = [next(results) for _ in group]
+        for run, entry in zip(group, entries[key], strict=True):
+            if entry.error is not None:
+                raise FedMRError(f"{' '.join(key)}, seed {run.job.seed}: {entry.error}", code="run.failed")
     return entries
+
+
+def planned(setting: Setting) -> dict[Key, list[Run]]:
+    """Return the runs of :func:`run_table`, by the same keys."""
+    return {
+        entry_key(row, part, label): [
+            setting.run(
+                label,
+                row.dataset,
+                variant.method,
+                split=part,
+                clients=row.clients,
+                options=variant.options_for(row.dataset, part),
+                share=variant.share,
+                rounds=row.rounds,
+                seed=seed,
+            )
+            for seed in setting.seeds
+        ]
+        for row in setting.rows()
+        for part in splits(setting, row)
+        for label, variant in VARIANTS[setting.study].items()
+    }
 
 
 def splits(setting: Setting, row: PaperRow) -> Sequence[str | None]:

@@ -10,9 +10,8 @@ from fedmr_med.data.partition import parse_split
 from fedmr_med.errors import DataError
 from fedmr_med.evaluation.results import read_result
 from fedmr_med.lab.comparison.runs import result_of
-from fedmr_med.lab.studies.base import BUDGETS, Setting
+from fedmr_med.lab.studies.base import BUDGETS, PaperRow, Setting, paper_figures
 from fedmr_med.lab.studies.catalog import STUDIES, StudyResult, make_setting, run_study
-from fedmr_med.lab.studies.paper import PaperRow, paper_figures
 from fedmr_med.lab.studies.tables import BEST_BASELINE, VARIANTS
 from fedmr_med.methods import PAPER_METHODS
 from tests.helpers.errors import raises
