@@ -1,6 +1,6 @@
 """What leaves of the same images under each defence, made by the parts that make it in a job."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,17 +8,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from fedmr_med.arrays import Vector
 from fedmr_med.lab.audit.attacks import Floats, Ints, Release
+from fedmr_med.lab.audit.sums import RELEASE, Rehearsal
 from fedmr_med.privacy.mechanisms import Clip, Gaussian
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure.identity import UNSIGNED
-from fedmr_med.secure.messages import Release as Sum
-from fedmr_med.secure.messages import Roster
 from fedmr_med.secure.participant import Participant
-from fedmr_med.secure.summing import SecureSum
-from fedmr_med.statistics.fields import BITS, Field, Layout
+from fedmr_med.statistics.fields import BITS, Field, Layout, Values
 
 NONE, POLICY, SMALL_CELLS, NOISE, SECURE, TOTAL = "none", "policy", "k = 11", "noise", "secure", "secure total"
 DEFENCES = (NONE, POLICY, SMALL_CELLS, NOISE, SECURE, TOTAL)
@@ -76,66 +73,41 @@ class Cohort:
 
     def masked(self, inner: Release) -> Release:
         """Return the masked vector of the site, all that the server gets of it, read as if it were not masked."""
-        return lambda features, labels: self._sums(self._sum(inner(features, labels), None).vectors[_SITE])
+        return lambda features, labels: self._sums(inner(features, labels), opened=False)
 
     def total(self, inner: Release) -> Release:
         """Return the total, which the server opens, read as if it were the site's own."""
-        return lambda features, labels: _any(self._sums(self._opened(inner(features, labels), None)))
+        return lambda features, labels: _any(self._sums(inner(features, labels), opened=True))
 
     def masked_scores(self, matrix: Ints | None) -> Ints | None:
         """Return the confusion matrix of the site's masked vector, read as if it were not masked."""
-        seen: Ints = self._layout.unpack(self._sum(None, matrix).vectors[_SITE])["confusion"]
-        return seen
+        return self._seen((None, matrix), opened=False)["confusion"]
 
     def total_scores(self, matrix: Ints | None) -> Ints | None:
         """Return the total of the confusion matrices."""
-        total: Ints = self._layout.unpack(self._opened(None, matrix))["confusion"]
-        return total
+        return self._seen((None, matrix), opened=True)["confusion"]
 
-    @property
-    def _layout(self) -> Layout:
-        return Layout({
+    def _sums(self, sums: ClassSums | None, *, opened: bool) -> ClassSums:
+        seen = self._seen((sums, None), opened=opened)
+        return ClassSums(torch.from_numpy(seen["sums"]), torch.from_numpy(seen["counts"]))
+
+    def _seen(self, own: PutIn, *, opened: bool) -> Values:
+        """Return what the server sees of a sum, which has keys and masks of its own."""
+        layout = Layout({
             "counts": Field((self.classes,)),
             "sums": Field((self.classes, self.size), BITS),
             "confusion": Field((self.classes, self.classes)),
         })  # fmt: skip
-
-    def _sums(self, vector: Vector) -> ClassSums:
-        seen = self._layout.unpack(vector)
-        return ClassSums(torch.from_numpy(seen["sums"]), torch.from_numpy(seen["counts"]))
-
-    def _sum(self, sums: ClassSums | None, matrix: Ints | None) -> SecureSum:
+        held = {_SITE: own, **(self.others or dict.fromkeys(("x", "y"), (None, None)))}
         with TemporaryDirectory() as folder:
-            return self._run(Path(folder), sums, matrix)[0]
-
-    def _opened(self, sums: ClassSums | None, matrix: Ints | None) -> Vector:
-        with TemporaryDirectory() as folder:
-            secure, sites = self._run(Path(folder), sums, matrix)
-            survivors = secure.survivors()
-            for site in sites:
-                secure.take_confirmation(site.confirm(secure.release, secure.roster, survivors))
-            confirmations = secure.confirmations()
-            for site in sites:
-                secure.take_shares(site.unmask(secure.release, secure.roster, survivors, confirmations))
-            return secure.total()
-
-    def _run(
-        self, folder: Path, sums: ClassSums | None, matrix: Ints | None
-    ) -> tuple[SecureSum, Sequence[Participant]]:
-        """Go on until the masked vectors are in; each release has keys and masks of its own."""
-        others = self.others or dict.fromkeys(("x", "y"), (None, None))
-        held: dict[str, PutIn] = {_SITE: (sums, matrix), **others}
-        sites = [Participant(name, folder / name, UNSIGNED) for name in held]
-        for site, (own, scores) in zip(sites, held.values(), strict=True):
-            values = {} if own is None else {"counts": own.counts.numpy(), "sums": own.sums.numpy()}
-            site.hold("audit", self._layout.pack(values if scores is None else {**values, "confusion": scores}))
-        release, roster = Sum("audit", "audit", "audit"), Roster.of([site.keys("audit", "audit") for site in sites])
-        secure = SecureSum(release, roster, self._layout.size)
-        for site in sites:
-            secure.take_offer(site.offer(release, roster))
-        for site in sites:
-            secure.take_masked(site.mask(release, roster, secure.offered()))
-        return secure, sites
+            members = {name: Participant(name, Path(folder) / name, UNSIGNED) for name in held}
+            for name, (sums, scores) in held.items():
+                values = {} if sums is None else {"counts": sums.counts.numpy(), "sums": sums.sums.numpy()}
+                values |= {} if scores is None else {"confusion": scores}
+                members[name].hold(RELEASE.name, layout.pack(values))
+            rehearsal = Rehearsal(members, layout.size)
+            masked = rehearsal.masked().vectors[_SITE]
+            return layout.unpack(rehearsal.total() if opened else masked)
 
 
 def _any(sums: ClassSums) -> ClassSums | None:

@@ -84,7 +84,7 @@ def sums(
     as_json: Json = False,
 ) -> None:
     """Measure bytes and seconds of a secure sum in this process: the bytes of one site, and CPU time."""
-    from fedmr_med.lab.audit.cost import certified, sum_cost, unsigned
+    from fedmr_med.lab.audit.sums import certified, sum_cost, unsigned
 
     groups = [certified(kits)] if kits else [unsigned(count) for count in whole_numbers(sites, "--sites")]
     shares = _shares(dropped, "--dropped")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fedmr_med.errors import ConfigError
-from fedmr_med.lab.audit.cost import certified, sum_cost, unsigned
+from fedmr_med.lab.audit.sums import certified, sum_cost, unsigned
 from tests.helpers.certificates import Authority
 from tests.helpers.errors import raises
 
