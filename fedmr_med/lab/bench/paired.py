@@ -74,13 +74,13 @@ def _difference(label: str, pairs: Sequence[tuple[RunResult, RunResult]]) -> Dif
     )
 
 
-def half_width(values: Sequence[float], confidence: float = 0.95) -> float | None:
-    """Return half the width of the confidence interval of a mean by Student's t distribution; None for one value."""
+def half_width(values: Sequence[float]) -> float | None:
+    """Return half the width of the 95 % interval of a mean by Student's t distribution; None for one value."""
     from scipy.stats import t
 
     if len(values) < 2:
         return None
-    return float(t.ppf((1 + confidence) / 2, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    return float(t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
 
 
 def _reaches(run: RunResult, accuracy: float | None) -> tuple[int, int] | None:

@@ -62,12 +62,13 @@ def paper(
 
 
 def _show(result: "StudyResult", out: Path) -> None:
-    from fedmr_med.lab.studies.catalog import STAND_INS, as_text
+    from fedmr_med.lab.studies.catalog import STAND_INS
     from fedmr_med.report.console import text_table, wide_console
 
     console = wide_console(140)
     for table in result.tables:
-        columns, rows = as_text(table.rows)
+        columns = list(table.rows[0])
+        rows = (list(map(str, row.values())) for row in table.rows)
         console.print(text_table(table.title, columns, rows, names=len(columns)))
     if result.stand_ins:
         console.print(STAND_INS, style="bold yellow")

@@ -1,34 +1,17 @@
 """Getting the datasets from their official places, checked against their published checksums."""
 
-import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedmr_med.data.datasets import DATASETS, RemoteFile
 from fedmr_med.errors import ConfigError, DataError
 
+NewBar = Callable[[str], Any]
+"""Makes what is told of a file's bytes as they come, given its name: the part of tqdm's interface that pooch uses.
 
-class ProgressBar(typing.Protocol):
-    """Told of the bytes of one file as they come: the part of tqdm's interface that pooch uses.
-
-    Attributes:
-        total: bytes of the file, set once they are known.
-    """
-
-    total: int | None
-
-    def update(self, size: int) -> None:
-        """Count ``size`` more bytes."""
-
-    def reset(self) -> None:
-        """Start again from 0."""
-
-    def close(self) -> None:
-        """The file is complete."""
-
-
-NewBar = Callable[[str], ProgressBar]
-"""Makes the bar of a file, given its name."""
+It has ``total`` bytes, set once they are known, and ``update``, ``reset`` and ``close``.
+"""
 
 
 def download_dataset(name: str, root: Path, progress: NewBar | None = None) -> list[Path]:

@@ -12,7 +12,7 @@ from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.jobs.benchmark import benchmark_sites
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.lab.datasets.synthetic import write_synthetic
-from fedmr_med.lab.perf.measure import CHILDREN, CPU, Figure, interleaved, ratios
+from fedmr_med.lab.perf.measure import CPU, Figure, children, interleaved, ratios
 from fedmr_med.lab.perf.workload import Case, Client
 from fedmr_med.models import state_arrays
 from fedmr_med.prototypes import ClassSums
@@ -103,7 +103,7 @@ def difference_bytes(job: JobConfig) -> tuple[int, int]:
 def import_figures(repetitions: int) -> list[Figure]:
     """Measure the imports of a client process, in seconds and against those it cannot do without."""
     candidates = {code: partial(_run, code) for code in (CLIENT, BASE)}
-    seconds = interleaved(candidates, repetitions, clock=CHILDREN)
+    seconds = interleaved(candidates, repetitions, clock=children)
     return [
         Figure.of("import_seconds", "client", CLIENT, f"seconds of {CPU}, interpreter included", seconds[CLIENT]),
         Figure.of("import_ratio", "client", CLIENT, f"{CPU} / of `{BASE}`", ratios(seconds, CLIENT, BASE)),

@@ -17,7 +17,6 @@ from fedmr_med.data.folds import ImageFold
 from fedmr_med.data.loading import Batches
 from fedmr_med.lab.perf.measure import CPU, WALL, Figure, interleaved, ratios
 from fedmr_med.lab.perf.workload import Case, Client
-from fedmr_med.site.training import train_step
 
 _SEED = 0
 
@@ -92,7 +91,7 @@ def data_wait(folder: Path, case: Case, images: int) -> list[Figure]:
         pair: tuple[torch.Tensor, torch.Tensor] | None = next(iterator)
         started = time.perf_counter()
         while pair is not None:
-            train_step(client.network, client._client, client._optimizer, client.loss, *pair)
+            client.step(pair)
             asked = time.perf_counter()
             pair = next(iterator, None)
             waited += time.perf_counter() - asked

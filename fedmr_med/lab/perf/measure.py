@@ -11,17 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-CPU = "CPU time"
-WALL = "wall time"
-CHILDREN = "CPU time of child processes"
+CPU, WALL = "CPU time", "wall time"
 
 
-def _children() -> float:
+def children() -> float:
+    """Return the CPU time of the processes that this one started, and that ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
-
-
-_CLOCKS: dict[str, Callable[[], float]] = {CPU: time.process_time, WALL: time.perf_counter, CHILDREN: _children}
 
 
 @dataclass(frozen=True)
@@ -55,32 +51,35 @@ class Figure:
 
 
 def interleaved(
-    candidates: Mapping[str, Callable[[], object]], repetitions: int, *, clock: str = CPU, warm_up: int = 1
-) -> dict[str, list[float]]:
+    candidates: Mapping[str, Callable[[], object]],
+    repetitions: int,
+    *,
+    clock: Callable[[], Any] = time.process_time,
+    warm_up: int = 1,
+) -> dict[str, list[Any]]:
     """Return the seconds of each candidate in each repetition, of which each runs all candidates once.
 
     Args:
         candidates: what to run, by name.
         repetitions: turns that count, after those to warm up.
-        clock: ``CPU``: time of this process on a core, which neighbours hardly change, right for work in one
-            thread; ``WALL``: where waiting is part of the matter; ``CHILDREN``: of the processes a candidate starts.
+        clock: CPU time of this process, which neighbours hardly change, right for work in one thread; wall time where
+            waiting is part of the matter; several clocks as an array.
         warm_up: turns before.
     """
-    now = _CLOCKS[clock]
     names = list(candidates)
-    seconds: dict[str, list[float]] = {name: [] for name in names}
+    seconds: dict[str, list[Any]] = {name: [] for name in names}
     for turn in range(-warm_up, repetitions):
         start = turn % len(names)
         for name in names[start:] + names[:start]:
-            started = now()
+            started = clock()
             candidates[name]()
-            elapsed = now() - started
+            elapsed = clock() - started
             if turn >= 0:
                 seconds[name].append(elapsed)
     return seconds
 
 
-def ratios(seconds: Mapping[str, Sequence[float]], name: str, base: str) -> list[float]:
+def ratios(seconds: Mapping[str, Sequence[Any]], name: str, base: str) -> list[Any]:
     """Return the ratio of two candidates in each repetition."""
     return [a / b for a, b in zip(seconds[name], seconds[base], strict=True)]
 

@@ -1,16 +1,19 @@
 """What FLARE's simulator costs: a run in it against the same run in the in-process runner."""
 
-import resource
+import itertools
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError
 from fedmr_med.jobs.folder import write_job
 from fedmr_med.lab.perf.federation import demo_hospitals
-from fedmr_med.lab.perf.measure import Figure
+from fedmr_med.lab.perf.measure import Figure, children, interleaved, ratios
 from fedmr_med.lab.perf.parallel import check_equal
 from fedmr_med.process import available_cores
 from fedmr_med.runner import Federation
@@ -34,23 +37,16 @@ def simulator_figures(folder: Path, job: JobConfig, *, rounds: int, repetitions:
     sites = demo_hospitals()
     write_job(job, folder / "job", {name: dump_yaml(site) for name, site in sites.items()})
     cores = available_cores()
-    ratios = []
-    for repetition in range(repetitions):
-        place, order = (
-            folder / str(repetition),
-            ("simulator", "runner") if repetition % 2 == 0 else ("runner", "simulator"),
-        )
-        states, spent = {}, {}
-        for kind in order:
-            started = _spent()
-            if kind == "simulator":
-                states[kind] = _simulated(job, folder / "job", place / kind, len(sites))
-            else:
-                states[kind] = Federation(job, sites, place / kind, workers=cores).run()
-            spent[kind] = [now - before for now, before in zip(_spent(), started, strict=True)]
-        check_equal(states["simulator"], states["runner"])
-        ratios.append([a / b for a, b in zip(spent["simulator"], spent["runner"], strict=True)])
-    walls, totals = zip(*ratios, strict=True)
+    states: list[GlobalState] = []
+    places = (folder / str(number) for number in itertools.count())
+    candidates = {
+        "simulator": lambda: states.append(_simulated(job, folder / "job", next(places), len(sites))),
+        "runner": lambda: states.append(Federation(job, sites, next(places), workers=cores).run()),
+    }
+    spent = interleaved(candidates, repetitions, clock=_spent, warm_up=0)
+    for state in states:
+        check_equal(states[0], state)
+    walls, totals = zip(*ratios(spent, "simulator", "runner"), strict=True)
     case = f"{job.name}, {job.model.name}, {len(sites)} demo hospitals, {rounds} rounds, {cores} cores"
     runner = "of the in-process runner with a worker per core, the same model bit for bit"
     return [
@@ -72,7 +68,6 @@ def _simulated(job: JobConfig, folder: Path, workspace: Path, threads: int) -> G
     return load_checkpoint(checkpoint, job, initial_state(job))
 
 
-def _spent() -> tuple[float, float]:
+def _spent() -> npt.NDArray[np.float64]:
     """Return the wall time, and the CPU time of this process and all that it started and that ended."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.perf_counter(), time.process_time() + children.ru_utime + children.ru_stime
+    return np.array([time.perf_counter(), time.process_time() + children()])

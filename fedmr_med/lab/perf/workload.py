@@ -112,9 +112,9 @@ class Client:
         self._client = self.start()
         self._optimizer = optim.build(self.network.parameters(), self.config)
 
-    def step(self) -> None:
-        """Train on one batch."""
-        train_step(self.network, self._client, self._optimizer, self.loss, *self.batches.ready[0])
+    def step(self, batch: tuple[Tensor, Tensor] | None = None) -> None:
+        """Train on one batch, of its own unless another is given."""
+        train_step(self.network, self._client, self._optimizer, self.loss, *(batch or self.batches.ready[0]))
 
     def private_step(self) -> None:
         """Train on one batch with clipped and noisy gradients of single images."""

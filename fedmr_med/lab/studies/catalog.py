@@ -8,7 +8,7 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.evaluation.results import write_result
 from fedmr_med.files import write_text
 from fedmr_med.lab.studies.analyses import burden, communication, eigenvalues, heatmap, intra_curve
-from fedmr_med.lab.studies.base import BUDGETS, Cells, Outcome, Setting, StudyTable
+from fedmr_med.lab.studies.base import BUDGETS, Outcome, Setting, StudyTable
 from fedmr_med.lab.studies.tables import accuracy_table
 from fedmr_med.lab.studies.toy import motivation, toy
 from fedmr_med.registry import check_known
@@ -107,11 +107,6 @@ def run_study(setting: Setting) -> StudyResult:
     ]
     write_text(setting.out / "report.html", page_of([Part("study", title, False, tuple(sections))]))
     return result
-
-
-def as_text(rows: Sequence[Cells]) -> tuple[list[str], list[list[str]]]:
-    """Return the columns and the cells of a table as text."""
-    return list(rows[0]), [[str(value) for value in row.values()] for row in rows]
 
 
 def _datasets(setting: Setting) -> list[str]:
