@@ -68,44 +68,29 @@ class BenchRequest(Selection):
         self._check_settings()
         clients, split = self._clients(), self.split
         if self.clients_per_round and self.clients_per_round > clients:
-            raise ConfigError(
-                f"--clients-per-round: {self.clients_per_round} of {clients} clients cannot be drawn.",
-                code="config.value",
-                key="--clients-per-round",
-            )
+            why = f"{self.clients_per_round} of {clients} clients cannot be drawn"
+            raise _refused("--clients-per-round", why, code="config.value")
         return [self._run(method, seed, split, clients) for method in self.methods for seed in self.seeds]
 
     def _clients(self) -> int:
         dataset = DATASETS.get(self.dataset, "--dataset")
         for option, given in (("--without-leaked", self.without_leaked), ("--cross-validate", self.cross_validate)):
             if given and (dataset.name != "isic2019" or self.data == DEMO):
-                raise ConfigError(
-                    f"{option}: only the images of isic2019 have known lesions.", code="config.conflict", key=option
-                )
+                raise _refused(option, "only the images of isic2019 have known lesions")
         if self.data == DEMO and not dataset.has_demo:
-            raise ConfigError(
-                f"--data demo: {dataset.name} has no demo; isic2019 has.", code="config.conflict", key="--data"
-            )
+            raise _refused("--data", f"{dataset.name} has no demo; isic2019 has")
         if not dataset.sites:
             if self.absent or self.opted_out:
                 option = "--absent" if self.absent else "--opted-out"
-                raise ConfigError(
-                    f"{option}: {dataset.name} has no hospitals of its own; isic2019 has.",
-                    code="config.conflict",
-                    key=option,
-                )
+                raise _refused(option, f"{dataset.name} has no hospitals of its own; isic2019 has")
             return clients_of(dataset.name, self.split or dataset.protocol.split, self.clients)
         for option, names in (("--absent", self.absent), ("--opted-out", self.opted_out)):
             for name in names:
                 check_known(name, dataset.sites, option)
         if self.fraction != 1:
-            raise ConfigError(f"--fraction: {dataset.name} is used whole.", code="config.conflict", key="--fraction")
+            raise _refused("--fraction", f"{dataset.name} is used whole")
         if self.split or self.clients:
-            raise ConfigError(
-                f"{dataset.name} is already partitioned by hospital; drop --split and --clients.",
-                code="config.conflict",
-                key="--split",
-            )
+            raise _refused("--split", f"{dataset.name} is already partitioned by hospital; drop --split and --clients")
         return len(dataset.sites) - len(set(self.absent))
 
     def _run(self, method: str, seed: int, split: str | None, clients: int) -> Run:
@@ -147,23 +132,20 @@ class BenchRequest(Selection):
     def _check_settings(self) -> None:
         """Refuse options that none of the methods has, the seed, which has an option of its own, and half a search."""
         if self.tune is not None and self.held_out:
-            raise ConfigError(
-                "--tune: it has held-out data of its own; drop --validate.", code="config.conflict", key="--tune"
-            )
+            raise _refused("--tune", "it has held-out data of its own; drop --validate")
         if self.tune_rounds is not None and self.tune is None:
-            raise ConfigError("--tune-rounds: give --tune SEED as well.", code="config.conflict", key="--tune-rounds")
+            raise _refused("--tune-rounds", "give --tune SEED as well")
         for key in self.settings:
             first, _, rest = key.partition(".")
             owners = [name for name in methods.available() if key in method_options(name) or (name == first and rest)]
             if first in PRESETS:
                 check_known(first, self.methods, f"--set {key}")
             if owners and not set(owners) & {resolve(name)[0] for name in self.methods}:
-                raise ConfigError(
-                    f"--set {key}: none of {', '.join(self.methods)} has this option.",
-                    code="config.unknown-key",
-                    key=f"--set {key}",
-                )
+                why = f"none of {', '.join(self.methods)} has this option"
+                raise _refused(f"--set {key}", why, code="config.unknown-key")
             if key in ("seed", "method.name", "task.dataset", "task.split"):
-                raise ConfigError(
-                    f"--set {key}: use the option of the command instead.", code="config.conflict", key=f"--set {key}"
-                )
+                raise _refused(f"--set {key}", "use the option of the command instead")
+
+
+def _refused(option: str, why: str, *, code: str = "config.conflict") -> ConfigError:
+    return ConfigError(f"{option}: {why}.", code=code, key=option)

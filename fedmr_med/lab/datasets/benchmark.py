@@ -16,8 +16,6 @@ from fedmr_med.data.partition import partition, thin
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.sites import BenchmarkSource, SiteConfig
 
-__all__ = ["data_root", "load_benchmark", "load_test", "read_client"]
-
 
 def read_client(source: BenchmarkSource, task: TaskConfig, site: SiteConfig, seed: int) -> SiteData:
     """Read the data of a site whose ``data.source`` is ``benchmark``: an entry point of this package."""
@@ -36,11 +34,8 @@ def load_benchmark(source: BenchmarkSource, task: TaskConfig, *, seed: int) -> S
         DataError: the data is missing or damaged.
     """
     if source.client >= source.clients:
-        raise ConfigError(
-            f"data.client: {source.client} is not one of {source.clients} clients, counted from 0.",
-            code="config.value",
-            key="data.client",
-        )
+        why = f"{source.client} is not one of {source.clients} clients, counted from 0"
+        raise _refused("data.client", why, "config.value")
     data = _partitioned_by(source, task, seed)
     own = np.arange(source.client, len(data.test), source.clients) if source.holds_test else np.arange(0)
     test = SubsetFold(data.test, own)
@@ -82,23 +77,14 @@ def _partitioned_by(source: BenchmarkSource, task: TaskConfig, seed: int) -> Par
     """Partition the task's dataset as source and task say."""
     dataset = DATASETS.get(task.dataset, "task.dataset")
     if dataset.sites:
-        raise ConfigError(
-            f"data.source: the sites of {dataset.name} hold their own data; it is no benchmark.",
-            code="config.conflict",
-            key="data.source",
-        )
+        why = f"the sites of {dataset.name} hold their own data; it is no benchmark"
+        raise _refused("data.source", why, "config.conflict")
     if dataset.read_clients is not None and (task.split is not None or source.fraction != 1):
-        raise ConfigError(
-            f"task.split: {dataset.name} comes partitioned; leave out task.split and data.fraction.",
-            code="config.conflict",
-            key="task.split",
-        )
+        why = f"{dataset.name} comes partitioned; leave out task.split and data.fraction"
+        raise _refused("task.split", why, "config.conflict")
     if task.num_classes != dataset.num_classes:
-        raise ConfigError(
-            f"task.class_names: {dataset.name} has {dataset.num_classes} classes, not {task.num_classes}.",
-            code="data.class-names",
-            key="task.class_names",
-        )
+        why = f"{dataset.name} has {dataset.num_classes} classes, not {task.num_classes}"
+        raise _refused("task.class_names", why, "data.class-names")
     return _partitioned(data_root(dataset, source.root), task, source.clients, seed, source.fraction)
 
 
@@ -109,11 +95,8 @@ def _partitioned(root: Path, task: TaskConfig, clients: int, seed: int, fraction
     if dataset.read_clients is not None:
         return dataset.read_clients(root, clients, seed)
     if dataset.read is None or task.split is None:
-        raise ConfigError(
-            f"task.split: {dataset.name} has to be partitioned; give P5C2, dir0.5 or iid.",
-            code="config.missing",
-            key="task.split",
-        )
+        why = f"{dataset.name} has to be partitioned; give P5C2, dir0.5 or iid"
+        raise _refused("task.split", why, "config.missing")
     data = dataset.read(dataset, root, task)
     rows = thin(data.train.labels, fraction, seed)
     parts = [rows[part] for part in partition(data.train.labels[rows], task.split, clients, seed)]
@@ -132,3 +115,7 @@ def _of_classes(test: Fold, trained: npt.NDArray[np.int64]) -> Fold:
     """Leave out of the test set the classes that nobody could learn; none, unless the split asks for a subset."""
     known = np.isin(test.labels, trained)
     return test if known.all() else SubsetFold(test, np.flatnonzero(known))
+
+
+def _refused(key: str, why: str, code: str) -> ConfigError:
+    return ConfigError(f"{key}: {why}.", code=code, key=key)

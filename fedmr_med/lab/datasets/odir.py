@@ -3,16 +3,11 @@
 from fedmr_med.data.datasets.base import Dataset, Protocol
 from fedmr_med.data.manifest import read_folder
 
+# fmt: off
 CLASS_NAMES = (
-    "normal",
-    "diabetes",
-    "glaucoma",
-    "cataract",
-    "macular-degeneration",
-    "hypertension",
-    "myopia",
-    "other",
+    "normal", "diabetes", "glaucoma", "cataract", "macular-degeneration", "hypertension", "myopia", "other",
 )
+# fmt: on
 
 ODIR = Dataset(
     name="odir",

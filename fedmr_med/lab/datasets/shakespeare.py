@@ -96,16 +96,17 @@ def read_clients(root: Path, clients: int, seed: int) -> Partitioned:
 
 
 def _speaker(texts: Any, following: Any, where: str) -> Speaker:
+    def damaged(problem: str, key: str) -> DataError:
+        return DataError(f"{where}: {problem}.", code="data.damaged", key=key)
+
     if not (isinstance(texts, list) and isinstance(following, list)):
-        raise DataError(f"{where}: x and y must be lists.", code="data.damaged", key="x, y")
+        raise damaged("x and y must be lists", "x, y")
     if len(texts) != len(following):
-        raise DataError(
-            f"{where}: {len(texts)} texts but {len(following)} next characters.", code="data.damaged", key="x, y"
-        )
+        raise damaged(f"{len(texts)} texts but {len(following)} next characters", "x, y")
     if any(not isinstance(text, str) or len(text) != TEXT_LENGTH for text in texts):
-        raise DataError(f"{where}: every x must be a text of {TEXT_LENGTH} characters.", code="data.damaged", key="x")
+        raise damaged(f"every x must be a text of {TEXT_LENGTH} characters", "x")
     if any(not isinstance(character, str) or len(character) != 1 for character in following):
-        raise DataError(f"{where}: every y must be one character.", code="data.damaged", key="y")
+        raise damaged("every y must be one character", "y")
     items = encode("".join(texts)).reshape(-1, TEXT_LENGTH)
     labels = encode("".join(following)).astype(np.int64)
     known = labels != OTHER

@@ -100,13 +100,10 @@ class CompareRequest(Request):
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        known = {"methods": (LOCAL, POOLED, *methods.available()), "strategies": tuple(published().strategies)}
-        for key, names in known.items():
-            for name in getattr(self, key):
-                if name not in names:
-                    raise invalid(
-                        f"{key}: {name!r} is not one of {', '.join(names)}", code="config.unknown-name", key=key
-                    )
+        for name in self.methods:
+            check_known(name, (LOCAL, POOLED, *methods.available()), "methods")
+        for name in self.strategies:
+            check_known(name, published().strategies, "strategies")
         for center in self.centers:
             if center not in range(6):
                 raise invalid(f"centers: {center} is not a centre from 0 to 5", code="config.value", key="centers")

@@ -95,19 +95,14 @@ class FedMR:
                 key="dp",
             )
         clients = len(training_dataloaders)
+        for name, given in (("share", share), ("prototype_dataloaders", prototype_dataloaders)):
+            if given is not None and len(given) != clients:
+                raise ConfigError(
+                    f"{name} has {len(given)} entries for {clients} clients.", code="config.value", key=name
+                )
         self.share = [True] * clients if share is None else list(share)
-        if len(self.share) != clients:
-            raise ConfigError(
-                f"share has {len(self.share)} entries for {clients} clients.", code="config.value", key="share"
-            )
         if prototype_dataloaders is None:
             prototype_dataloaders = [in_order(loader) for loader in training_dataloaders]
-        if len(prototype_dataloaders) != clients:
-            raise ConfigError(
-                f"prototype_dataloaders has {len(prototype_dataloaders)} entries for {clients} clients.",
-                code="config.value",
-                key="prototype_dataloaders",
-            )
         self.options, self._momentum = _options(variant, {"mu1": mu1, "mu2": mu2}, reshaping or {})
         self._velocity: list[Tensor] = []
         self.nrounds = nrounds
