@@ -41,7 +41,7 @@ def complete(runs: Sequence[Run[R]], out: Path, launch: Launcher, *, unit: str) 
         known = {run.name: result for run in runs if (result := result_of(run, out / RUNS)) is not None}
         pending = list({run.name: run for run in runs if run.name not in known}.values())
         with show_progress(pending, unit) as on_progress:
-            results = launch(pending, out / RUNS, on_progress)
+            results = launch(pending, out / RUNS, on_progress) if pending else []
     known |= {run.name: result for run, result in zip(pending, results, strict=True)}
     return [known[run.name] for run in runs]
 

@@ -176,6 +176,14 @@ def test_a_launcher_is_a_function_of_runs_folder_and_progress(tmp_path: Path) ->
     assert seen == ["a", "b"]
 
 
+def test_where_all_is_done_no_cluster_is_needed(tmp_path: Path) -> None:
+    def no_cluster(*arguments: Any) -> list[Any]:
+        raise FedMRError("there is no srun on this machine", code="run.no-cluster")
+
+    complete([Counting("a")], tmp_path, Local(0), unit="step")
+    assert complete([Counting("a")], tmp_path, no_cluster, unit="step") == [Count(count=3)]
+
+
 def test_one_process_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
     with locked(tmp_path / LOCK, patience=0), raises("run.in-use", "--out"):
         complete([Counting("a")], tmp_path, Local(0), unit="step")
