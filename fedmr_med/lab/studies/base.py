@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from fedmr_med.data.datasets import DATASETS
 from fedmr_med.data.demo import DEMO
+from fedmr_med.errors import FedMRError
 from fedmr_med.evaluation.results import RunResult, RunResults, write_result
 from fedmr_med.jobs.benchmark import clients_of
 from fedmr_med.jobs.catalog import job_for
@@ -234,9 +235,17 @@ class Setting:
         return Run(label, job, number, Selection(data=root, fraction=fraction, share=share))
 
     def results(self, runs: Sequence[Run]) -> list[RunResult]:
-        """Do the runs, or what is not done yet of them, and return their entries."""
+        """Do the runs, or what is not done yet of them, and return their entries.
+
+        Raises:
+            FedMRError: a run failed.
+        """
         results = complete(runs, self.out, Resources(workers=self.workers))
         write_result(self.out / RESULTS, RunResults(runs=tuple(results)))
+        for run, result in zip(runs, results, strict=True):
+            if result.error is not None:
+                place = f"{result.dataset} {result.split or ''}".strip()
+                raise FedMRError(f"{place}, {run.title}: {result.error}", code="run.failed")
         return results
 
     def differences(self, datasets: Sequence[str]) -> list[str]:

@@ -6,7 +6,6 @@ from statistics import fmean
 
 from pydantic import JsonValue
 
-from fedmr_med.errors import FedMRError
 from fedmr_med.evaluation.results import RunResult
 from fedmr_med.evaluation.seeds import Spread
 from fedmr_med.jobs.coefficients import coefficients
@@ -97,13 +96,7 @@ def run_table(setting: Setting) -> dict[Key, list[RunResult]]:
     """
     runs = planned(setting)
     results = iter(setting.results([run for group in runs.values() for run in group]))
-    entries: dict[Key, list[RunResult]] = {}
-    for key, group in runs.items():
-        entries[key] = [next(results) for _ in group]
-        for run, entry in zip(group, entries[key], strict=True):
-            if entry.error is not None:
-                raise FedMRError(f"{' '.join(key)}, seed {run.job.seed}: {entry.error}", code="run.failed")
-    return entries
+    return {key: [next(results) for _ in group] for key, group in runs.items()}
 
 
 def planned(setting: Setting) -> dict[Key, list[Run]]:
