@@ -37,6 +37,7 @@ def audit(
     """
     from fedmr_med.config import JOB_FILE, load_job
     from fedmr_med.evaluation.results import write_result
+    from fedmr_med.files import check_writable
     from fedmr_med.jobs.catalog import isic_job
     from fedmr_med.lab.audit.defences import DEFENCES
     from fedmr_med.lab.audit.sacro import write_sacro
@@ -53,6 +54,8 @@ def audit(
         )
     possible = DEFENCES if others else DEFENCES[:-1]
     check_known(defence, possible, "--defence")
+    for file in filter(None, (out, sacro)):
+        check_writable(file.parent)
     cohort = dict(zip(names[1:], map(load_site, others or ()), strict=True))
     result, guesses = run_audit(
         names[0], settings, load_site(site_file), noise=noise, others=cohort, initial_model=model, steps=steps

@@ -108,22 +108,24 @@ def test_a_frozen_backbone_is_inverted_too(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("words", "fault"),
     [
-        (["--defence", "hope"], "config.unknown-name"),
-        (["--defence", TOTAL], "config.unknown-name"),
-        (["--with", "1"], "config.duplicate"),
+        (["--defence", "hope"], ("config.unknown-name", "--defence")),
+        (["--defence", TOTAL], ("config.unknown-name", "--defence")),
+        (["--with", "1"], ("config.duplicate", "--with")),
+        (["--out", "/dev/null/audit.json"], ("system.enotdir", None)),
+        (["--sacro", "/dev/null/sacro.json"], ("system.enotdir", None)),
     ],
 )
 def test_what_cannot_be_audited_is_said_before_the_work(
-    place: Path, words: list[str], code: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    place: Path, words: list[str], fault: tuple[str, str | None], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     from tests.helpers.command_line import run
 
     site = str(place / "msk" / "site.yaml")
     chosen = ["--with", site] if words[0] == "--with" else words
     assert run(monkeypatch, "privacy", "audit", site, *chosen, "--json") == 2
-    assert printed_fault(capsys) == (code, words[0])
+    assert printed_fault(capsys) == fault
 
 
 def test_a_round_that_diverges_is_said() -> None:
