@@ -34,7 +34,9 @@ def compare(
         int | None, typer.Option(help="Local updates per round; default: FLamby's 100, on the demo 10.")
     ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, comma-separated.")] = "0",
-    flamby: Annotated[Path | None, typer.Option(help="A FLamby checkout; default: the installed package.")] = None,
+    flamby: Annotated[
+        Path | None, typer.Option(help="A FLamby checkout; default: FEDMR_MED_FLAMBY's, or the installed package.")
+    ] = None,
     image_size: Annotated[int | None, typer.Option(help="Pixels; default: FLamby's 200, on the demo 32.")] = None,
     batch: Annotated[int | None, typer.Option(help="Images per batch; default: FLamby's 64, on the demo 16.")] = None,
     max_test: Annotated[

@@ -23,7 +23,8 @@ HOW_TO_GET = (
 def find_strategies(checkout: Path | None) -> tuple[ModuleType | None, str]:
     """Return the module ``flamby.strategies`` and "", or None and the reason why it is not there.
 
-    Without a ``checkout``, a clone of FLamby's repository, what is installed is tried.
+    Without a ``checkout``, a clone of FLamby's repository, the one that ``FEDMR_MED_FLAMBY`` names is taken, or what is
+    installed.
 
     Raises:
         ConfigError: ``checkout`` is not one, or cannot be imported.
@@ -39,11 +40,10 @@ def find_dataset(checkout: Path | None, name: str) -> ModuleType:
     Raises:
         ConfigError: FLamby is not there, ``checkout`` is not one, or it cannot be imported.
     """
-    named = os.environ.get(VARIABLE)
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
     # FLamby's progress bars would write over ours.
     os.environ.setdefault("TQDM_DISABLE", "1")
-    module, reason = _find(f"flamby.datasets.{name}", checkout or (Path(named) if named else None))
+    module, reason = _find(f"flamby.datasets.{name}", checkout)
     if module is None:
         raise ConfigError(
             f"{reason}. {HOW_TO_GET} A site names it in data.flamby, or {VARIABLE}.",
@@ -67,6 +67,8 @@ def older_numpy() -> Iterator[None]:
 
 
 def _find(name: str, checkout: Path | None) -> tuple[ModuleType | None, str]:
+    if checkout is None and (named := os.environ.get(VARIABLE)):
+        checkout = Path(named)
     if checkout is not None:
         if not (checkout / "flamby" / "strategies").is_dir():
             raise ConfigError(

@@ -211,9 +211,12 @@ def test_what_is_not_known_is_named(folder: Path, changes: dict[str, Any], fault
         small(folder, **changes)
 
 
-def test_a_folder_that_is_not_flamby_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_flamby_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with raises("file.wrong-kind", "--flamby"):
         checkout.find_strategies(tmp_path)
+    monkeypatch.setenv(checkout.VARIABLE, str(tmp_path))
+    with raises("file.wrong-kind", "--flamby"):
+        checkout.find_strategies(None)
 
 
 def test_folds_can_be_joined_and_cut(folder: Path) -> None:
