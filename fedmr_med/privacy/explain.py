@@ -89,10 +89,12 @@ def explain(policy: SitePolicy) -> list[str]:
 
 
 def small_cells(policy: SitePolicy) -> list[str]:
-    """Say what the rule of small cells costs; nothing where it holds nothing back."""
+    """Say what the rule of small cells costs, or that there is none; nothing where no score leaves."""
     least = policy.min_cell_count
-    if policy.share_metrics == "none" or least == 1:
+    if policy.share_metrics == "none":
         return []
+    if least == 1:
+        return ["Small cells: scores may tell of single test images of the classes that count (min_cell_count: 1)."]
     return [
         f"Small cells: a class counts only with no right answer or at least {least}, and no wrong one or at least "
         f"{least}. Rarer kinds of errors are joined, and score histograms stay then. So small test folds and good "
