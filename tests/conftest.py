@@ -19,6 +19,9 @@ from tests.helpers.archives import write_mini
 # threads that wait for each other on busy cores take ten times as long and more.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+# No test can see a power cut, and a killed process loses nothing that it has written: nobody waits for the disk here.
+os.fsync = lambda descriptor: None
+
 # Machines are noisy: a property does not fail because its examples came slowly.
 settings.register_profile("noisy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("noisy")

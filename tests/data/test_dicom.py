@@ -135,6 +135,7 @@ def test_the_size_is_looked_at_before_the_pixels(edges: tuple[int, int], tmp_pat
     assert peak(refusing(tmp_path / "a.png")) < 50e6
 
 
+@pytest.mark.slow
 def test_the_largest_picture_fits_into_the_memory_of_a_desktop(tmp_path: Path) -> None:
     write_dicom(tmp_path / "a.dcm", np.zeros((7_000, 7_000), np.uint16), RescaleSlope=1, RescaleIntercept=-1024)
     assert peak(f"decode(Path({str(tmp_path / 'a.dcm')!r}), 32)") < LIMIT

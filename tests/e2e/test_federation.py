@@ -86,6 +86,7 @@ def test_one_exchange_over_features_that_stay_on_site(federation: Federation, tm
     best.network()
 
 
+@pytest.mark.nightly
 def test_a_recipe_runs_in_a_production_environment_under_the_hospitals_own_policies(
     federation: Federation, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ def careful(federation: Federation) -> str:
     return name
 
 
+@pytest.mark.nightly
 def test_a_job_that_is_refused_tells_the_coordinator_in_words(federation: Federation, careful: str) -> None:
     federation.cli("site", "policy", "set", "--approval-minutes", "0", kit=careful)
     chain = federation.submit(tiny_job(rounds=1), sites=(careful, "vienna-dias"))

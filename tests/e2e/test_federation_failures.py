@@ -60,6 +60,7 @@ def test_the_server_killed_under_fedmr_gives_the_model_of_an_uninterrupted_run(
     assert_same_model(load_model(federation.checkpoint(chain)).model, expected)
 
 
+@pytest.mark.nightly
 def test_a_hospital_that_hangs_answers_late_dies_and_comes_back(federation: Federation) -> None:
     """Two of three replies make a round. The third hospital is in trouble in rounds 1 and 3."""
     troubled = "rosendahl"

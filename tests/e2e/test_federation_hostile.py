@@ -121,7 +121,10 @@ def test_a_filter_that_puts_prototypes_back(hostile: Federation) -> None:
 
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [(custom_code, "BYOC not permitted"), (unknown_scope, "privacy scope 'open' is not allowed")],
+    [
+        (custom_code, "BYOC not permitted"),
+        pytest.param(unknown_scope, "privacy scope 'open' is not allowed", marks=pytest.mark.nightly),
+    ],
 )
 def test_custom_code_and_an_unknown_scope_are_refused_and_the_others_go_on(
     hostile: Federation, change: Change, reason: str
@@ -133,6 +136,7 @@ def test_custom_code_and_an_unknown_scope_are_refused_and_the_others_go_on(
     assert done["status"] == "FINISHED:COMPLETED", "the other hospital goes on"
 
 
+@pytest.mark.nightly
 def test_a_job_that_starts_a_program(hostile: Federation) -> None:
     marks = {name: hostile.folder / f"{name}.was-here" for name in (LOCKED, OPEN)}
 
@@ -146,12 +150,14 @@ def test_a_job_that_starts_a_program(hostile: Federation) -> None:
     assert not marks[LOCKED].exists()
 
 
+@pytest.mark.nightly
 def test_shell_commands_of_an_administrator(hostile: Federation) -> None:
     look = "done = shell(session, {!r})"
     assert "site.yaml" in hostile.as_person(look.format(OPEN), ADMIN)["answer"]
     assert "site.yaml" not in hostile.as_person(look.format(LOCKED), ADMIN)["answer"]
 
 
+@pytest.mark.nightly
 def test_a_job_of_configuration_alone_does_not_read_the_class_histogram_off_an_update(hostile: Federation) -> None:
     """One step on one batch that holds all images with learning rate 1 moves the bias by the share of each class."""
     steps = {"optimizer": "sgd", "updates": 1, "batch_size": 4096, "lr": 1.0, "momentum": 0.0, "weight_decay": 0.0}
@@ -169,6 +175,7 @@ def test_a_job_of_configuration_alone_does_not_read_the_class_histogram_off_an_u
     assert "policy.training" in line["reason"], "the hospital reads which floor it was"
 
 
+@pytest.mark.nightly
 def test_figures_that_no_server_can_use_stop_nobody(hostile: Federation) -> None:
     """Each of them once ended every job of its chain: in the sums, in the results, or in a checkpoint never read again.
 

@@ -14,7 +14,7 @@ from tests.helpers import REPOSITORY
 from tests.helpers.chains import TWO, assert_same_model, finish, tiny_job
 from tests.helpers.federation import LEAD, OTHER, SERVER, Federation, wait_for
 
-pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.federation, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ def test_six_hospitals_run_one_round_in_the_simulator(name: str, tmp_path: Path)
 def test_the_demo_of_isic_fedmr_is_learned(tmp_path: Path) -> None:
     """In the in-process runner, which gives the simulator's model bit for bit in a third of its time."""
     job = load_job(REPOSITORY / "jobs" / "isic_fedmr" / "app" / "config" / "fedmr.yaml").for_demo()
-    job = job.override({"federation": {"rounds": 3}})
+    job = job.override({"federation": {"rounds": 2}})
     state = Federation(job, demo_sites(*HOSPITALS, msk=CLOSED), tmp_path).run()
     terms = [record.sites["bcn"].terms["classification"] for record in state.history.rounds]
     assert terms[-1] < terms[0]

@@ -187,10 +187,14 @@ def test_what_a_person_sees(opted_out: tuple[Simulation, Path]) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda text: text + "polcy: {}\n", "polcy"),
-        (lambda text: text.replace("center: 4", "center: 4, root: /nowhere"), "/nowhere"),
+        pytest.param(lambda text: text + "polcy: {}\n", "polcy", id="unknown key"),
+        pytest.param(
+            lambda text: text.replace("center: 4", "center: 4, root: /nowhere"),
+            "/nowhere",
+            id="missing folder",
+            marks=pytest.mark.nightly,
+        ),
     ],
-    ids=["unknown key", "missing folder"],
 )
 def test_a_site_that_cannot_take_part_ends_the_job_with_a_reason(
     tmp_path: Path, spoil: Callable[[str], str], message: str
@@ -214,6 +218,7 @@ def test_a_federation_in_which_only_some_sites_have_images_does_not_start(tmp_pa
     assert "round 1/" not in done.output
 
 
+@pytest.mark.nightly
 def test_statistics_are_summed_securely_to_the_runners_model(tmp_path: Path) -> None:
     """Each step of a sum may be another process, so all that a site needs for it is on its disk."""
     settings = {"rounds": 2, "min_sites": 3, "secure": "statistics"}

@@ -115,6 +115,7 @@ def test_bench_takes_both(tmp_path: Path) -> None:
     assert result["rounds"][0]["metrics"]["images"] == 8
 
 
+@pytest.mark.nightly
 def test_a_recipe_simulates_both_from_a_script_that_is_not_installed_and_stops_early(tmp_path: Path) -> None:
     (tmp_path / "our_file.py").write_text(USER_FILE)
     run(sys.executable, "our_file.py", tmp_path / "sim", cwd=tmp_path, PYTHONPATH=str(REPOSITORY))

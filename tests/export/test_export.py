@@ -26,6 +26,8 @@ from tests.helpers.errors import raises
 from tests.helpers.pictures import write_csv
 from tests.helpers.small import initial_state, small_job
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def bundle(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -42,7 +44,6 @@ def monai(bundle: Path, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.slow
 def test_monais_runner_gives_the_logits_of_the_model_file(run: Path, pictures: Path, bundle: Path) -> None:
     monai(bundle, "run", "--config_file", "configs/inference.json", "--images", str(pictures))
     with (bundle / "predictions.csv").open() as stream:
@@ -58,7 +59,6 @@ def test_monais_runner_gives_the_logits_of_the_model_file(run: Path, pictures: P
             np.testing.assert_allclose(found, prediction.logits, rtol=1e-6, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_monais_runner_evaluates_a_manifest(bundle: Path, pictures: Path) -> None:
     rows: list[tuple[object, ...]] = [("a.png", "MEL", "test"), ("b.jpg", "NV", "test"), ("c.tiff", "NV", "train")]
     write_csv(pictures / "manifest.csv", ("image", "label", "fold"), rows)
@@ -68,7 +68,6 @@ def test_monais_runner_evaluates_a_manifest(bundle: Path, pictures: Path) -> Non
     assert result.history.evaluations[0].figures["here"].samples == 2
 
 
-@pytest.mark.slow
 def test_monai_finds_the_network_to_be_what_the_metadata_says(bundle: Path) -> None:
     files = ["--meta_file", "configs/metadata.json", "--config_file", "configs/inference.json"]
     monai(bundle, "verify_net_in_out", "--net_id", "network_def", *files, "--device", "cpu")

@@ -30,6 +30,8 @@ from tests.helpers.pictures import flamby_site, manifest_site, write_csv, write_
 from tests.helpers.small import initial_state, small_job
 
 SIZE, EDGE = 200, 224
+pytestmark = pytest.mark.slow
+
 SAME = {"rtol": 0, "atol": 1e-4}
 
 
@@ -134,7 +136,6 @@ def bundle(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_monais_runner_prepares_raw_pictures(case: Case, bundle: Path) -> None:
     for place, option in ((case.raw, []), (case.prepared, ["--prepared", "True"])):
         command = [sys.executable, "-m", "monai.bundle", "run", "--config_file", "configs/inference.json"]

@@ -63,7 +63,7 @@ def test_one_flipped_bit_is_seen_wherever_it_is(kind: str, tmp_path: Path) -> No
     else:
         save_checkpoint(path, state, JOB)
     whole, right = path.read_bytes(), read_tensors(path)
-    places = np.random.default_rng(0).integers(0, 8 * len(whole), 300)
+    places = np.random.default_rng(0).integers(0, 8 * len(whole), 60)
     refused = 0
     for place in places.tolist():
         damaged = bytearray(whole)
@@ -76,7 +76,7 @@ def test_one_flipped_bit_is_seen_wherever_it_is(kind: str, tmp_path: Path) -> No
         else:  # what the archive pads with, or names and dates that nobody reads
             assert all(torch.equal(content["model"][name], array) for name, array in right["model"].items())
             assert repr(content) == repr(right)
-    assert refused > 150
+    assert refused > 30
 
 
 def test_a_changed_weight_is_seen_by_both_readers(tmp_path: Path) -> None:

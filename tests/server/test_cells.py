@@ -24,6 +24,8 @@ from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.statistics.head import HeadStatistics, solve
 from tests.helpers.small import CLOSED, OPEN, initial_state, lenient, small_hospital, small_job, task_for
 
+pytestmark = pytest.mark.slow
+
 SITES, TRIED = ("bcn", "msk", "rosendahl", "vienna-dias"), "rosendahl"
 CLASSES, SHRINKAGE = 8, 0.1
 SHARING: dict[str, Any] = {"share_prototypes": True, "share_metrics": "per_class"}
@@ -102,7 +104,11 @@ class Cell(NamedTuple):
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param((policy, secure, private), id=f"{policy}-{secure}{'-private' if private else ''}")
+        pytest.param(
+            (policy, secure, private),
+            id=f"{policy}-{secure}{'-private' if private else ''}",
+            marks=[pytest.mark.nightly] if private and policy not in ("open", "some classes") else [],
+        )
         for policy in POLICIES
         for secure in ("none", "statistics")
         for private in (False, True)

@@ -173,6 +173,7 @@ def test_bfloat16_training_works_and_differs_little(tmp_path: Path) -> None:
         assert np.allclose(exact.model[name], half.model[name], atol=0.05)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_a_compiled_network_trains_to_the_same_model(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def test_a_comparison_writes_results_curves_and_report(fmnist: Path, tmp_path: P
     assert "left in all" in printed.err
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_several_workers_give_the_same_results(fmnist: Path, tmp_path: Path) -> None:
     here = compare(request_for(fmnist), tmp_path / "here", HERE).runs

@@ -41,6 +41,7 @@ def one_thread_afterwards() -> object:
     torch.set_num_threads(threads)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_all_fields_are_there(monkeypatch: pytest.MonkeyPatch, one_thread_afterwards: object) -> None:
     monkeypatch.setattr(suite, "QUICK", PLAN)
