@@ -23,7 +23,7 @@ from fedmr_med.privacy.refusals import CONFIG
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.recipes.job import FedMRJob
 from fedmr_med.site.client_state import chain_folder
-from fedmr_med.site.own_prototypes import OwnPrototypes
+from fedmr_med.site.own import OwnPrototypes
 from fedmr_med.wire.kinds import EXCHANGES
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from tests.helpers import containers as messages

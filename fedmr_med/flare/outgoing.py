@@ -1,7 +1,7 @@
 """What may leave a site in FLARE's containers: the site's own rule, for the layers behind the executor.
 
-The rule is :func:`fedmr_med.site.guard.released`. The containers could carry something out as well: by return codes and
-by headers of FLARE's own.
+The rule is :func:`fedmr_med.site.release.released`. The containers could carry something out as well: by return codes
+and by headers of FLARE's own.
 """
 
 import re
@@ -16,7 +16,7 @@ from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from fedmr_med.errors import WireError
 from fedmr_med.flare import context, messages
 from fedmr_med.privacy import refusals
-from fedmr_med.site import guard
+from fedmr_med.site import release
 
 # FLARE writes these on the way out: which task this answers, and the server's own cookies sent back.
 _FLARE_HEADERS = {
@@ -48,7 +48,7 @@ def released(reply: Shareable, fl_ctx: FLContext) -> Shareable:
             raise WireError("the return code is not one of the known names", code="wire.header", key="return_code")
         return make_reply(code)
     view, task = context.outgoing_view(fl_ctx), str(fl_ctx.get_prop(FLContextKey.TASK_NAME))
-    message = guard.released(task, messages.to_message(reply, task), view.policy, view.form)
+    message = release.released(task, messages.to_message(reply, task), view.policy, view.form)
     return messages.to_shareable(message, task)
 
 

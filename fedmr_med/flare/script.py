@@ -29,7 +29,7 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import code_of
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site.client_state import chain_folder
-from fedmr_med.site.own_prototypes import OwnPrototypes
+from fedmr_med.site.own import OwnPrototypes
 from fedmr_med.site.release import permitted
 from fedmr_med.site.view import SiteView
 from fedmr_med.site.weights import StartingWeights

@@ -90,11 +90,7 @@ class Standing:
 
 
 class ApprovalBook:
-    """The requests and decisions of one site.
-
-    Args:
-        path: the journal.
-    """
+    """The requests and decisions of one site, in the journal ``path``."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -134,7 +130,6 @@ class ApprovalBook:
 
         Args:
             which: the beginning of the settings' id, of the chain's or of the job's.
-            approved: or refused.
             by: who decides.
 
         Raises:
@@ -147,10 +142,7 @@ class ApprovalBook:
         return last
 
     def job(self, which: str) -> JobConfig:
-        """Return the settings that were asked for.
-
-        Args:
-            which: the beginning of the settings' id, of the chain's or of the job's.
+        """Return the settings that were asked for; ``which`` is as for :meth:`decide`.
 
         Raises:
             ConfigError: no request fits, or several do, or it has settings that this version does not know.

@@ -66,12 +66,9 @@ class ClientStateStore:
             yield
 
     def load(self, accepted: int | None) -> Arrays:
-        """Return the state after the accepted round; drop what other rounds left.
+        """Return the state after the accepted round, the last in which this site's reply counted; None is never.
 
-        Only for methods that keep state: theirs is there after every accepted round.
-
-        Args:
-            accepted: the last round in which the server counted this site's reply; None for never.
+        What other rounds left is dropped. Only for methods that keep state: theirs is there after every accepted round.
 
         Raises:
             CheckpointError: the file of that round is missing or cannot be read.

@@ -22,7 +22,6 @@ def build(config: LossConfig, counts: npt.NDArray[np.int64], device: torch.devic
     """Return a function (logits (B, C), labels (B,)) -> mean loss.
 
     Args:
-        config: the loss by name.
         counts: (C,) local training images per class, for ``class_weights: local``.
         device: where the class weights live.
 

@@ -11,8 +11,8 @@ from fedmr_med import faults
 from fedmr_med.arrays import weights_digest
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import PolicyError, WireError
-from fedmr_med.site.guard import released
 from fedmr_med.site.hospital import Hospital
+from fedmr_med.site.release import released
 from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.view import Place, SiteView, SiteViews
 from fedmr_med.sites import SiteConfig
@@ -46,9 +46,7 @@ class Site:
     """Answers for one site, as far as its people and its policy allow, before the work and before sending.
 
     Args:
-        views: look at the site.
         hospital: opens it, when its data is needed first.
-        train: makes the reply to a train task.
 
     Attributes:
         view: the one under which the last answer was released; None before.
@@ -64,14 +62,7 @@ class Site:
 
     @classmethod
     def simulated(cls, name: str, job: JobConfig, settings: SiteConfig, folder: Path) -> "Site":
-        """Return a site of a federation on this machine: nobody is asked for approval, and it signs nothing.
-
-        Args:
-            name: name of the site.
-            job: the job's settings, as :func:`fedmr_med.data.demo.effective_job` returns them.
-            settings: the site's own.
-            folder: where the site keeps what it needs from round to round.
-        """
+        """Return a site of a federation on this machine: nobody is asked for approval, and it signs nothing."""
         return cls(simulated_views(name, job, settings, folder))
 
     def answer(self, kind: str, message: Message, should_stop: Callable[[], bool] = lambda: False) -> Message:

@@ -23,6 +23,7 @@ from fedmr_med.process import kept_memory
 from fedmr_med.site.raw_features import check_not_raw
 from fedmr_med.site.received import check_finite
 from fedmr_med.site.training import to_device
+from fedmr_med.site.weights import features_only
 from fedmr_med.wire.backbone import Backbone, digest_of
 
 _BATCH = 64  # the same for every job: features may depend on it in their last bits
@@ -34,15 +35,11 @@ class SiteFeatures:
     """The folds of one site as features, opened once per process and backbone.
 
     Args:
-        job: the job's settings.
-        data: the site's images.
         folder: the site's cache; None uses the user's.
     """
 
     def __init__(self, job: JobConfig, data: SiteData, folder: Path | None = None):
-        self._job = job
-        self._data = data
-        self._folder = folder
+        self._job, self._data, self._folder = job, data, folder
         self._opened: tuple[str, SiteData] | None = None
 
     def open(self, backbone: Backbone | None) -> SiteData:
@@ -67,11 +64,7 @@ class SiteFeatures:
 def feature_fold(job: JobConfig, fold: Fold, backbone: Backbone, folder: Path | None = None) -> ArrayFold:
     """Return the features of a fold's images, from the cache or into it.
 
-    Args:
-        job: says how images become features.
-        fold: the images.
-        backbone: the frozen weights; where the features are in the cache, their digest is enough.
-        folder: the cache; None uses the user's.
+    Where they are in the cache, the digest of the backbone is enough.
 
     Raises:
         WireError, NoFeaturesError, DataError: see :meth:`SiteFeatures.open`.
@@ -127,8 +120,7 @@ def _load(network: Network, backbone: Backbone) -> None:
             code="wire.no-features",
         )
     own: Arrays = models.state_arrays(network)
-    classifier = {name: array for name, array in own.items() if name.startswith("classifier.")}
-    expected = {name: array for name, array in own.items() if name not in classifier}
+    expected = features_only(own)
     if found := difference(backbone.arrays, forms_of(expected)):
         raise WireError(f"the frozen part of the network {found}", code="wire.form", key="backbone")
     check_finite("frozen part of the network", backbone.arrays)
@@ -136,4 +128,4 @@ def _load(network: Network, backbone: Backbone) -> None:
         raise WireError(
             "the frozen part of the network is not what its digest says", code="wire.digest", key="backbone"
         )
-    models.load_arrays(network, backbone.arrays | classifier)
+    models.load_arrays(network, own | backbone.arrays)

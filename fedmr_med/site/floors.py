@@ -28,9 +28,7 @@ _CLASSIFIERS = 2  # of one network in one round: its own, and the closed-form he
 class SiteFloors:
     """What one site demands of a job. Every check of a floor raises :class:`FloorError`, naming the key of the policy.
 
-    Args:
-        policy: of the site.
-        state_folder: where the site keeps what it has answered, per chain.
+    What it has answered is kept in ``state_folder``, per chain.
     """
 
     def __init__(self, policy: SitePolicy, state_folder: Path):
@@ -146,9 +144,7 @@ class SiteFloors:
         if not path.exists():
             return {}
         try:
-            content = dict(json.loads(path.read_text(encoding="utf-8")))
-            # Before there was a rule for scores, a round had one digest.
-            return {name: [found] if isinstance(found, str) else list(found) for name, found in content.items()}
+            return {name: list(found) for name, found in dict(json.loads(path.read_text(encoding="utf-8"))).items()}
         except (OSError, ValueError, TypeError) as e:
             raise CheckpointError(
                 f"{path} cannot be read: restore it from a backup, or start a new chain.", code="file.unreadable"

@@ -22,8 +22,9 @@ from fedmr_med.site.client_state import chain_folder
 from fedmr_med.site.features import SiteFeatures
 from fedmr_med.site.floors import SiteFloors
 from fedmr_med.site.images import SiteBatches, open_data
+from fedmr_med.site.ledger import Ledgers
 from fedmr_med.site.local_round import LocalRounds
-from fedmr_med.site.own_layers import OwnLayers
+from fedmr_med.site.own import OwnLayers
 from fedmr_med.site.private_training import PrivateTraining
 from fedmr_med.site.received import check_model, check_task
 from fedmr_med.site.releases import Images, Releases
@@ -38,20 +39,15 @@ class Hospital:
     """One site: loads its data and builds its network once, then answers tasks.
 
     Attributes:
-        name: name of the site.
-        job: the job's settings.
         policy: the site's own policy, made stricter by the job where the job asks for less.
-        data: the site's two folds.
-        batches: of these folds.
+        data: the site's folds; ``batches`` are of them.
         releases: decides what leaves.
         counts: (C,) training images per class.
         network: rebuilt from what the server sends in every task.
         spent: seconds of the last train task by phase: ``score``, ``train`` and ``prototypes``.
 
     Args:
-        name: name of the site.
         job: the job's settings, as :func:`fedmr_med.data.demo.effective_job` returns them.
-        site: the site's own settings.
         state_folder: where the site keeps what it needs from round to round.
         network: a network of the job to use; sites that work one after the other can share one. None builds one.
         site_data: the site's data, where it is loaded already; see :func:`open_data`.
@@ -75,21 +71,21 @@ class Hospital:
         features: SiteFeatures | None = None,
         witness: Path | None = None,
     ):
-        self.name = name
-        self.policy = site.policy.restricted_by(job.policy)
-        self.floors = SiteFloors(self.policy, state_folder)
+        self.name, self.job, self.state_folder = name, job, state_folder
+        self.policy = policy = site.policy.restricted_by(job.policy)
+        self.floors = SiteFloors(policy, state_folder)
         self.floors.check_job(job)
-        self._weights = StartingWeights(job, state_folder, demanded=self.policy.training is not None)
-        self.job = job
+        self._weights = StartingWeights(job, state_folder, demanded=policy.training is not None)
         self.data = open_data(name, job, site) if site_data is None else site_data
-        self.releases = Releases(name, job, self.policy, self.data.train, state_folder, witness)
+        ledgers = Ledgers.of(state_folder, witness)
+        self.releases = Releases(name, job, policy, self.data.train, state_folder, ledgers)
         self.counts = self.releases.counts
-        self._samples = self.policy.released_samples(self.counts, job.task.class_names)
+        self._samples = policy.released_samples(self.counts, job.task.class_names)
         # With noise nothing but images depends on their exact number.
-        amount = int(self.counts.sum()) if job.train.private is None else self._samples
-        self.floors.check_amount(job, amount)
-        self.state_folder = state_folder
-        self.private_training = PrivateTraining.of(name, job, self.policy, self.data.train, state_folder, witness)
+        self.floors.check_amount(job, int(self.counts.sum()) if job.train.private is None else self._samples)
+        self.private_training = None
+        if (private := job.train.private) is not None:
+            self.private_training = PrivateTraining(name, job, private, policy, self.data.train, ledgers.training)
         self._model_file = state_folder / "local_model.pt"
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.network = (build_network(job) if network is None else network).to(self.device)

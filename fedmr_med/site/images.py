@@ -39,8 +39,6 @@ class SiteBatches:
         validation: the images that choose, in the order of the fold; None where the job has none.
 
     Args:
-        job: the job's settings.
-        folds: the site's data.
         features: what takes the place of the images, once a task has named a frozen backbone; None for images.
     """
 

@@ -25,7 +25,6 @@ class Ledger:
     """What one site has released with noise, in all chains.
 
     Args:
-        path: the ledger.
         witness: a file outside the site's folder; None where nobody is protected, as in the simulator.
     """
 
@@ -50,7 +49,7 @@ class Ledger:
             budget: of the site; None allows everything, and only counts.
             chain, release: what it is for; asked again, it is spent for again.
             noise, rate, steps: of the release, see :class:`fedmr_med.privacy.accountant.Noisy`.
-            classes: names of the classes that it holds.
+            classes: names of those that it holds.
 
         Raises:
             PolicyError: the ledger was changed, or an older one was put in its place.

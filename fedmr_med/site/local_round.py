@@ -18,11 +18,10 @@ from fedmr_med.network import Network
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.seeding import derive_seed, torch_stream
 from fedmr_med.site import criterion
-from fedmr_med.site.batch_norm import warn_if_modes_differ
 from fedmr_med.site.client_state import ClientStateStore, chain_folder
-from fedmr_med.site.own_prototypes import OwnPrototypes
+from fedmr_med.site.own import OwnPrototypes
 from fedmr_med.site.private_training import PrivateTraining
-from fedmr_med.site.training import Trained, local_steps, to_device, train
+from fedmr_med.site.training import Trained, local_steps, to_device, train, warn_if_modes_differ
 from fedmr_med.wire.kinds import TRAIN
 from fedmr_med.wire.messages import TrainTask
 
@@ -31,12 +30,9 @@ class LocalRounds:
     """Trains for one site, and keeps the method's state of it.
 
     Args:
-        name: name of the site.
-        job: the job's settings.
         network: holds the received model when a round begins.
         counts: (C,) training images per class.
         samples: their number as it leaves: methods that weigh a site by it must not mix it with the exact one.
-        state_folder: where the site keeps what it needs from round to round.
         private: trains with noise; None where the job has none.
     """
 

@@ -36,11 +36,8 @@ class PrivateSums:
     """Makes the noisy class sums of one site.
 
     Args:
-        site: its name.
-        job: the job's settings.
-        settings: its ``federation.private``.
-        policy: the site's policy.
-        ledger: of its budget for class sums.
+        settings: the job's ``federation.private``.
+        ledger: of the site's budget for class sums.
     """
 
     def __init__(self, site: str, job: JobConfig, settings: PrivateConfig, policy: SitePolicy, ledger: Ledger):
@@ -173,10 +170,7 @@ def clipped(
     patient more or less moves everything together by no more than one image would.
 
     Args:
-        network: makes the features.
-        batches: the images, in the order of ``fold``.
-        fold: tells the patients.
-        clip: bounds the features.
+        batches: the images, in the order of ``fold``, which tells the patients.
         chosen: (C,) the classes that are shared; images of others leave no trace.
         directions: (p, d) that features are projected to before they are clipped; None keeps them.
     """

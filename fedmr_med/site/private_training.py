@@ -8,17 +8,18 @@ nobody can see.
 
 import logging
 import secrets
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
 
 from fedmr_med.config import JobConfig, PrivateTrainConfig
 from fedmr_med.data.base import Fold, class_counts, units
 from fedmr_med.data.loading import Batches
-from fedmr_med.methods.base import ClientHalf
+from fedmr_med.methods.base import Batch, ClientHalf
 from fedmr_med.network import Network
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import BudgetError
@@ -26,13 +27,16 @@ from fedmr_med.secure.noise import normals, uniforms
 from fedmr_med.seeding import torch_stream
 from fedmr_med.site import optim
 from fedmr_med.site.criterion import Criterion
-from fedmr_med.site.ledger import Ledger, Ledgers
+from fedmr_med.site.ledger import Ledger
 from fedmr_med.site.optim import Optimizer
-from fedmr_med.site.per_sample import clipped_sum
 from fedmr_med.site.private import image_shares
-from fedmr_med.site.training import Aborted, Trained, to_device
+from fedmr_med.site.training import Aborted, Trained, autocast, to_device
+
+_NUMBERS_AT_ONCE = 2**26
+"""Numbers in the gradients that are held at a time: a quarter of a gigabyte."""
 
 Shares = npt.NDArray[np.float64]
+Objective = Callable[[Mapping[str, Tensor], Tensor, Tensor], Tensor]
 
 _log = logging.getLogger(__name__)
 
@@ -45,11 +49,7 @@ class PrivateTraining:
         rate: probability with which a step draws an image, or a patient: the batch size over that number.
 
     Args:
-        site: its name.
-        job: the job's settings.
-        settings: its ``train.private``.
-        policy: the site's policy.
-        fold: the training images.
+        settings: the job's ``train.private``.
         ledger: of the budget for training.
     """
 
@@ -63,21 +63,6 @@ class PrivateTraining:
         self._units = units(fold)
         self.told = policy.released_samples(class_counts(fold, job.task.num_classes), job.task.class_names)
         self.rate = min(1.0, job.train.batch_size / self.told)
-
-    @classmethod
-    def of(
-        cls, site: str, job: JobConfig, policy: SitePolicy, fold: Fold, state_folder: Path, witness: Path | None
-    ) -> "PrivateTraining | None":
-        """Return what trains privately for a job, with a ledger in the site's folder; None where the job does not ask.
-
-        Args:
-            site, job, policy, fold: as of the class.
-            state_folder, witness: of the ledgers.
-        """
-        settings = job.train.private
-        if settings is None:
-            return None
-        return cls(site, job, settings, policy, fold, Ledgers.of(state_folder, witness).training)
 
     def charge(self, steps: int, *, chain: str, release: str) -> None:
         """Write down a round of training before it begins. One that is stopped, or repeated, has been spent for.
@@ -147,7 +132,7 @@ def private_step(
     client: ClientHalf,
     optimizer: Optimizer,
     criterion: Criterion,
-    batch: tuple[torch.Tensor, torch.Tensor] | None,
+    batch: tuple[Tensor, Tensor] | None,
     settings: PrivateTrainConfig,
     *,
     precision: str,
@@ -160,7 +145,6 @@ def private_step(
         network, client, optimizer, criterion: as in :func:`fedmr_med.site.training.train_step`.
         batch: images (B, ...) and labels (B,); None if no image was drawn.
         settings: clip and noise.
-        precision: of the forward pass.
         shares: (B,) how much each image counts.
         expected: what the sum is divided by, a number that everybody knows: the images that a step draws on average.
     """
@@ -179,3 +163,60 @@ def private_step(
         torch.stack([*penalties.values()]).sum().backward()  # type: ignore[no-untyped-call]
     client.after_backward()
     optimizer.step()
+
+
+def clipped_sum(
+    network: Network,
+    client: ClientHalf,
+    criterion: Criterion,
+    images: Tensor,
+    labels: Tensor,
+    shares: Tensor,
+    clip: float,
+    precision: str = "float32",
+) -> dict[str, Tensor]:
+    """Return the sum of the images' clipped gradients by parameter: none moves it by more than clip times its share.
+
+    An image whose gradient is not finite counts as one without a gradient.
+
+    ``torch.func`` runs network and objective on one image at a time, vectorised. So no image can act on the share of
+    another, whatever network and loss do within a batch, and buffers cannot change.
+
+    Args:
+        network: in training mode; it is not changed.
+        client: the method's client half, of whose objective each gradient is; its penalties are no part of it.
+        shares: (B,) how much each image counts.
+        clip: largest length of a gradient.
+    """
+    parameters = {name: tensor.detach() for name, tensor in network.named_parameters() if tensor.requires_grad}
+    one = vmap(grad(_objective(network, client, criterion, precision)), in_dims=(None, 0, 0), randomness="different")
+    size = max(1, _NUMBERS_AT_ONCE // sum(tensor.numel() for tensor in parameters.values()))
+    sums = {name: torch.zeros_like(tensor) for name, tensor in parameters.items()}
+    for start in range(0, len(labels), size):
+        rows = slice(start, start + size)
+        gradients = one(parameters, images[rows], labels[rows])
+        norms = torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1) for g in gradients.values()]).norm(dim=0)
+        finite = norms.isfinite()
+        factors = torch.where(finite, shares[rows].to(norms) * (clip / norms.clamp(min=clip)), 0)
+        for name, gradient in gradients.items():
+            # Zero times infinity is not zero.
+            kept = gradient if finite.all() else gradient.nan_to_num(posinf=0, neginf=0)
+            sums[name] += torch.tensordot(factors.to(kept), kept, dims=1)
+    return sums
+
+
+def _objective(network: Network, client: ClientHalf, criterion: Criterion, precision: str) -> Objective:
+    """Return the objective of one image, given the parameters, the image and its label."""
+    buffers = dict(network.named_buffers())
+    fixed = {name: tensor for name, tensor in network.named_parameters() if not tensor.requires_grad}
+
+    def objective(parameters: Mapping[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
+        images, labels = image[None], label[None]
+        with autocast(image.device, precision):
+            features, logits = functional_call(network, {**parameters, **fixed, **buffers}, (images,))
+        exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        classification = criterion(client.seen_logits(exact), labels)
+        terms = client.objective(Batch(images, labels, features, logits, classification))
+        return torch.stack([*terms.values()]).sum()
+
+    return objective

@@ -1,13 +1,13 @@
 """Looking at what the server sends before anything is done with it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedmr_med.arrays import difference, forms_of
+from fedmr_med.arrays import Arrays, difference, forms_of
 from fedmr_med.errors import WireError
 from fedmr_med.methods.base import Method
 from fedmr_med.network import Network
@@ -24,7 +24,7 @@ def check_task(task: TrainTask, network: Network, method: Method) -> None:
     if not 0 <= task.round < task.rounds:
         raise WireError(f"the task is for round {task.round + 1} of {task.rounds}", code="wire.round")
     check_model(task, network)
-    built = {name: tensor.detach().cpu().numpy() for name, tensor in network.named_parameters()}
+    built = _arrays(network.named_parameters())
     server = method.server()
     expected = forms_of(server.client_view(server.initial_state(built)))
     # A method may send more than before the first round, such as a mean over the sites.
@@ -39,12 +39,10 @@ def check_model(task: TrainTask, network: Network) -> None:
     Raises:
         WireError: see :func:`check_task`.
     """
-    built = {name: tensor.detach().cpu().numpy() for name, tensor in network.state_dict().items()}
-    if found := difference(task.model, forms_of(built)):
+    if found := difference(task.model, forms_of(_arrays(network.state_dict().items()))):
         raise WireError(f"the model {found}", code="wire.form", key="model")
     check_finite("model", task.model)
-    parameters = {name: tensor.detach().cpu().numpy() for name, tensor in network.named_parameters()}
-    if task.averaged and (found := difference(task.averaged, forms_of(parameters))):
+    if task.averaged and (found := difference(task.averaged, forms_of(_arrays(network.named_parameters())))):
         raise WireError(f"the averaged model {found}", code="wire.form", key="averaged")
     check_finite("averaged model", task.averaged)
     negative = [name for name, array in task.model.items() if name.endswith("running_var") and (array < 0).any()]
@@ -63,6 +61,10 @@ def check_model(task: TrainTask, network: Network) -> None:
             key="prototypes",
         )
     check_finite("prototypes", {"means": means.numpy()})
+
+
+def _arrays(named: Iterable[tuple[str, torch.Tensor]]) -> Arrays:
+    return {name: tensor.detach().cpu().numpy() for name, tensor in named}
 
 
 def check_finite(what: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:

@@ -1,7 +1,7 @@
-"""What of a site's reply may leave under its policy. Knows nothing of FLARE.
+"""What of a site's answers may leave under its policy.
 
-The executor already makes no more than the policy allows. This is the same rule once more, for whatever stands
-between the executor and the network.
+The site already makes no more than the policy allows. This is the same rule once more, for whatever stands between
+the work and the network: the site's engine, FLARE's filter and FLARE's guard.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.evaluation.clinical import IntArray, ScoreHistograms
 from fedmr_med.evaluation.clustering import Clustering
 from fedmr_med.evaluation.metrics import Scores, confusion_matrix
@@ -18,13 +19,25 @@ from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure import Secure
+from fedmr_med.secure.messages import Masked
 from fedmr_med.statistics.class_sums import COUNTS, SUMS
 from fedmr_med.statistics.fields import Values, add
 from fedmr_med.statistics.moments import MEANS
 from fedmr_med.statistics.shared import only_classes
+from fedmr_med.wire.codec import (
+    MODEL,
+    Message,
+    decode_reply,
+    decode_validation,
+    encode_reply,
+    encode_validation,
+    split_shared,
+)
 from fedmr_med.wire.form import ReplyForm
-from fedmr_med.wire.kinds import VALIDATE
+from fedmr_med.wire.kinds import HEAD, SECURE, SUBMIT_MODEL, TRAIN, VALIDATE
 from fedmr_med.wire.messages import SiteReply
+from fedmr_med.wire.secure import decode_answer, encode_answer
+from fedmr_med.wire.statistics import StatisticsReply, decode_statistics, encode_statistics
 
 _DIGITS = 3
 
@@ -41,9 +54,6 @@ def permitted(
     """Return the reply without what the policy does not allow.
 
     Args:
-        reply: what the site would send.
-        policy: the site's policy.
-        class_names: the classes of the task.
         secure: what leaves in secure sums only, and so is no part of a reply.
         private: whether the job has noise on class sums, which a site with a privacy budget demands.
         training_noise: noise on the gradients of local training, 0 without, which a site with a budget for training
@@ -228,8 +238,6 @@ def shared_classes(
     Args:
         kind: of the exchange: training images, or for ``validate`` test images.
         counts: (C,) numbers of these images.
-        policy: the site's policy.
-        class_names: the classes of the task.
         private: whether the job has noise on class sums.
     """
     without_noise = not private and policy.privacy is None
@@ -244,3 +252,46 @@ def permitted_shared(kind: str, values: Mapping[str, Values], policy: SitePolicy
     if not classes.any():
         return {}
     return {part: only_classes(content, form.shared[kind][part], classes) for part, content in values.items()}
+
+
+def released(kind: str, message: Message, policy: SitePolicy, form: ReplyForm) -> Message:
+    """Return a new message with what the policy allows of an answer: the one rule for every transport.
+
+    The answer is read strictly and written anew from what was read, so nothing that is not named here can travel along:
+    no further key, array or class. Whatever cannot be read in full is refused.
+
+    Raises:
+        WireError: the answer does not have the agreed form.
+        PolicyError: the policy does not allow an answer of this kind.
+    """
+    names, summed = form.class_names, form.secure != "none"
+    message, values = split_shared(message, form.shared.get(kind, {}))
+    shared = {} if summed else permitted_shared(kind, values, policy, form)
+    if kind == TRAIN:
+        reply = decode_reply(message, "", num_classes=len(names), feature_size=form.feature_size)
+        form.check(reply)
+        secure, noise = form.secure, form.training_noise
+        left = permitted(reply, policy, names, secure=secure, private=form.private, training_noise=noise)
+        return encode_reply(replace(left, shared=shared), halved=form.halved)
+    if kind == VALIDATE:
+        scores = decode_validation(message, len(names))
+        return encode_validation(None if summed else permitted_scores(scores, policy, names), shared)
+    if kind == HEAD:
+        statistics = decode_statistics(message, "", num_classes=len(names), feature_size=form.statistics_size)
+        if summed or (policy.privacy is not None and not form.private):
+            return encode_statistics(StatisticsReply("", statistics.round))
+        allowed = permitted_statistics(statistics.values, policy, names) | shared
+        return encode_statistics(replace(statistics, values=allowed))
+    if kind == SECURE and summed:
+        # What a masked vector holds, nobody can see: whoever made it answers for that.
+        answer = decode_answer(message, "")
+        if isinstance(answer, Masked) and len(answer.vector) not in form.sum_sizes:
+            raise WireError("the masked vector is of no sum of this job", code="wire.form", key="vector")
+        return encode_answer(answer)
+    if kind == SUBMIT_MODEL and policy.allow_submit_model and form.secure != "all":
+        policy.check_training_noise(form.training_noise)
+        if message.parts.keys() != {MODEL} or message.meta:
+            raise WireError("the local model comes with something else", code="wire.unasked", key="model")
+        form.check_model(message.parts[MODEL])
+        return message
+    raise PolicyError(f"the policy does not allow an answer to the task {kind!r}", code="policy.task-refused")

@@ -70,22 +70,15 @@ class Releases:
     """Decides what leaves.
 
     Attributes:
-        policy: the site's own policy, made stricter by the job where the job asks for less.
         counts: (C,) training images per class.
         private: makes what leaves with noise; None where the job has none.
 
     Args:
-        name: name of the site.
-        job: the job's settings.
-        policy: the site's policy.
+        policy: the site's own, made stricter by the job where the job asks for less.
         fold: the training images.
-        state_folder: where the site keeps what it needs from round to round.
-        witness: of the ledger of its privacy budget.
     """
 
-    def __init__(
-        self, name: str, job: JobConfig, policy: SitePolicy, fold: Fold, state_folder: Path, witness: Path | None
-    ):
+    def __init__(self, name: str, job: JobConfig, policy: SitePolicy, fold: Fold, state_folder: Path, ledgers: Ledgers):
         self._name, self._job, self.policy = name, job, policy
         self._names = job.task.class_names
         self._method = methods.build(job.method)
@@ -94,8 +87,8 @@ class Releases:
         self._bound = None if dominance is None else Bound.of(dominance, fold)
         self._enough = self.counts > 0 if self._bound is None else self._bound.enough(fold.labels, len(self._names))
         private = job.federation.private
-        self._ledgers = Ledgers.of(state_folder, witness)
-        self.private = None if private is None else PrivateSums(name, job, private, policy, self._ledgers.sums)
+        self._ledgers = ledgers
+        self.private = None if private is None else PrivateSums(name, job, private, policy, ledgers.sums)
         # It only holds vectors here; whoever answers the steps of a sum brings the site's certificate.
         self._secure = SecureSite(name, job, policy, state_folder, UNSIGNED)
 
@@ -179,12 +172,9 @@ class Releases:
         return sums.values()
 
     def report(self, data: SiteData, terms: Mapping[str, float], seconds: float) -> SiteReport | None:
-        """Make the figures of a round for the summary; None where the policy shares none.
+        """Make the figures of a round of so many seconds for the summary; None where the policy shares none.
 
-        Args:
-            data: the site's folds.
-            terms: of the local objective; one that diverged is left out, as no number stands for it.
-            seconds: local time.
+        A term of the local objective that diverged is left out, as no number stands for it.
         """
         if self.policy.share_metrics == "none":
             return None
@@ -219,10 +209,7 @@ class Releases:
     def head(self, task: TrainTask, network: Network, open_images: Callable[[], Images]) -> StatisticsReply:
         """Return the statistics for a closed-form head that leave, if a secure sum does not take them.
 
-        Args:
-            task: names the model.
-            network: of the job.
-            open_images: loads the model and opens the images; nobody calls it where nothing is made of them.
+        ``open_images`` loads the model and opens the images; nobody calls it where nothing is made of them.
         """
         values = self._head_values(task, open_images) | self._shared(HEAD, open_images, self.counts)
         if not self._job.federation.sums_statistics:
@@ -254,13 +241,7 @@ class Releases:
         return permitted_statistics(values, self.policy, self._names)
 
     def _shared(self, kind: str, open_images: Callable[[], Images], counts: IntArray) -> dict[str, Values]:
-        """Make the statistics of other packages, of the samples of classes that may leave; nothing where none may.
-
-        Args:
-            kind: of the exchange.
-            open_images: opens the images.
-            counts: (C,) how many there are of each class.
-        """
+        """Make the statistics of other packages, of the samples of classes, ``counts`` (C,) of each, that may leave."""
         statistics = shared_statistics(self._job.federation.statistics, kind)
         private = self.private is not None
         classes = shared_classes(kind, counts, self.policy, self._names, private=private)

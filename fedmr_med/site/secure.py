@@ -26,11 +26,7 @@ class SecureSite:
     """The secure sums of one site in one job. Opens no data: a step of the protocol takes milliseconds.
 
     Args:
-        site: its name.
-        job: the job's settings.
         policy: the site's policy as it is now, restricted by the job's.
-        state_folder: where the site keeps what it needs from round to round.
-        identity: signs for the site.
     """
 
     def __init__(self, site: str, job: JobConfig, policy: SitePolicy, state_folder: Path, identity: Identity):

@@ -31,11 +31,9 @@ def hold_out(fold: Fold, classes: Mask, *, fraction: float, smallest: int, strea
     a small class would be a few patients' features. The samples of a patient are in one part.
 
     Args:
-        fold: the samples.
         classes: (C,) the classes that are shared.
         fraction: share of a class to set aside.
         smallest: fewest samples of a class that may be shared.
-        stream: draws the samples.
     """
     targets = {}
     for label, total in enumerate(np.bincount(fold.labels, minlength=len(classes)).tolist()):
@@ -64,9 +62,7 @@ def head_statistics(
     """Return the statistics of the kept and of the held-out samples, in one pass in evaluation mode.
 
     Args:
-        network: makes the features.
         batches: the training images, in the order of ``held``.
-        num_classes: C.
         classes: (C,) the classes that are shared; samples of others leave no trace.
         held: (n,) the samples set aside.
         directions: (p, d) that features are projected to, see
@@ -157,11 +153,8 @@ def shared_values(
     """Return what a site puts into statistics of other packages, by part, in one pass in evaluation mode.
 
     Args:
-        network: makes features and logits.
-        batches: the images.
         statistics: are shown the samples of ``classes`` alone.
         classes: (C,) the classes that may leave; rows of the others are zero, whatever a statistic puts there.
-        sizes: of the job's statistics.
 
     Raises:
         WireError: a statistic does not keep to its fields.

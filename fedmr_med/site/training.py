@@ -1,6 +1,7 @@
 """One local round: method x network x batches -> update. And the two passes in evaluation mode."""
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -8,20 +9,26 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmr_med.config import TrainConfig
 from fedmr_med.data.loading import Batches
 from fedmr_med.evaluation.metrics import confusion_matrix
 from fedmr_med.methods.base import Batch, ClientHalf, LocalResult
+from fedmr_med.models.norm import batch_norm_names
 from fedmr_med.network import Network
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site import optim
-from fedmr_med.site.batch_norm import train_mode
 from fedmr_med.site.criterion import Criterion
 from fedmr_med.site.optim import Optimizer
 from fedmr_med.site.raw_features import check_not_raw
+
+FAR = 1.5
+"""How many times as long features may be in one mode as in the other before the site warns."""
+
+_BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_log = logging.getLogger(__name__)
 
 
 class Aborted(Exception):  # noqa: N818 - not an error: somebody asked for it
@@ -63,10 +70,6 @@ def train(
 
     Args:
         network: holds the global weights; afterwards the local ones.
-        client: the method's client half, started for this round.
-        batches: the local training data.
-        criterion: the classification loss.
-        config: optimiser and budget.
         stream: (seed, site, round), the randomness of this round.
         should_stop: asked before every step.
 
@@ -76,7 +79,10 @@ def train(
     device = next(network.parameters()).device
     optimizer = optim.build(network.parameters(), config)
     sums: dict[str, Tensor] = {}
-    train_mode(network, frozen=config.norm_statistics == "frozen")
+    network.train()
+    for module in network.modules():
+        if config.norm_statistics == "frozen" and isinstance(module, _BATCH_NORM):
+            module.eval()
     for images, labels in itertools.islice(endless(batches, stream), client.local.steps):
         if should_stop():
             raise Aborted
@@ -151,9 +157,6 @@ def class_sums(
     """Return the per-class sums of features over a set, in one pass in evaluation mode.
 
     Args:
-        network: makes the features.
-        batches: the set.
-        num_classes: C.
         unit: scale each feature to unit length first.
         bound: returns what of all features (n, d) with labels (n,) counts; None takes them as they are.
     """
@@ -202,3 +205,29 @@ def endless(batches: Batches, stream: tuple[int | str, ...]) -> Iterator[tuple[T
     """Yield the batches of epoch after epoch, each in its own order."""
     for epoch in itertools.count():
         yield from batches.epoch(*stream, epoch, shuffle=True, drop_single=True)
+
+
+@torch.no_grad()
+def warn_if_modes_differ(network: Network, images: Tensor, *, site: str) -> None:
+    """Say in the log where features of a batch are far longer in one mode than in the other.
+
+    In training mode BatchNorm normalises by the batch, in evaluation mode by what it kept. Where the two differ, as
+    with ImageNet's statistics on other pictures, prototypes and anchors, which are made in evaluation mode, are not
+    where training puts the features. Neither the network nor the random numbers of the round are changed.
+    """
+    if len(images) < 2 or not batch_norm_names(network.state_dict()):
+        return
+    kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    with torch.random.fork_rng():
+        network.train()
+        trained = float(network(images)[0].float().norm(dim=1).mean())
+    for name, buffer in network.named_buffers():
+        buffer.copy_(kept[name])
+    network.eval()
+    evaluated = float(network(images)[0].float().norm(dim=1).mean())
+    if max(trained, evaluated) > FAR * min(trained, evaluated):
+        _log.warning(
+            "%s: features are %.3g long in training mode and %.3g in evaluation mode, as BatchNorm's statistics are of "
+            "other images. See train.norm_statistics, or model.options.norm: group.",
+            *(site, trained, evaluated),
+        )

@@ -30,7 +30,6 @@ class Place:
     """What a transport knows of a site.
 
     Attributes:
-        name: name of the site.
         state_folder: where it keeps what it needs from round to round.
         people: the decisions of its people; None for a simulated site, which has nobody to ask.
         job_id: id of the job there.
@@ -51,9 +50,7 @@ class SiteView:
     """A site at one moment.
 
     Attributes:
-        place: the site.
-        settings: its own settings.
-        origin: where they come from, in words.
+        origin: where its settings come from, in words.
         job: the job as this site runs it.
         standing: what its people have decided about the job; None where there is nobody to ask.
     """
@@ -134,7 +131,6 @@ class SiteViews:
     """Looks at a site.
 
     Args:
-        place: the site.
         settings: reads the site's own settings, and says where they come from.
         job: reads the job, as a site with such settings runs it.
     """

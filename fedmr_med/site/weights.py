@@ -34,7 +34,6 @@ class StartingWeights:
     """Compares the weights that a chain starts from with the job.
 
     Args:
-        job: the job's settings.
         state_folder: where the site keeps which weights a chain started from.
         demanded: whether a job that names no weights has to start from its own.
     """
@@ -44,10 +43,6 @@ class StartingWeights:
 
     def check(self, kind: str, task: TrainTask) -> None:
         """Look at a task whose form was checked.
-
-        Args:
-            kind: of the exchange.
-            task: what the server sent.
 
         Raises:
             WireError: it has not the form of a first task.

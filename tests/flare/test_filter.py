@@ -14,7 +14,7 @@ from nvflare.apis.signal import Signal
 from fedmr_med.flare import messages as wire
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.models.reply_forms import reply_form
-from fedmr_med.site.guard import released
+from fedmr_med.site.release import released
 from fedmr_med.wire import codec
 from fedmr_med.wire.codec import Message
 from tests.helpers.errors import raises

@@ -23,7 +23,7 @@ from fedmr_med.privacy.budget import PrivacyBudget
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.site import criterion
-from fedmr_med.site.ledger import Ledger
+from fedmr_med.site.ledger import Ledger, Ledgers
 from fedmr_med.site.private import PrivateSums
 from fedmr_med.site.private_training import PrivateTraining
 from tests.helpers.small import lenient, small_job
@@ -162,8 +162,7 @@ def _training(kind: str, folder: Path, folds: Sequence[ArrayFold], noise: float,
     start, loss = _network().state_dict(), criterion.build(job.loss, np.ones(CLASSES, np.int64))
 
     def released(fold: ArrayFold, settings: JobConfig = job) -> np.ndarray:
-        private = PrivateTraining.of("site", settings, POLICY, fold, folder, None)
-        assert private is not None
+        private = private_training(settings, fold, folder)
         network = _network()
         client = methods.build(settings.method).client(_local_round(network, private.told))
         private.train(network, client, Batches(fold, transforms.unchanged, batch_size=8), loss)
@@ -172,10 +171,14 @@ def _training(kind: str, folder: Path, folds: Sequence[ArrayFold], noise: float,
 
     whole = job.override({"train": {"private": {"noise": 1e-6}, "batch_size": told}})
     present, absent = (released(fold, whole) for fold in folds)
-    site = PrivateTraining.of("site", job, POLICY, folds[0], folder, None)
-    assert site is not None
+    site = private_training(job, folds[0], folder)
     site.charge(1, chain="c", release="train-0")
     return Audited(lambda: released(folds[0]), lambda: released(folds[1]), present - absent, site.ledger.total(DELTA))
+
+
+def private_training(job: JobConfig, fold: ArrayFold, folder: Path, policy: SitePolicy = POLICY) -> PrivateTraining:
+    assert job.train.private is not None
+    return PrivateTraining("site", job, job.train.private, policy, fold, Ledgers.of(folder).training)
 
 
 def _local_round(network: Network, samples: int) -> LocalRound:

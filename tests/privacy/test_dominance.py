@@ -10,6 +10,7 @@ import torch
 from fedmr_med.data.base import ArrayFold
 from fedmr_med.privacy.mechanisms import Dominance
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.site.ledger import Ledgers
 from fedmr_med.site.releases import Releases
 from fedmr_med.site.statistics import Bound
 from tests.helpers.small import initial_state, small_hospital, small_job, task_for
@@ -72,7 +73,7 @@ def test_a_class_of_too_few_patients_does_not_leave(tmp_path: Path) -> None:
         (SitePolicy(share_prototypes=True, max_share=0.5), [1, 2]),
         (SitePolicy(share_prototypes=True), [0, 1, 2]),
     ):
-        releases = Releases("a", job, policy, fold, tmp_path, None)
+        releases = Releases("a", job, policy, fold, tmp_path, Ledgers.of(tmp_path))
         assert np.flatnonzero(releases.prototype_classes()).tolist() == expected
         assert np.flatnonzero(releases.statistics_classes()).tolist() == expected
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedmr_med.models.norm import batch_norm_names
-from fedmr_med.site.batch_norm import warn_if_modes_differ
+from fedmr_med.site.training import warn_if_modes_differ
 from tests.helpers.methods import CLASSES, Federation, Tiny, WithBatchNorm, job
 
 EPOCHS = {"epochs": 2}

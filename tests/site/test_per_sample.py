@@ -15,7 +15,7 @@ from fedmr_med.network import Network
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.site import criterion
 from fedmr_med.site.criterion import Criterion
-from fedmr_med.site.per_sample import clipped_sum
+from fedmr_med.site.private_training import clipped_sum
 
 CLASSES, IMAGES = 4, 6
 LOSS = criterion.build(LossConfig(), np.ones(CLASSES, dtype=np.int64))
@@ -102,7 +102,7 @@ def test_the_same_holds_for_the_focal_loss() -> None:
 def test_more_images_than_fit_at_once_give_the_same_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     made, (images, labels) = network(), batch()
     whole = total(made, client(made), images, labels, 0.5)
-    monkeypatch.setattr("fedmr_med.site.per_sample._NUMBERS_AT_ONCE", 1)
+    monkeypatch.setattr("fedmr_med.site.private_training._NUMBERS_AT_ONCE", 1)
     for name, gradient in total(made, client(made), images, labels, 0.5).items():
         torch.testing.assert_close(gradient, whole[name])
 

@@ -29,9 +29,9 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import BudgetError
 from fedmr_med.runner import Federation
 from fedmr_med.site.hospital import Hospital
-from fedmr_med.site.private_training import PrivateTraining
 from fedmr_med.sites import DemoSource, SiteConfig
 from tests.helpers import containers as messages
+from tests.helpers.dp_audit import private_training
 from tests.helpers.errors import raises
 from tests.helpers.site_at_work import SiteAtWork
 from tests.helpers.small import OPEN, initial_state, lenient, small_hospital, small_job, task_for
@@ -50,7 +50,7 @@ def fold(size: int, groups: tuple[str, ...] | None = None) -> ArrayFold:
 
 def trainer(folder: Path, size: int = 1000, batch_size: int = 100, groups: tuple[str, ...] | None = None) -> Any:
     job = private_job(train={"batch_size": batch_size})
-    return PrivateTraining.of("bcn", job, OPEN, fold(size, groups), folder, None)
+    return private_training(job, fold(size, groups), folder, OPEN)
 
 
 def test_each_image_is_drawn_with_the_stated_probability(tmp_path: Path) -> None:

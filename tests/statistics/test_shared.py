@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.site.guard import released
+from fedmr_med.site.release import released
 from fedmr_med.statistics.base import Sizes
 from fedmr_med.statistics.fields import Field, Values
 from fedmr_med.statistics.shared import SHARED, Samples, SharedStatistic, shared_statistics
