@@ -534,11 +534,7 @@ class JobConfig(Strict):
         return self.model_dump(mode="json", exclude=_NOT_COMPARED)
 
     def hash_of(self, content: Mapping[str, Any]) -> str:
-        """Return the SHA-256, in hex, of what a part of the job sets; see :data:`FIRST_DEFAULTS`.
-
-        Args:
-            content: the part, as ``model_dump(mode="json")`` returns it, defaults included.
-        """
+        """Return the SHA-256, in hex, of what a part of the job sets, defaults included; see :data:`FIRST_DEFAULTS`."""
         return settings_hash(self, content, FIRST_DEFAULTS)
 
 

@@ -111,7 +111,6 @@ class Prototypes:
         """Return the prototypes after a round: shared classes move to their new mean, the others stay and age.
 
         Args:
-            shared: class sums of this round.
             inertia: share of the old prototype that stays, where there is one; 0 takes the new mean.
         """
         fresh = shared.counts > 0

@@ -111,11 +111,7 @@ class Registry(Generic[T]):
         return (*(name for name in self._items if name not in self._installed), *self._installed)
 
     def get(self, name: str, where: str | None = None) -> T:
-        """Return a part by name.
-
-        Args:
-            name: its name.
-            where: the key or option that asks for it, for the message; None is the kind of part.
+        """Return a part by name; ``where`` is the key or option that asks for it, for the message.
 
         Raises:
             ConfigError: there is no such part, or the package that has it does not load.
@@ -184,12 +180,7 @@ class Registry(Generic[T]):
 
 
 def check_known(name: str, known: Collection[str], where: str) -> None:
-    """Refuse a name that is none of those there are.
-
-    Args:
-        name: what was asked for.
-        known: the names there are.
-        where: the key or option that asks for it.
+    """Refuse a name that is none of those there are; ``where`` is the key or option that asks for it.
 
     Raises:
         ConfigError: the name is none of them; the message says which is nearest.

@@ -203,7 +203,6 @@ def find_site(site: str, *, local: Path | None, job_sites: Path | None) -> tuple
     """Return the settings of ``site`` and the file they come from.
 
     Args:
-        site: name of the site.
         local: the ``local/`` folder of the site's FLARE workspace, if it has one of its own.
         job_sites: ``sites/`` folder carried by the job; to be given in the simulator only.
 

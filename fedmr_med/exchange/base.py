@@ -29,12 +29,7 @@ class Exchange(ABC):
 
     Attributes:
         kind: of the messages, see :mod:`fedmr_med.wire.kinds`.
-        job: the job's settings.
         state: the global state that the exchange starts from.
-
-    Args:
-        job: the job's settings.
-        state: the global state.
     """
 
     kind: ClassVar[str]

@@ -87,17 +87,10 @@ class Total:
 
 
 class SecureTotals:
-    """The secure sums of one run of a job.
-
-    Args:
-        job: the job's settings.
-        chain: id of the chain.
-        ask: brings questions to sites.
-    """
+    """The secure sums of one run of a job in a chain, of which the id is given."""
 
     def __init__(self, job: JobConfig, chain: str, ask: Ask):
-        self._job, self._chain = job, chain
-        self._ask = ask
+        self._job, self._chain, self._ask = job, chain, ask
         self._session = secrets.token_hex(8)
         self._keys: dict[str, Keys] = {}
         self._missing: set[str] = set()
@@ -110,7 +103,6 @@ class SecureTotals:
         If too few of them take part to the end, nothing is opened.
 
         Args:
-            name: of the release.
             sites: who holds a vector.
             known: all sites of the federation, as far as the server knows; who has none is named as missing.
         """
@@ -198,13 +190,7 @@ class SecureTotals:
 
 
 def origin(job: JobConfig, gaussian: Gaussian | None, sites: int) -> Origin:
-    """Return what is known of a total over some sites.
-
-    Args:
-        job: the job's settings.
-        gaussian: the noise of all values that have some; None where none has.
-        sites: how many sites' values are in it.
-    """
+    """Return what is known of a total over some sites, whose values have this noise; None where none has."""
     if gaussian is None:
         return Origin(sites)
     if not job.federation.sums_statistics:

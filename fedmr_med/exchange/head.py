@@ -38,12 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class HeadExchange(Exchange):
-    """The statistics that sites share for a closed-form head.
-
-    Args:
-        job: the job's settings.
-        state: the global state whose model makes the features.
-    """
+    """The statistics that sites share for a closed-form head, of the features that the state's model makes."""
 
     kind = HEAD
 

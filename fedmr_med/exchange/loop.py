@@ -28,14 +28,7 @@ def run(
     chain: Chain,
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> GlobalState:
-    """Do the steps of a plan that are not done yet, and return the last state.
-
-    Args:
-        plan: see :func:`fedmr_med.exchange.plan.plan`.
-        state: the chain's state.
-        transport: carries the messages.
-        chain: keeps every state.
-        on_event: hears what happens.
+    """Do the steps of a plan that are not done yet from the chain's state, and return the last state.
 
     Raises:
         Stopped: the job was ended; what was reached is on disk.
@@ -68,14 +61,7 @@ class Server:
     """The server's side of a job: says what to ask next, takes the answers, and closes the step.
 
     :func:`run` drives it. It does not wait for sites and knows no clock, so whoever brings questions and answers in
-    another way can drive it as well.
-
-    Args:
-        plan: what is to be done.
-        state: the chain's state.
-        transport: knows the sites, and carries the steps of a secure sum.
-        chain: the job and its files.
-        on_event: hears what happens.
+    another way can drive it as well. Of its transport it asks for the sites and the steps of secure sums alone.
 
     Attributes:
         state: the last state that is on disk.

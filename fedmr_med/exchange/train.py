@@ -30,8 +30,6 @@ class TrainExchange(Exchange):
     who answered first.
 
     Args:
-        job: the job's settings.
-        state: the global state the round starts from.
         num_sites: sites of the federation, whether or not all of them are asked.
         in_order: whether the replies come in the order of the site names. Then each is added at once and none is
             held, so that memory does not grow with their number, unless the job compares them with each other

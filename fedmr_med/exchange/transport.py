@@ -42,8 +42,7 @@ class Transport(Protocol):
 
         Args:
             kind: one of :mod:`fedmr_med.wire.kinds`.
-            message: what every site receives.
-            sites: who is asked.
+            message: what every one of ``sites`` receives.
             enough: whether the answers so far suffice; a transport may then give up on sites that are late.
 
         Raises:
@@ -53,12 +52,7 @@ class Transport(Protocol):
 
 
 class Grace:
-    """The time that late sites still have once there are enough answers.
-
-    Args:
-        enough: whether the answers so far suffice.
-        seconds: how long to wait from then on.
-    """
+    """The time that late sites still have once there are enough answers: so many seconds."""
 
     def __init__(self, enough: Callable[[], bool], seconds: float):
         self._enough, self._seconds = enough, seconds

@@ -20,8 +20,6 @@ class ValidateExchange(Exchange):
     """The scores of the model that leaves, or of the same model with its closed-form head.
 
     Args:
-        job: the job's settings.
-        state: the global state.
         head: the closed-form head that the model is scored with; None scores its own classifier.
     """
 

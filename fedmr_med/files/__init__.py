@@ -22,9 +22,7 @@ def atomic_writer(path: Path, *, previous: Path | None = None) -> Iterator[Binar
     If the body raises (a full disk, for example), the temporary file is removed and the old ``path`` stays. The body
     can read back what it wrote.
 
-    Args:
-        path: the file to write.
-        previous: keeps what ``path`` was before; ``path`` itself is there at every moment.
+    ``previous`` keeps what ``path`` was before; ``path`` itself is there at every moment.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -56,8 +54,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def check_writable(folder: Path) -> None:
     """See that files can be written to a folder, before the work whose result it is to hold; nothing stays behind.
 
-    Args:
-        folder: need not exist yet; then the nearest folder above it counts.
+    Where it does not exist yet, the nearest folder above it counts.
 
     Raises:
         OSError: they cannot.

@@ -61,9 +61,7 @@ def append(path: Path, entry: dict[str, Any]) -> None:
 def read(path: Path, *, known_head: str | None = None) -> Journal:
     """Read a journal and check its chain; a file that does not exist is an empty one.
 
-    Args:
-        path: the file.
-        known_head: a head that was written down earlier; the journal must still hold that line.
+    ``known_head`` was written down earlier; the journal must still hold that line.
 
     Raises:
         ConfigError: the file cannot be read.

@@ -36,9 +36,7 @@ class Noisy(NamedTuple):
 def epsilon(releases: Iterable[float | Noisy], delta: float = DELTA) -> float:
     """Return epsilon of all releases together, for one image or patient more or less.
 
-    Args:
-        releases: each :class:`Noisy`; a number is the noise of one sum over all images.
-        delta: of the guarantee.
+    A release that is a number is the noise of one sum over all images.
 
     Raises:
         ConfigError: dp-accounting is not installed.
@@ -74,10 +72,8 @@ def noise_for(epsilon: float, *, rate: float = 1.0, steps: int = 1, delta: float
     It is rounded up to three digits after the point.
 
     Args:
-        epsilon: what they may cost.
         rate: probability with which each image is in a release; 1 for prototypes and heads.
         steps: how many releases.
-        delta: of the guarantee.
 
     Raises:
         ConfigError: dp-accounting is not installed.

@@ -220,8 +220,7 @@ class SitePolicy(Sharing):
     def dominance(self, *, brings_weights: bool) -> "Dominance | None":
         """Return what keeps single images from standing out in sums; None sets no limit.
 
-        Args:
-            brings_weights: whether the job brings weights: who chose them may have made a feature for one image.
+        Who chose the weights that a job brings may have made a feature for one image.
         """
         from fedmr_med.privacy.mechanisms import Dominance
 

@@ -41,11 +41,7 @@ def _safe_name(name: str) -> str:
 
 
 def check_name(name: str, where: str) -> None:
-    """Look at a name that is not part of a configuration.
-
-    Args:
-        name: see :data:`Name`.
-        where: the file, key or option it comes from.
+    """Look at a :data:`Name` that is not part of a configuration but comes from ``where``: a file, key or option.
 
     Raises:
         ConfigError: it has other characters, or is too long.
@@ -94,10 +90,7 @@ class Strict(BaseModel):
 def dump_yaml(config: BaseModel, *, defaults: bool = True) -> str:
     """Return a configuration as YAML, in the order of the schema.
 
-    Args:
-        config: what to write.
-        defaults: whether keys at their defaults are written too, which keeps the meaning whatever version reads it.
-            Without them a reader sees what was decided.
+    With its defaults it keeps its meaning whatever version reads it. Without them a reader sees what was decided.
     """
     return _as_yaml(config.model_dump_json(exclude_defaults=not defaults))
 
@@ -125,8 +118,7 @@ def settings_hash(config: BaseModel, content: Mapping[str, Any], first_defaults:
     what to do when a default changes.
 
     Args:
-        config: the settings.
-        content: what of them counts, as ``model_dump(mode="json")`` returns it.
+        content: what counts, as ``model_dump(mode="json")`` returns it.
         first_defaults: by dotted key, the first default of keys that have another one now.
     """
     text = json.dumps([HASH_VERSION, _set_values(config, content, first_defaults)], sort_keys=True)
@@ -232,8 +224,6 @@ def validated(
     """Validate ``content`` as ``model``.
 
     Args:
-        model: what it should be.
-        content: keys and values.
         where: the file or option it comes from, for the message.
         error: what to raise when it is not valid.
         section: where the keys stand in the whole file, for the error's key.

@@ -14,11 +14,7 @@ from fedmr_med.secure import FEWEST, RESTORE
 
 
 class Cohort:
-    """The cohort of one site, over all chains.
-
-    Args:
-        record: its journal; the last line counts.
-    """
+    """The cohort of one site, over all chains: the last line of a journal."""
 
     def __init__(self, record: Path):
         self.record = record

@@ -20,11 +20,7 @@ _PADDING = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH)
 
 
 class Identity(Protocol):
-    """How a site proves that a message is its own, and looks at the proofs of others.
-
-    Attributes:
-        certificate: what others need to check this site's signatures.
-    """
+    """How a site proves that a message is its own, and looks at the proofs of others."""
 
     @property
     def certificate(self) -> bytes:

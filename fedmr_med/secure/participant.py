@@ -40,9 +40,7 @@ class Participant:
     """One site's part in the secure sums of one chain.
 
     Args:
-        site: its name.
         folder: where it keeps keys, shares and what it has answered, for this chain alone.
-        identity: signs for it, and checks the signatures of others.
         least: sites without which it opens nothing; three at least.
         cohort: the sites whose totals it helps to open, all of them and no others; None takes any for each release, as
             where noise protects each site anyway.
@@ -51,11 +49,8 @@ class Participant:
     def __init__(
         self, site: str, folder: Path, identity: Identity, *, least: int = FEWEST, cohort: Cohort | None = None
     ):
-        self.site = site
-        self.folder = folder
-        self.identity = identity
+        self.site, self.folder, self.identity, self.cohort = site, folder, identity, cohort
         self.least = max(FEWEST, least)
-        self.cohort = cohort
 
     def hold(self, name: str, vector: Vector) -> bool:
         """Keep a vector for the release ``name`` until that of the next release comes; vectors of opened ones go.

@@ -26,12 +26,7 @@ class SecureSum:
     """One release, from the roster to the total. Each ``take`` raises WireError for an answer that is of no use.
 
     Args:
-        release: which sum.
-        roster: the sites with keys.
         size: length of the vectors.
-
-    Attributes:
-        offers, vectors: what has arrived, by site.
 
     Raises:
         WireError: there are too few sites for any sum.

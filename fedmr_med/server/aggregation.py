@@ -129,8 +129,7 @@ class PrototypeAggregator:
         Args:
             num_sites: sites of the federation, whether or not they took part.
             refused: sites whose reply did not count, with the reason.
-            seconds: wall time of the round.
-            statistics: what statistics of other packages say of it.
+            statistics: what statistics of other packages say of the round.
 
         Raises:
             WireError: no reply was added, or together they give values that are not finite.

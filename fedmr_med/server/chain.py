@@ -27,15 +27,10 @@ class Chain:
     The process of a job that was given up can outlive it, and must not write into the chain that its successor has
     taken over.
 
-    Attributes:
+    Args:
         folder: holds checkpoint, best model, results, its owner's name, and a journal of events.
         job: the settings of the job that works on it.
-        id: the name under which sites keep what belongs to it.
-
-    Args:
-        folder: where the chain is or will be.
-        job: the settings of the job that works on it.
-        id: as above; "" takes the job's, or the folder's name.
+        id: the name under which sites keep what belongs to it; "" takes the job's, or the folder's name.
         initial_model: a file with the weights to start from; None takes the seeded or pretrained ones.
         demo: whether all sites are known to work on generated pictures; results and model files then say so.
     """
@@ -49,8 +44,7 @@ class Chain:
         initial_model: Path | None = None,
         demo: bool = False,
     ):
-        self.folder = folder
-        self.job = job
+        self.folder, self.job = folder, job
         self.id = id or job.chain or folder.name
         self._demo = demo
         self._provenance = Provenance.of(job, demo=demo)

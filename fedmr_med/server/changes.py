@@ -23,12 +23,7 @@ Vector = npt.NDArray[np.float32]
 
 
 class Changes:
-    """What models change of some arrays of the model they come from; the change of each is one vector.
-
-    Args:
-        start: the model that they come from.
-        names: the arrays that count.
-    """
+    """What models change of the arrays ``names`` of the model they come from; the change of each is one vector."""
 
     def __init__(self, start: Arrays, names: Collection[str]):
         self._names = sorted(names)
@@ -47,10 +42,7 @@ class Changes:
     def from_others(self, model: Arrays, share: float, others: int) -> float:
         """Return the distance of a model's change from the mean of the others', once the sum has all of them.
 
-        Args:
-            model: the model.
-            share: what was added of its change.
-            others: the number of the others.
+        ``share`` is what was added of its change, and ``others`` their number.
         """
         # others * (change - (sum - share * change) / others)
         factor = np.float32(others + share)

@@ -46,9 +46,6 @@ def save_checkpoint(
     """Write the global state.
 
     Args:
-        path: the checkpoint.
-        state: what to write.
-        job: the job that made it.
         previous: keeps the checkpoint that was there before.
         provenance: where its model comes from; None tells of the job alone.
 
@@ -73,12 +70,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(path: Path, job: JobConfig, expected: GlobalState) -> GlobalState:
-    """Read the global state.
-
-    Args:
-        path: the checkpoint.
-        job: the job that wants to resume from it.
-        expected: a state of the job's model, to compare names and shapes with.
+    """Read the global state that a job wants to resume from; ``expected`` is its initial one.
 
     Raises:
         CheckpointError: it cannot be read, is damaged, or belongs to another model or configuration.

@@ -32,9 +32,7 @@ class Registered:
     more from round to round.
 
     Attributes:
-        train, test: training and test images by site.
         most: what nobody may exceed, ``federation.max_samples``.
-        validates: whether the job has validation images.
     """
 
     train: Mapping[str, int]
@@ -89,12 +87,7 @@ class Registered:
 
 
 class ReplyCheck:
-    """Validates the replies of one round against the job and the global state.
-
-    Args:
-        job: the job's settings.
-        state: the global state the round starts from.
-    """
+    """Validates the replies of one round against the job and the global state that the round starts from."""
 
     def __init__(self, job: JobConfig, state: GlobalState):
         method = methods.build(job.method)

@@ -10,10 +10,9 @@ FIRST, SECOND = "first", "second"
 
 
 def server_step(config: ServerConfig, before: Arrays, after: Arrays, state: Arrays) -> tuple[Arrays, Arrays]:
-    """Return the new global parameters and the optimiser's new state.
+    """Return the new global parameters and the optimiser's new state; see the settings for the formulas.
 
     Args:
-        config: which optimiser; see there for the formulas.
         before: the parameters the round started from.
         after: the parameters that the method made of the round.
         state: the optimiser's state; empty before the first round.

@@ -28,7 +28,6 @@ def claim(folder: Path, person: Owner | None, *, begun: bool) -> None:
     """Let a person go on with a chain if it is theirs or shared with them; a new chain becomes theirs.
 
     Args:
-        folder: the chain's.
         person: who submitted the job; None where nobody does, as in the simulator.
         begun: whether the chain has a checkpoint.
 

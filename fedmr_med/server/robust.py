@@ -82,10 +82,6 @@ class Comparison:
     """Finds the replies of a round that are too far from the others.
 
     It holds no reply: :meth:`note` measures each when it comes, and :meth:`outliers` goes twice over all of them.
-
-    Args:
-        state: the global state the round starts from.
-        federation: says how far is too far.
     """
 
     def __init__(self, state: GlobalState, federation: FederationConfig):
@@ -107,11 +103,7 @@ class Comparison:
             self._shared[reply.site] = reply.prototypes
 
     def outliers(self, replies: Mapping[str, SiteReply]) -> dict[str, str]:
-        """Return the sites whose reply must not count, with the reason.
-
-        Args:
-            replies: all that were noted, by site.
-        """
+        """Return the sites whose reply must not count, with the reason, given all that were noted."""
         if self._bound is None or len(replies) < ENOUGH:
             return {}
         shared = [self._shared[site] for site in replies]
@@ -177,10 +169,6 @@ def weights(samples: Mapping[str, int], federation: FederationConfig) -> dict[st
     """Return with how many images the sites count that tell of far more than the others, by site.
 
     There must be three others: of fewer, one alone would decide how much an honest site counts.
-
-    Args:
-        samples: training images of each site.
-        federation: says whether sites are compared.
     """
     if len(samples) <= ENOUGH or federation.max_deviation is None or federation.sums_models:
         return {}
@@ -235,11 +223,7 @@ def _disagreeing(sites: Sequence[str], shared: Sequence[ClassSums | None]) -> di
 
 
 def _astray(sketches: Mapping[str, npt.NDArray[np.float32]]) -> dict[str, str]:
-    """Return the sites whose updates point elsewhere than those of the others, with the reason.
-
-    Args:
-        sketches: of the updates, see :meth:`fedmr_med.server.changes.Changes.sketch`.
-    """
+    """Return the sites whose updates point elsewhere than those of the others, by their sketches, with the reason."""
     moved = {site: sketch / length for site, sketch in sketches.items() if (length := float(np.linalg.norm(sketch)))}
     if len(moved) < ENOUGH:
         return {}

@@ -86,9 +86,7 @@ class GlobalState:
 def initial_state(job: JobConfig, initial_model: Path | None = None) -> GlobalState:
     """Return the global state before the first round: the seeded or pretrained model, no prototypes.
 
-    Args:
-        job: the job's settings.
-        initial_model: a file with other weights to start from: a model file, or a state dict that torch saved.
+    ``initial_model`` is a file with other weights to start from: a model file, or a state dict that torch saved.
 
     Raises:
         CheckpointError: that file cannot be read, belongs to another model, or has values that are not finite.
@@ -135,8 +133,6 @@ def train_task(state: GlobalState, job: JobConfig, chain: str, sites: Collection
     """Return what every site receives in the round that starts from ``state``.
 
     Args:
-        state: the global state.
-        job: the job's settings.
         chain: id of the chain, under which a site keeps its own state.
         sites: who receives it; None means sites of which nothing is known, as after a restart.
     """

@@ -20,10 +20,6 @@ def stop_reason(stop: StopConfig | None, history: History) -> str | None:
 
     The untrained model does not count, and neither does a model that was not scored on test images of all classes.
     Patience begins anew where the sites that score, or their numbers of test images, change.
-
-    Args:
-        stop: when to end; None never does.
-        history: rounds and scores so far.
     """
     if stop is None:
         return None

@@ -19,7 +19,6 @@ class TrainTask:
 
     Attributes:
         model: the global weights and buffers.
-        prototypes: the global prototypes.
         method: what the method's server half sends along.
         round: number of this round, from 0.
         rounds: rounds of the whole chain.
@@ -54,9 +53,6 @@ class TrainTask:
         Server and sites find the name by themselves. The model is in it: a site opens a name once, with one vector, so
         a chain that was rolled back would else get the total of another model, and the two validations of a round one
         total for both.
-
-        Args:
-            kind: of the exchange.
         """
         return f"{kind}-{self.round}-{self._model_digest}"
 
@@ -73,8 +69,6 @@ class SiteReply:
     """What a site sends back.
 
     Attributes:
-        site: name of the site.
-        round: the round it answers.
         samples: number of its training images.
         settings: digest of the site's settings of the job.
         model: the trained weights and buffers.

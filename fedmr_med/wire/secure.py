@@ -30,7 +30,7 @@ class Question:
 
     Attributes:
         step: one of :data:`STEPS`.
-        release: which sum; for ``keys`` the name does not matter.
+        release: for ``keys`` the name does not matter.
         settings: digest of the server's settings of the job.
         roster: the sites with keys, for all steps but the first.
         offers: for ``mask``.

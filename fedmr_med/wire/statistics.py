@@ -21,7 +21,6 @@ class StatisticsReply:
     """What a site contributes to the closed-form head.
 
     Attributes:
-        site: name of the site.
         round: completed rounds of the model that made the features.
         values: what it puts in, by statistic; a statistic that it does not share is not there.
         bytes_up: size of the arrays sent.
