@@ -31,7 +31,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError
 from fedmr_med.methods.base import ClientHalf
 from fedmr_med.methods.reshaping import ManifoldReshaping
-from fedmr_med.prototypes import ClassSums, Prototypes
+from fedmr_med.prototypes import PARTS, ClassSums, Prototypes
 from fedmr_med.schema import parse_yaml, validated
 from fedmr_med.seeding import derive_seed
 from fedmr_med.site.criterion import Criterion
@@ -41,7 +41,6 @@ __all__ = ["FedMRLoss", "Task", "get_site_name", "init", "is_running", "receive"
 
 MODEL, PROTOTYPES, OWN, SUMS, CONFUSION = "model/", "prototypes/", "own_prototypes/", "class_sums/", "confusion"
 JOB, SITE, SAMPLES = "fedmr_job", "fedmr_site", "fedmr_samples"
-_PARTS = ("means", "available", "age")
 
 
 @dataclass(frozen=True)
@@ -183,7 +182,7 @@ def task_message(task: Task, rounds: int) -> FLModel:
     parameters: dict[str, Any] = {MODEL + name: tensor.numpy() for name, tensor in task.model.items()}
     for prefix, prototypes in ((PROTOTYPES, task.prototypes), (OWN, task.own)):
         if prototypes is not None:
-            parameters |= {prefix + part: getattr(prototypes, part).numpy() for part in _PARTS}
+            parameters |= {prefix + name: array for name, array in prototypes.arrays().items()}
     meta = {JOB: task.job.model_dump_json(), SITE: task.site}
     return FLModel(params=parameters, current_round=task.round, total_rounds=rounds, meta=meta)
 
@@ -192,8 +191,8 @@ def read_task(message: FLModel) -> Task:
     """Read what :func:`task_message` wrote."""
     arrays = {name: torch.as_tensor(np.array(value)) for name, value in message.params.items()}
     model = {name.removeprefix(MODEL): tensor for name, tensor in arrays.items() if name.startswith(MODEL)}
-    prototypes = Prototypes(*(arrays[PROTOTYPES + part] for part in _PARTS))
-    own = Prototypes(*(arrays[OWN + part] for part in _PARTS)) if OWN + _PARTS[0] in arrays else None
+    prototypes = Prototypes(*(arrays[PROTOTYPES + part] for part in PARTS))
+    own = Prototypes(*(arrays[OWN + part] for part in PARTS)) if OWN + PARTS[0] in arrays else None
     job = validated(JobConfig, parse_yaml(message.meta[JOB]), "the job of the task")
     return Task(model, prototypes, job, int(message.current_round), str(message.meta[SITE]), own)
 

@@ -4,10 +4,16 @@ Sites send sums and counts, not means. They are additive: the server's class-wei
 g_c = sum_k N_k^c g_k^c / sum_k N_k^c is exact, and a site that opted out is simply absent from both sums.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
+
+PARTS = ("means", "available", "age")
+"""Of :class:`Prototypes`."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,15 @@ class Prototypes:
             torch.zeros(num_classes, dtype=torch.bool),
             torch.zeros(num_classes, dtype=torch.int64),
         )
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> "Prototypes":
+        """Return what :meth:`arrays` gave, whose arrays it shares."""
+        return cls(*(torch.from_numpy(arrays[name]) for name in PARTS))
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return its parts by name, as they travel."""
+        return {name: getattr(self, name).numpy() for name in PARTS}
 
     def younger_than(self, limit: int | None) -> "Prototypes":
         """Return the prototypes of which no more than ``limit`` rounds have passed since the class was last shared."""

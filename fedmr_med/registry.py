@@ -24,6 +24,7 @@ provisioned federation take it only where their class list has it: see :mod:`fed
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -52,15 +53,25 @@ def load_plugins() -> None:
         if name in sys.modules:
             continue
         spec = spec_from_file_location(name, path)
-        try:
+        with _loading(path, "--plugin"):
             if spec is None or spec.loader is None:
                 raise ImportError("it is no Python file")
             sys.modules[name] = module = module_from_spec(spec)
-            spec.loader.exec_module(module)
-        except Exception as e:  # whatever the file's own code raises
-            sys.modules.pop(name, None)
-            reason = f"{type(e).__name__}: {e}".splitlines()[0]
-            raise ConfigError(f"{path} does not load ({reason}).", code="registry.does-not-load", key="--plugin") from e
+            try:
+                spec.loader.exec_module(module)
+            except BaseException:
+                del sys.modules[name]
+                raise
+
+
+@contextmanager
+def _loading(what: str, key: str) -> Iterator[None]:
+    """Say in a ConfigError that ``what`` does not load, whatever its own code raises."""
+    try:
+        yield
+    except Exception as e:
+        reason = f"{type(e).__name__}: {e}".splitlines()[0]
+        raise ConfigError(f"{what} does not load ({reason}).", code="registry.does-not-load", key=key) from e
 
 
 class Registry(Generic[T]):
@@ -148,15 +159,8 @@ class Registry(Generic[T]):
         return found
 
     def _load(self, point: EntryPoint) -> T:
-        try:
+        with _loading(f"{self.kind} {point.name!r} of {_package(point)}", point.name):
             item: T = point.load()
-        except Exception as e:  # whatever the other package's own code raises
-            reason = f"{type(e).__name__}: {e}".splitlines()[0]
-            raise ConfigError(
-                f"{self.kind} {point.name!r} of {_package(point)} does not load ({reason}).",
-                code="registry.does-not-load",
-                key=point.name,
-            ) from e
         if not self._fits(point.name, item):
             raise ConfigError(
                 f"{point.value} of {_package(point)} is not a {self.kind} named {point.name!r}.",
@@ -167,13 +171,8 @@ class Registry(Generic[T]):
 
     def _imported(self, path: str, where: str) -> T:
         module, _, attribute = path.rpartition(".")
-        try:
+        with _loading(f"{where}: {path}", where):
             item: T = getattr(import_module(module), attribute)
-        except Exception as e:  # whatever the other package's own code raises
-            reason = f"{type(e).__name__}: {e}".splitlines()[0]
-            raise ConfigError(
-                f"{where}: {path} does not load ({reason}).", code="registry.does-not-load", key=where
-            ) from e
         if self._dotted is None or not self._dotted(item):
             raise ConfigError(f"{where}: {path} is not a {self.kind}.", code="registry.wrong-kind", key=where)
         return item

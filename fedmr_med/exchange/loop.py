@@ -9,12 +9,11 @@ from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import SecureTotals, Total
 from fedmr_med.exchange.events import Asked, Event, Kept, Refused, Replied, RoundDone
 from fedmr_med.exchange.head import HeadExchange
-from fedmr_med.exchange.plan import Step, due
+from fedmr_med.exchange.plan import Step, draw_sites, due
 from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.exchange.transport import SERVER, Answer, Transport
 from fedmr_med.exchange.validate import ValidateExchange
 from fedmr_med.server.chain import Chain
-from fedmr_med.server.sampling import draw_sites
 from fedmr_med.server.state import GlobalState, train_task
 from fedmr_med.wire.codec import Message, decode_task, encode_task
 from fedmr_med.wire.kinds import HEAD, SECURE, TRAIN

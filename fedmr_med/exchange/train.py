@@ -11,6 +11,7 @@ from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import Total, origin
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.server.aggregation import PrototypeAggregator
+from fedmr_med.server.checks import ReplyCheck
 from fedmr_med.server.robust import Comparison, needs_all_replies, offences, restrained, weights
 from fedmr_med.server.shelf import MEMORY, Shelf
 from fedmr_med.server.state import GlobalState
@@ -46,7 +47,7 @@ class TrainExchange(Exchange):
         self._num_sites = num_sites
         self._in_order = in_order and not needs_all_replies(job.federation)
         self._offences = offences(state.history)
-        self._aggregator = PrototypeAggregator(job, state)
+        self._check, self._aggregator = ReplyCheck(job, state), PrototypeAggregator(job, state)
         self._comparison = Comparison(state, job.federation)
         self._held: Shelf[SiteReply] = Shelf(memory)
 
@@ -103,7 +104,7 @@ class TrainExchange(Exchange):
         reply = decode_reply(message, site, num_classes=classes, feature_size=size)
         if self._in_order and any(site < earlier for earlier in self._aggregator.sites):
             raise WireError("the reply came out of the order of the site names", code="wire.order")
-        self._aggregator.check(reply)
+        self._check.check(reply)
         patience = self.job.federation.quarantine_after
         if patience is not None and self._offences.get(site, 0) >= patience:
             raise WireError(f"in quarantine: refused in the last {self._offences[site]} rounds", code="wire.quarantine")

@@ -1,6 +1,7 @@
 """Scoring a model: the sites' confusion matrices and score histograms, pooled."""
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from fedmr_med.config import JobConfig
 from fedmr_med.evaluation.metrics import Scores
@@ -51,8 +52,9 @@ class ValidateExchange(Exchange):
         evaluation = evaluation.model_copy(update={"statistics": results})
         history = self.state.history
         if self._head is None:
-            return self.state.scored(history.with_evaluation(evaluation))
-        return self.state.scored(history.with_head(self._head.model_copy(update={"evaluation": evaluation})))
+            return replace(self.state, history=history.with_evaluation(evaluation))
+        head = self._head.model_copy(update={"evaluation": evaluation})
+        return replace(self.state, history=history.with_head(head))
 
     def _counted(self) -> Collection[str]:
         return self._scores

@@ -1,4 +1,4 @@
-"""What releases with Gaussian noise have cost together.
+"""What releases with Gaussian noise may cost a site, and have cost together.
 
 Releases of all images compose to one Gaussian mechanism, whose epsilon is exact (Balle and Wang, 2018). Releases of
 drawn images are counted by their privacy loss distributions (Koskela et al., 2020), with Google's dp-accounting.
@@ -10,13 +10,31 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from pydantic import Field
+
 from fedmr_med.errors import ConfigError
+from fedmr_med.schema import Strict
 
 DELTA = 1e-5
 """The chance, at most, that a guarantee fails; well below one over the images of a site."""
 
 _STEP = 1e-3  # of privacy losses relative to those of one release; a tenth of it changes the fourth digit
 _SEARCH = 1.01  # how far above the smallest noise a search may end
+
+
+class PrivacyBudget(Strict):
+    """What a site's prototypes, or its model updates, may tell about one image, or one patient where its table names
+    them.
+
+    Attributes:
+        epsilon: of all releases together; what would go over it is not released.
+        delta: of the guarantee.
+        min_noise: smallest noise multiplier of a release, or of a training step, that the site takes part in.
+    """
+
+    epsilon: float = Field(gt=0, le=1000)
+    delta: float = Field(DELTA, gt=0, lt=0.01)
+    min_noise: float = Field(0.5, gt=0)
 
 
 class Noisy(NamedTuple):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from fedmr_med.privacy.budget import PrivacyBudget
+from fedmr_med.privacy.accountant import PrivacyBudget
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.refusals import FloorError
 from fedmr_med.registry import Registry

@@ -1,4 +1,4 @@
-"""The server's side of a round: validate every reply as a whole, add it up, and make the new global state."""
+"""The server's side of a round: add up the replies, and make the new global state."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +16,6 @@ from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.methods.base import Contribution
 from fedmr_med.models.norm import batch_norm_names
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.server.checks import ReplyCheck
 from fedmr_med.server.optimizer import server_step
 from fedmr_med.server.state import GlobalState
 from fedmr_med.statistics.fields import Values
@@ -31,8 +30,8 @@ class PrototypeAggregator:
     """Adds up the replies of one round: the models, and the class sums of the sites that share them.
 
     A site that opted out of prototypes is absent from their mean and counts in the model like any other. A reply
-    counts whole or not at all: :meth:`check` looks at everything before :meth:`add` uses any of it. The caller adds
-    replies in the order of the site names, so that the result does not depend on who answered first.
+    counts whole or not at all: the caller looks at all of it (:class:`fedmr_med.server.checks.ReplyCheck`), and then
+    adds it in the order of the site names, so that the result does not depend on who answered first.
 
     Attributes:
         state: the global state the round started from.
@@ -47,7 +46,6 @@ class PrototypeAggregator:
         self.state = state
         self._inertia = method.prototype_inertia
         self._optimizer = job.federation.server or method.server_optimizer
-        self._check = ReplyCheck(job, state)
         self._server = method.server()
         self._models = ModelSums(self._server, state.model, state.parameters, buffers=job.federation.buffers)
         self._class_sums = ClassSums.zeros(*state.prototypes.means.shape)
@@ -57,18 +55,8 @@ class PrototypeAggregator:
         self.weights: Mapping[str, int] = {}
         self._scores: dict[str, Scores | None] = {}
 
-    def check(self, reply: SiteReply) -> None:
-        """Validate a reply against the global state.
-
-        Raises:
-            WireError: with the reason, naming the site.
-        """
-        if reply.site in self.sites:
-            raise WireError(f"{reply.site}: a second reply in the same round", code="wire.duplicate")
-        self._check.check(reply)
-
     def add(self, *replies: SiteReply) -> None:
-        """Add replies that passed :meth:`check`; many at once take less time than one after the other."""
+        """Add replies that were checked; many at once take less time than one after the other."""
         if not self.job.federation.sums_models:
             weights = {reply.site: self.weights.get(reply.site, reply.samples) for reply in replies}
             self._models.add(*(Contribution(r.site, weights[r.site], r.model, r.payload) for r in replies))

@@ -78,10 +78,6 @@ class GlobalState:
         leaving = self.leaving()
         return replace(leaving, model={**leaving.model, **self.head})
 
-    def scored(self, history: History) -> "GlobalState":
-        """Return the same state with another history."""
-        return replace(self, history=history)
-
 
 def initial_state(job: JobConfig, initial_model: Path | None = None) -> GlobalState:
     """Return the global state before the first round: the seeded or pretrained model, no prototypes.

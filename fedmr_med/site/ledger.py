@@ -14,8 +14,7 @@ from typing import Any
 
 from fedmr_med.errors import PolicyError
 from fedmr_med.files import journal, own_turn, write_text
-from fedmr_med.privacy.accountant import Noisy, epsilon
-from fedmr_med.privacy.budget import PrivacyBudget
+from fedmr_med.privacy.accountant import Noisy, PrivacyBudget, epsilon
 from fedmr_med.privacy.policy import SitePolicy
 
 LEDGER_FILE, TRAINING_FILE = "privacy_ledger.jsonl", "training_ledger.jsonl"

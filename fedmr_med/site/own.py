@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import torch
-
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
@@ -69,11 +67,10 @@ class OwnPrototypes:
         except CheckpointError:
             content = {}
         if content:
-            self._kept = Prototypes(*(torch.from_numpy(content[name]) for name in ("means", "available", "age")))
+            self._kept = Prototypes.from_arrays(content)
         return self._kept
 
     def save(self, round_number: int, sums: ClassSums, accepted: int | None) -> None:
         """Move the prototypes to the class sums of a round and keep them."""
         new = self._kept.updated(sums, inertia=self._inertia)
-        arrays = {"means": new.means.numpy(), "available": new.available.numpy(), "age": new.age.numpy()}
-        self._store.save(round_number, arrays, accepted)
+        self._store.save(round_number, new.arrays(), accepted)

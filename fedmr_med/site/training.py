@@ -14,7 +14,6 @@ from torch.nn import functional as F
 
 from fedmr_med.config import TrainConfig
 from fedmr_med.data.loading import Batches
-from fedmr_med.evaluation.metrics import confusion_matrix
 from fedmr_med.methods.base import Batch, ClientHalf, LocalResult
 from fedmr_med.models.norm import batch_norm_names
 from fedmr_med.network import Network
@@ -116,18 +115,6 @@ def train_step(
     client.after_backward()
     optimizer.step()
     return {name: term.detach() for name, term in terms.items()}
-
-
-@torch.no_grad()
-def evaluate(network: Network, batches: Batches, num_classes: int) -> npt.NDArray[np.int64]:
-    """Return the confusion matrix (C, C) of a network on a test set."""
-    network.eval()
-    device = next(network.parameters()).device
-    confusion = np.zeros((num_classes, num_classes), dtype=np.int64)
-    for images, labels in batches.epoch("evaluate", shuffle=False):
-        predictions = network(to_device(images, device))[1].argmax(1).cpu()
-        confusion += confusion_matrix(labels.numpy(), predictions.numpy(), num_classes)
-    return confusion
 
 
 @torch.no_grad()

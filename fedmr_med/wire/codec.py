@@ -19,14 +19,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-import torch
-
 from fedmr_med.arrays import Arrays
 from fedmr_med.errors import ConfigError, WireError
 from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.records import SiteReport
-from fedmr_med.prototypes import Prototypes
+from fedmr_med.prototypes import PARTS, Prototypes
 from fedmr_med.schema import NAME_PATTERN, brief, validated
 from fedmr_med.statistics.base import Sizes, Statistic
 from fedmr_med.statistics.class_sums import PROTOTYPES as CLASS_SUMS
@@ -70,11 +68,6 @@ class Message:
 def encode_task(task: TrainTask, *, halved: Collection[str] = ()) -> Message:
     """Encode what every site receives; the parameters in ``halved`` as float16."""
     model, exponents = pack(task.model, halved)
-    prototypes = {
-        "means": task.prototypes.means.numpy(),
-        "available": task.prototypes.available.numpy(),
-        "age": task.prototypes.age.numpy(),
-    }
     meta = {
         **agreement(task.settings),
         ROUND: task.round,
@@ -83,7 +76,7 @@ def encode_task(task: TrainTask, *, halved: Collection[str] = ()) -> Message:
         ACCEPTED: dict(task.accepted),
         EXPONENTS: exponents,
     }
-    parts = {MODEL: model, PROTOTYPES: prototypes, METHOD: task.method}
+    parts = {MODEL: model, PROTOTYPES: task.prototypes.arrays(), METHOD: task.method}
     if task.averaged:
         parts[AVERAGED] = task.averaged
     if task.backbone is not None:
@@ -295,8 +288,11 @@ def _unpacked(message: Message) -> Arrays:
 
 
 def _prototypes(arrays: Arrays) -> Prototypes:
+    for name in PARTS:
+        if name not in arrays:
+            raise WireError(f"the prototypes lack {name!r}", code="wire.form", key=f"prototypes.{name}")
     try:
-        return Prototypes(_tensor(arrays, "means"), _tensor(arrays, "available"), _tensor(arrays, "age"))
+        return Prototypes.from_arrays(arrays)
     except ValueError as e:
         raise WireError(f"the prototypes: {e}", code="wire.form", key="prototypes") from e
 
@@ -316,12 +312,6 @@ def _accepted(content: Any) -> dict[str, int]:
             f"{ACCEPTED!r} does not say the last accepted round of each site", code="wire.form", key=ACCEPTED
         )
     return dict(content)
-
-
-def _tensor(arrays: Arrays, name: str) -> torch.Tensor:
-    if name not in arrays:
-        raise WireError(f"the prototypes lack {name!r}", code="wire.form", key=f"prototypes.{name}")
-    return torch.from_numpy(arrays[name])
 
 
 def whole_number(meta: Mapping[str, Any] | None, name: str, *, most: int = _MOST) -> int:

@@ -18,8 +18,7 @@ from fedmr_med.data.loading import Batches
 from fedmr_med.methods.local import LocalRound
 from fedmr_med.models.job_network import ClassifierOnly
 from fedmr_med.network import Network
-from fedmr_med.privacy.accountant import DELTA
-from fedmr_med.privacy.budget import PrivacyBudget
+from fedmr_med.privacy.accountant import DELTA, PrivacyBudget
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.site import criterion

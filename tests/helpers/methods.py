@@ -16,6 +16,7 @@ from fedmr_med.models import Network
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.server.aggregation import PrototypeAggregator
+from fedmr_med.server.checks import ReplyCheck
 from fedmr_med.server.state import GlobalState, train_task
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.sites import BenchmarkSource, SiteConfig
@@ -140,9 +141,9 @@ class Federation:
         return replies
 
     def close(self, replies: Iterable[SiteReply]) -> None:
-        aggregation = PrototypeAggregator(self.job, self.state)
+        check, aggregation = ReplyCheck(self.job, self.state), PrototypeAggregator(self.job, self.state)
         for reply in replies:
-            aggregation.check(reply)
+            check.check(reply)
             aggregation.add(reply)
         self.state = aggregation.finish(num_sites=len(self.sites), refused={})
 

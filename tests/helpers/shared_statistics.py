@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from fedmr_med.data.flamby_isic import HOSPITALS
-from fedmr_med.privacy.budget import PrivacyBudget
+from fedmr_med.privacy.accountant import PrivacyBudget
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.runner import Federation
 from fedmr_med.sites import DemoSource, SiteConfig

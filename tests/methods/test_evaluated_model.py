@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from fedmr_med.arrays import Arrays
-from fedmr_med.evaluation.metrics import scores
+from fedmr_med.evaluation.metrics import confusion_matrix, scores
 from fedmr_med.lab.bench.request import BenchRequest
 from fedmr_med.models import load_arrays
 from fedmr_med.models.model_file import load_model
 from fedmr_med.server.chain import BEST_MODEL, CHECKPOINT
-from fedmr_med.site.training import evaluate
+from fedmr_med.site.training import outputs
 from tests.helpers.benchmarks import tiny_federation, tiny_job
 from tests.helpers.errors import raises
 from tests.helpers.methods import CLASSES, Federation, WithBatchNorm, job
@@ -67,7 +67,8 @@ def test_a_site_scores_the_mean_and_trains_from_the_global_model(tmp_path: Path)
         federation.round()
     site, task = federation.sites["c"], federation.task()
     load_arrays(site.network, federation.state.leaving().model)
-    expected = scores(evaluate(site.network, site.batches.test, CLASSES))
+    logits, labels = outputs(site.network, site.batches.test)
+    expected = scores(confusion_matrix(labels, logits.argmax(1), CLASSES))
     reply, plain = site.train(task), site.train(replace(task, averaged={}))
     assert reply.scores is not None
     assert np.array_equal(reply.scores.confusion, expected.confusion)

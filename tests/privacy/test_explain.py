@@ -6,7 +6,7 @@ import pytest
 
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.records import RoundRecord, SiteRound
-from fedmr_med.privacy.budget import PrivacyBudget
+from fedmr_med.privacy.accountant import PrivacyBudget
 from fedmr_med.privacy.explain import TOTAL_SPEAKS, UPDATE_SPEAKS, explain, privacy_costs
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.policy import SitePolicy

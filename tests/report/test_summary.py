@@ -23,7 +23,7 @@ from tests.helpers.small import initial_state, small_job
 
 def text(history: History, *, demo: bool = False) -> str:
     console = Console(width=130, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
-    state = initial_state(small_job()).scored(history)
+    state = replace(initial_state(small_job()), history=history)
     console.print(summary(state, small_job(), Path("/runs/checkpoint.pt"), demo=demo))
     return console.export_text()
 
@@ -125,7 +125,7 @@ def test_a_job_without_rounds_says_what_its_head_is_made_of() -> None:
     for name, past in {"nothing": History(), "scored": history(), "head": History(head=head)}.items():
         job = small_job(federation={"rounds": 0}, head={"exchange": "last" if name == "head" else "none"})
         console = Console(record=True, width=200, file=io.StringIO())
-        state = initial_state(job).scored(past.model_copy(update={"rounds": ()}))
+        state = replace(initial_state(job), history=past.model_copy(update={"rounds": ()}))
         console.print(summary(state, job, Path("/runs/checkpoint.pt"), demo=False))
         said[name] = console.export_text()
     assert {name for name, lines in said.items() if "its features are random" in lines} == {"head"}

@@ -14,11 +14,11 @@ import pytest
 
 from fedmr_med import data
 from fedmr_med.errors import FedMRError
+from fedmr_med.exchange.plan import draw_sites
 from fedmr_med.jobs.benchmark import benchmark_sites
 from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.runner import Federation
 from fedmr_med.server.chain import CHECKPOINT
-from fedmr_med.server.sampling import draw_sites
 from fedmr_med.server.state import GlobalState, initial_state
 from fedmr_med.sites import DemoSource, FlambyIsicSource, SiteConfig
 from tests.helpers import REPOSITORY

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedmr_med.privacy.accountant import Noisy, epsilon
-from fedmr_med.privacy.budget import PrivacyBudget
+from fedmr_med.privacy.accountant import Noisy, PrivacyBudget, epsilon
 from fedmr_med.runner import Federation
 from tests.helpers.small import lenient, small_hospital, small_job
 from tests.helpers.transports import demo_sites

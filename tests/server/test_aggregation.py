@@ -8,6 +8,7 @@ import torch
 
 from fedmr_med.config import JobConfig
 from fedmr_med.server.aggregation import PrototypeAggregator
+from fedmr_med.server.checks import ReplyCheck
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.errors import raises
@@ -22,10 +23,10 @@ def replies(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPat
 
 
 def combined(job: JobConfig, state: GlobalState, replies: list[SiteReply]) -> GlobalState:
-    round_ = PrototypeAggregator(job, state)
+    check, round_ = ReplyCheck(job, state), PrototypeAggregator(job, state)
     for reply in replies:
         own = replace(reply, settings=job.digest())
-        round_.check(own)
+        check.check(own)
         round_.add(own)
     return round_.finish(len(SITES), {})
 

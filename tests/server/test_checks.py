@@ -26,7 +26,7 @@ def reply(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPathF
 @pytest.fixture(scope="module")
 def later(job: JobConfig, state: GlobalState, reply: SiteReply) -> GlobalState:
     aggregation = PrototypeAggregator(job, state)
-    aggregation.check(reply)
+    ReplyCheck(job, state).check(reply)
     aggregation.add(reply)
     return aggregation.finish(1, {})
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedmr_med.errors import PolicyError
-from fedmr_med.privacy.accountant import Noisy, epsilon
-from fedmr_med.privacy.budget import PrivacyBudget
+from fedmr_med.privacy.accountant import Noisy, PrivacyBudget, epsilon
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.site.ledger import Ledger, Ledgers
 from tests.helpers.errors import raises

@@ -13,7 +13,7 @@ from fedmr_med.data.folds import ImageFold
 from fedmr_med.data.loading import Batches
 from fedmr_med.models.job_network import ClassifierOnly
 from fedmr_med.network import Network
-from fedmr_med.privacy.budget import PrivacyBudget
+from fedmr_med.privacy.accountant import PrivacyBudget
 from fedmr_med.privacy.mechanisms import Clip
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.runner import Federation

@@ -23,8 +23,7 @@ from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.methods.base import Method
 from fedmr_med.models.job_network import build_network
 from fedmr_med.privacy import refusals
-from fedmr_med.privacy.accountant import Noisy, epsilon
-from fedmr_med.privacy.budget import PrivacyBudget
+from fedmr_med.privacy.accountant import Noisy, PrivacyBudget, epsilon
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import BudgetError
 from fedmr_med.runner import Federation

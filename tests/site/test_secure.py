@@ -11,7 +11,7 @@ import pytest
 from fedmr_med.config import JobConfig
 from fedmr_med.models.job_network import build_network
 from fedmr_med.models.reply_forms import sum_forms
-from fedmr_med.privacy.budget import PrivacyBudget
+from fedmr_med.privacy.accountant import PrivacyBudget
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.secure.identity import Certified
 from fedmr_med.secure.messages import Confirmation, Keys, Masked, Offer, Release, Roster, Shares

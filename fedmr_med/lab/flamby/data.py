@@ -22,11 +22,11 @@ from fedmr_med.data.flamby_isic import (
 from fedmr_med.data.folds import ImageFold, Row
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import DataError
-from fedmr_med.evaluation.metrics import Scores, scores
+from fedmr_med.evaluation.metrics import Scores, confusion_matrix, scores
 from fedmr_med.lab.flamby.request import POOLED, CompareRequest, site_name
 from fedmr_med.models import Network
 from fedmr_med.seeding import numpy_generator
-from fedmr_med.site.training import evaluate
+from fedmr_med.site.training import outputs
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ class ComparisonData:
     def score(self, network: Network) -> dict[str, Scores]:
         """Return the scores of a network on the test fold of each site, and on all of them pooled."""
         plain = transforms.build(self.task.transform, train=False, image_size=self.task.image_size)
-        confusions = {
-            site: evaluate(network, Batches(fold, plain, batch_size=self.batch), self.task.num_classes)
-            for site, fold in self.test.items()
-        }
+        confusions = {}
+        for site, fold in self.test.items():
+            logits, labels = outputs(network, Batches(fold, plain, batch_size=self.batch))
+            confusions[site] = confusion_matrix(labels, logits.argmax(1), self.task.num_classes)
         pooled = {POOLED: np.sum(list(confusions.values()), axis=0)}
         return {test: scores(confusion) for test, confusion in (pooled | confusions).items()}
 
