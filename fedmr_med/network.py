@@ -49,32 +49,20 @@ def load_arrays(network: nn.Module, arrays: Mapping[str, npt.NDArray[Any]]) -> N
         CheckpointError: an array is missing, unexpected, not numeric or of another shape; the network is unchanged.
     """
     state = network.state_dict()
-    for name, tensor in state.items():
+    for name in dict.fromkeys((*state, *arrays)):
         if name not in arrays:
-            raise CheckpointError(
-                f"The model state has no {name!r}: it belongs to another model.",
-                code="checkpoint.other-model",
-                key=name,
-            )
-        array = arrays[name]
-        if tuple(array.shape) != tuple(tensor.shape):
-            raise CheckpointError(
-                f"{name!r} has shape {tuple(array.shape)} where the model has {tuple(tensor.shape)}: "
-                "the model state belongs to another model.",
-                code="checkpoint.other-model",
-                key=name,
-            )
-        if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
-            raise CheckpointError(
-                f"{name!r} in the model state is not numeric but {array.dtype}.", code="checkpoint.form", key=name
-            )
-    for name in arrays:
-        if name not in state:
-            raise CheckpointError(
-                f"The model state has an unexpected {name!r}: it belongs to another model.",
-                code="checkpoint.other-model",
-                key=name,
-            )
+            found = f"has no {name!r}"
+        elif name not in state:
+            found = f"has an unexpected {name!r}"
+        elif arrays[name].shape != state[name].shape:
+            found = f"has {name!r} of shape {arrays[name].shape}, the model of {tuple(state[name].shape)}"
+        elif not (np.issubdtype(arrays[name].dtype, np.floating) or np.issubdtype(arrays[name].dtype, np.integer)):
+            problem = f"{name!r} in the model state is not numeric but {arrays[name].dtype}."
+            raise CheckpointError(problem, code="checkpoint.form", key=name)
+        else:
+            continue
+        problem = f"The model state {found}: it belongs to another model."
+        raise CheckpointError(problem, code="checkpoint.other-model", key=name)
     with torch.no_grad():
         for name, tensor in state.items():
             tensor.copy_(torch.tensor(arrays[name]))

@@ -126,20 +126,6 @@ class SitePolicy(Sharing):
         """Return the keys of installed packages."""
         return tuple(POLICY_KEYS.get(name) for name in POLICY_KEYS)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _regrouping_is_gone(cls, content: Any) -> Any:
-        """Read files that say no to a key of earlier versions; whoever said yes has something to decide now."""
-        if not isinstance(content, Mapping) or "allow_regrouping" not in content:
-            return content
-        if content["allow_regrouping"] is not False:
-            raise invalid(
-                "there is no such key any more: `fedmr-med site cohort accept` takes other sites into secure totals",
-                code="config.unknown-key",
-                key="allow_regrouping",
-            )
-        return {name: value for name, value in content.items() if name != "allow_regrouping"}
-
     @model_validator(mode="after")
     def _added_keys_are_valid(self) -> Self:
         extra = self.model_extra or {}

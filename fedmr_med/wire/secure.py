@@ -1,6 +1,6 @@
 """The wire format of secure sums: the task ``secure``, in five steps. Keys and shares travel as bytes in arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -21,6 +21,9 @@ STEP, SESSION, RELEASE, SITES, OFFERED, SURVIVORS = "step", "session", "release"
 CONFIRMED = "confirmed"
 ASK_KEYS, ASK_OFFER, ASK_MASKED, ASK_CONFIRMED, ASK_SHARES = STEPS = "keys", "offer", "mask", "confirm", "unmask"
 Answer = Keys | Offer | Masked | Confirmation | Shares
+_CONFIRMATION = {"signature": range(MAX_SIGNATURE + 1)}
+_KEYS = {"public": range(KEY, KEY + 1), "certificate": range(MAX_CERTIFICATE + 1), **_CONFIRMATION}
+_OFFER = {"public": range(KEY, KEY + 1), "committed": range(KEY, KEY + 1), **_CONFIRMATION}
 NOBODY = Roster(())
 
 
@@ -52,11 +55,11 @@ def encode_question(question: Question) -> Message:
     release = question.release
     parts: dict[str, Arrays] = {"roster": {}, "offers": {}, "confirmations": {}}
     for number, entry in enumerate(question.roster.entries):
-        parts["roster"] |= _named(number, _keys(entry))
+        parts["roster"] |= _named(number, _written(entry, _KEYS))
     for number, offer in enumerate(question.offers):
         parts["offers"] |= _named(number, _offer(offer))
     for number, confirmation in enumerate(question.confirmations):
-        parts["confirmations"] |= _named(number, _confirmation(confirmation))
+        parts["confirmations"] |= _named(number, _written(confirmation, _CONFIRMATION))
     meta = {
         **agreement(question.settings),
         STEP: question.step,
@@ -96,15 +99,15 @@ def decode_question(message: Message) -> Question:
 def encode_answer(answer: Answer) -> Message:
     """Encode a site's answer."""
     if isinstance(answer, Keys):
-        return Message({ASK_KEYS: _keys(answer)}, {STEP: ASK_KEYS})
+        return Message({ASK_KEYS: _written(answer, _KEYS)}, {STEP: ASK_KEYS})
     if isinstance(answer, Offer):
         return Message({ASK_OFFER: _offer(answer)}, {STEP: ASK_OFFER})
     if isinstance(answer, Masked):
         return Message({ASK_MASKED: {"vector": answer.vector}}, {STEP: ASK_MASKED})
     if isinstance(answer, Confirmation):
-        return Message({ASK_CONFIRMED: _confirmation(answer)}, {STEP: ASK_CONFIRMED})
+        return Message({ASK_CONFIRMED: _written(answer, _CONFIRMATION)}, {STEP: ASK_CONFIRMED})
     names = {"own": sorted(answer.own), "pairs": sorted(answer.pairs)}
-    shares = {"own": _stacked(answer.own, SEED), "pairs": _stacked(answer.pairs, SEED)}
+    shares = {"own": _stacked(answer.own), "pairs": _stacked(answer.pairs)}
     return Message({ASK_SHARES: shares}, {STEP: ASK_SHARES, **names})
 
 
@@ -126,10 +129,9 @@ def decode_answer(message: Message, site: str) -> Answer:
     if step == ASK_OFFER:
         return _read_offer(site, arrays, None)
     if step == ASK_MASKED:
-        vector = arrays.get("vector")
-        if arrays.keys() != {"vector"} or vector is None or vector.dtype != np.uint64 or vector.ndim != 1:
+        if arrays.keys() != {"vector"} or arrays["vector"].dtype != np.uint64 or arrays["vector"].ndim != 1:
             raise WireError("the masked vector does not have the agreed form", code="wire.form", key="masked")
-        return Masked(site, vector)
+        return Masked(site, arrays["vector"])
     if step == ASK_CONFIRMED:
         return _read_confirmation(site, arrays)
     if arrays.keys() != {"own", "pairs"}:
@@ -138,32 +140,19 @@ def decode_answer(message: Message, site: str) -> Answer:
     return Shares(site, own, pairs)
 
 
-def _keys(keys: Keys) -> Arrays:
-    content = {"public": keys.public, "certificate": keys.certificate, "signature": keys.signature}
-    return {name: _array(value) for name, value in content.items()}
-
-
 def _read_keys(site: str, arrays: Arrays) -> Keys:
-    if arrays.keys() != {"public", "certificate", "signature"}:
-        raise WireError("a key does not have the agreed form", code="wire.form", key="keys")
-    return Keys(
-        site,
-        _bytes(arrays["public"], KEY, exact=True),
-        _bytes(arrays["certificate"], MAX_CERTIFICATE),
-        _bytes(arrays["signature"], MAX_SIGNATURE),
-    )
+    return Keys(site, **_read(arrays, _KEYS, "a key", "keys"))
 
 
 def _offer(offer: Offer) -> Arrays:
     rows = [part or bytes(SEALED) for part in offer.sealed]
-    content = {"public": offer.public, "committed": offer.committed, "signature": offer.signature}
     own = np.array([number for number, part in enumerate(offer.sealed) if not part], dtype=np.int64)
     sealed = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), SEALED)
-    return {**{name: _array(value) for name, value in content.items()}, "sealed": sealed, "own": own}
+    return _written(offer, _OFFER) | {"sealed": sealed, "own": own}
 
 
 def _read_offer(site: str, arrays: Arrays, sites: Sequence[str] | None) -> Offer:
-    if arrays.keys() != {"public", "committed", "signature", "sealed", "own"}:
+    if arrays.keys() != {*_OFFER, "sealed", "own"}:
         raise WireError("an offer does not have the agreed form", code="wire.form", key="offer")
     sealed, own = arrays["sealed"], arrays["own"]
     if sealed.dtype != np.uint8 or sealed.shape[1:] != (SEALED,) or not 1 <= len(sealed) <= MOST_SITES:
@@ -173,18 +162,27 @@ def _read_offer(site: str, arrays: Arrays, sites: Sequence[str] | None) -> Offer
     if sites is not None and (len(sealed) != len(sites) or sites[int(own[0])] != site):
         raise WireError("an offer is not for the roster that came with it", code="wire.form", key="sites")
     rows = tuple(b"" if number == own[0] else row.tobytes() for number, row in enumerate(sealed))
-    public, committed = (_bytes(arrays[name], KEY, exact=True) for name in ("public", "committed"))
-    return Offer(site, public, committed, rows, _bytes(arrays["signature"], MAX_SIGNATURE))
-
-
-def _confirmation(confirmation: Confirmation) -> Arrays:
-    return {"signature": _array(confirmation.signature)}
+    return Offer(site, sealed=rows, **_read({name: arrays[name] for name in _OFFER}, _OFFER, "an offer", "offer"))
 
 
 def _read_confirmation(site: str, arrays: Arrays) -> Confirmation:
-    if arrays.keys() != {"signature"}:
-        raise WireError("a confirmation does not have the agreed form", code="wire.form", key="confirm")
-    return Confirmation(site, _bytes(arrays["signature"], MAX_SIGNATURE))
+    return Confirmation(site, **_read(arrays, _CONFIRMATION, "a confirmation", "confirm"))
+
+
+def _written(message: Keys | Offer | Confirmation, names: Iterable[str]) -> Arrays:
+    return {name: np.frombuffer(getattr(message, name), np.uint8) for name in names}
+
+
+def _read(arrays: Arrays, sizes: Mapping[str, range], what: str, key: str) -> dict[str, bytes]:
+    """Return the bytes of each array; there is exactly one for each of ``sizes``, which says how long it can be."""
+    if arrays.keys() != sizes.keys():
+        raise WireError(f"{what} does not have the agreed form", code="wire.form", key=key)
+    for name, allowed in sizes.items():
+        if arrays[name].dtype != np.uint8 or arrays[name].ndim != 1 or len(arrays[name]) not in allowed:
+            raise WireError(
+                "keys, certificates and signatures do not have the agreed sizes", code="wire.form", key="bytes"
+            )
+    return {name: arrays[name].tobytes() for name in sizes}
 
 
 def _is_step(value: object) -> TypeGuard[str]:
@@ -192,9 +190,9 @@ def _is_step(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value in STEPS
 
 
-def _stacked(shares: Any, size: int) -> npt.NDArray[np.uint8]:
+def _stacked(shares: Mapping[str, bytes]) -> npt.NDArray[np.uint8]:
     content = b"".join(shares[name] for name in sorted(shares))
-    return np.frombuffer(content, np.uint8).reshape(len(shares), size)
+    return np.frombuffer(content, np.uint8).reshape(len(shares), SEED)
 
 
 def _shares(rows: npt.NDArray[Any], names: Sequence[str]) -> dict[str, bytes]:
@@ -210,16 +208,6 @@ def _named(number: int, arrays: Arrays) -> Arrays:
 def _numbered(arrays: Arrays, number: int) -> Arrays:
     prefix = f"{number}."
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
-def _array(content: bytes) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(content, np.uint8)
-
-
-def _bytes(array: npt.NDArray[Any], most: int, *, exact: bool = False) -> bytes:
-    if array.dtype != np.uint8 or array.ndim != 1 or len(array) > most or (exact and len(array) != most):
-        raise WireError("keys, certificates and signatures do not have the agreed sizes", code="wire.form", key="bytes")
-    return array.tobytes()
 
 
 def _names(meta: Any, key: str) -> tuple[str, ...]:

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from fedmr_med.privacy.policy import Sharing, SitePolicy
-from fedmr_med.schema import validated
-from tests.helpers.errors import raises
 
 CLASSES = ("melanoma", "nevus", "keratosis")
 PROTOTYPES = (False, True, (), ("melanoma",), ("nevus", "melanoma"))
@@ -43,9 +41,3 @@ def test_the_site_alone_says_how_long_its_people_may_take() -> None:
     for own, asked in ((5, 60), (60, 5)):
         both = SitePolicy(approval_minutes=own).restricted_by(Sharing(approval_minutes=asked))
         assert both.approval_minutes == own
-
-
-def test_a_file_from_before_cohorts_is_read_unless_it_allowed_what_a_person_decides_now() -> None:
-    assert validated(SitePolicy, {"allow_regrouping": False}, "site.yaml") == SitePolicy()
-    with raises("config.unknown-key", "allow_regrouping"):
-        validated(SitePolicy, {"allow_regrouping": True}, "site.yaml")
