@@ -18,8 +18,7 @@ from fedmr_med.runner import Federation
 from fedmr_med.server.chain import BEST_MODEL, Chain
 from fedmr_med.server.state import WEIGHT, initial_state
 from fedmr_med.sites import DemoSource, SiteConfig
-from fedmr_med.wire.messages import TrainTask
-from fedmr_med.wire.statistics import StatisticsReply
+from fedmr_med.wire.messages import StatisticsReply, TrainTask
 from tests.helpers.benchmarks import tiny_job
 from tests.helpers.errors import raises
 from tests.helpers.small import OPEN, SMALL

@@ -24,9 +24,9 @@ from fedmr_med.statistics.class_sums import COUNTS
 from fedmr_med.statistics.fields import Values, add
 from fedmr_med.statistics.head import HeadStatistics, choose_shrinkage, projection, solve
 from fedmr_med.statistics.moments import HELD_OUT, KEPT, MEANS
-from fedmr_med.wire.codec import Message
+from fedmr_med.wire.codec import Message, decode_statistics
 from fedmr_med.wire.kinds import HEAD
-from fedmr_med.wire.statistics import StatisticsReply, decode_statistics
+from fedmr_med.wire.messages import StatisticsReply
 
 LONGEST = 1e6
 """Norm of a head's weights at most, as sites accept it; features that collapsed to points would give far more."""

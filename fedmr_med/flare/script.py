@@ -34,10 +34,9 @@ from fedmr_med.site.release import permitted
 from fedmr_med.site.view import SiteView
 from fedmr_med.site.weights import StartingWeights
 from fedmr_med.wire.agreement import check_settings
-from fedmr_med.wire.codec import decode_task, encode_reply, encode_validation
+from fedmr_med.wire.codec import decode_task, encode_reply, encode_statistics, encode_validation
 from fedmr_med.wire.kinds import HEAD, TRAIN
-from fedmr_med.wire.messages import SiteReply, TrainTask
-from fedmr_med.wire.statistics import StatisticsReply, encode_statistics
+from fedmr_med.wire.messages import SiteReply, StatisticsReply, TrainTask
 
 
 class ScriptExecutor(ClientAPIExecutor):

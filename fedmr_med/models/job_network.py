@@ -8,7 +8,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError
 from fedmr_med.network import Network
 from fedmr_med.seeding import torch_stream
-from fedmr_med.wire.backbone import Backbone
+from fedmr_med.wire.messages import Backbone
 
 _CLASSIFIER = "classifier."
 

@@ -8,8 +8,8 @@ from fedmr_med.statistics.base import Sizes
 from fedmr_med.statistics.fields import Field
 from fedmr_med.statistics.model_sums import sum_fields
 from fedmr_med.statistics.shared import layouts
-from fedmr_med.wire.form import ReplyForm
 from fedmr_med.wire.kinds import EXCHANGES
+from fedmr_med.wire.messages import ReplyForm
 from fedmr_med.wire.totals import SumForms
 
 

@@ -26,9 +26,8 @@ from fedmr_med.site.images import open_data
 from fedmr_med.site.training import outputs
 from fedmr_med.site.view import SiteView
 from fedmr_med.sites import SiteConfig
-from fedmr_med.wire.backbone import Backbone
 from fedmr_med.wire.codec import Message
-from fedmr_med.wire.messages import SiteReply, TrainTask
+from fedmr_med.wire.messages import Backbone, SiteReply, TrainTask
 
 _log = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.models.reply_forms import reply_arrays
 from fedmr_med.server.state import GlobalState
 from fedmr_med.statistics.sums import vectors
-from fedmr_med.wire.form import ReplyForm
-from fedmr_med.wire.messages import SiteReply
+from fedmr_med.wire.messages import ReplyForm, SiteReply
 
 GROWTH = 2
 """A site's number of images may grow up to so many times the first one it told in a chain."""

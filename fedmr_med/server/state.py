@@ -14,9 +14,8 @@ from fedmr_med.evaluation.history import History
 from fedmr_med.models.job_network import backbone_of, build_network, whole_network
 from fedmr_med.models.model_file import read_weights
 from fedmr_med.prototypes import Prototypes
-from fedmr_med.wire.backbone import Backbone
 from fedmr_med.wire.half import pack, unpack
-from fedmr_med.wire.messages import TrainTask
+from fedmr_med.wire.messages import Backbone, TrainTask
 
 WEIGHT, BIAS = "classifier.weight", "classifier.bias"
 """The arrays of a model that a closed-form head takes the place of."""

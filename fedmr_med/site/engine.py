@@ -17,11 +17,10 @@ from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.view import Place, SiteView, SiteViews
 from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.agreement import check_settings
-from fedmr_med.wire.codec import MODEL, Message, decode_task, encode_reply, encode_validation
+from fedmr_med.wire.codec import MODEL, Message, decode_task, encode_reply, encode_statistics, encode_validation
 from fedmr_med.wire.kinds import EXCHANGES, HEAD, SECURE, SUBMIT_MODEL, TRAIN
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.secure import decode_question, encode_answer
-from fedmr_med.wire.statistics import encode_statistics
 
 Train = Callable[[Hospital, TrainTask, Callable[[], bool]], SiteReply]
 """Makes a site's reply to a train task; the last argument says whether to stop."""

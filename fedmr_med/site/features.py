@@ -24,7 +24,7 @@ from fedmr_med.site.raw_features import check_not_raw
 from fedmr_med.site.received import check_finite
 from fedmr_med.site.training import to_device
 from fedmr_med.site.weights import features_only
-from fedmr_med.wire.backbone import Backbone, digest_of
+from fedmr_med.wire.messages import Backbone, digest_of
 
 _BATCH = 64  # the same for every job: features may depend on it in their last bits
 

@@ -31,8 +31,7 @@ from fedmr_med.site.releases import Images, Releases
 from fedmr_med.site.weights import StartingWeights
 from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
-from fedmr_med.wire.messages import ScoreReply, SiteReply, TrainTask
-from fedmr_med.wire.statistics import StatisticsReply
+from fedmr_med.wire.messages import ScoreReply, SiteReply, StatisticsReply, TrainTask
 
 
 class Hospital:

@@ -10,7 +10,7 @@ from fedmr_med.data.transforms import Transform
 from fedmr_med.errors import DataError
 from fedmr_med.site.features import SiteFeatures
 from fedmr_med.sites import SiteConfig
-from fedmr_med.wire.backbone import Backbone
+from fedmr_med.wire.messages import Backbone
 
 
 def open_data(name: str, job: JobConfig, site: SiteConfig) -> SiteData:

@@ -28,16 +28,16 @@ from fedmr_med.wire.codec import (
     MODEL,
     Message,
     decode_reply,
+    decode_statistics,
     decode_validation,
     encode_reply,
+    encode_statistics,
     encode_validation,
     split_shared,
 )
-from fedmr_med.wire.form import ReplyForm
 from fedmr_med.wire.kinds import HEAD, SECURE, SUBMIT_MODEL, TRAIN, VALIDATE
-from fedmr_med.wire.messages import SiteReply
+from fedmr_med.wire.messages import ReplyForm, SiteReply, StatisticsReply
 from fedmr_med.wire.secure import decode_answer, encode_answer
-from fedmr_med.wire.statistics import StatisticsReply, decode_statistics, encode_statistics
 
 _DIGITS = 3
 

@@ -48,8 +48,7 @@ from fedmr_med.statistics.moments import HELD_OUT, KEPT
 from fedmr_med.statistics.scores import SCORES
 from fedmr_med.statistics.shared import shared_statistics
 from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
-from fedmr_med.wire.messages import ScoreReply, SiteReply, TrainTask
-from fedmr_med.wire.statistics import StatisticsReply
+from fedmr_med.wire.messages import ScoreReply, SiteReply, StatisticsReply, TrainTask
 from fedmr_med.wire.totals import MODELS
 
 T = TypeVar("T")

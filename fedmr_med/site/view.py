@@ -20,7 +20,7 @@ from fedmr_med.site.approval import SHOWN, ApprovalBook, Standing, Verdict, sett
 from fedmr_med.site.floors import SiteFloors
 from fedmr_med.site.training import Aborted
 from fedmr_med.sites import SiteConfig
-from fedmr_med.wire.form import ReplyForm
+from fedmr_med.wire.messages import ReplyForm
 
 _POLL_SECONDS = 2.0
 

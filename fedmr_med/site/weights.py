@@ -20,9 +20,8 @@ from fedmr_med.models.job_network import build_network, whole_network
 from fedmr_med.models.public_weights import are_public, without_pretrained
 from fedmr_med.privacy.refusals import WeightsError
 from fedmr_med.site.client_state import chain_folder
-from fedmr_med.wire.backbone import digest_of
 from fedmr_med.wire.kinds import VALIDATE
-from fedmr_med.wire.messages import TrainTask
+from fedmr_med.wire.messages import TrainTask, digest_of
 
 START_FILE = "start.sha256"
 _CLASSIFIER = "classifier."

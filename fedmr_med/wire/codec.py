@@ -29,12 +29,14 @@ from fedmr_med.schema import NAME_PATTERN, brief, validated
 from fedmr_med.statistics.base import Sizes, Statistic
 from fedmr_med.statistics.class_sums import PROTOTYPES as CLASS_SUMS
 from fedmr_med.statistics.fields import Layout, Values
+from fedmr_med.statistics.moments import HELD_OUT, KEPT
 from fedmr_med.statistics.scores import SCORES as SCORE_STATISTIC
 from fedmr_med.statistics.scores import VALIDATION
 from fedmr_med.wire.agreement import agreed_settings, agreement
-from fedmr_med.wire.backbone import Backbone
 from fedmr_med.wire.half import pack, unpack
-from fedmr_med.wire.messages import SiteReply, TrainTask
+from fedmr_med.wire.kinds import HEAD
+from fedmr_med.wire.messages import Backbone, SiteReply, StatisticsReply, TrainTask
+from fedmr_med.wire.totals import STATISTICS
 
 MODEL, PROTOTYPES, METHOD, AVERAGED = "model", "prototypes", "method", "averaged"
 BACKBONE = "backbone"
@@ -170,6 +172,28 @@ def decode_validation(message: Message, num_classes: int) -> Scores | None:
     if unexpected := message.parts.keys() - {SCORES}:
         raise WireError(f"the scores have an unexpected part {min(unexpected)!r}", code="wire.unasked", key="scores")
     return decode_scores(message, num_classes)
+
+
+def encode_statistics(reply: StatisticsReply) -> Message:
+    """Encode a site's statistics for a closed-form head: a part for each, with exactly its fields, in float64."""
+    return Message({name: dict(values) for name, values in reply.values.items()}, {ROUND: reply.round})
+
+
+def decode_statistics(message: Message, site: str, *, num_classes: int, feature_size: int) -> StatisticsReply:
+    """Decode a site's statistics. Whether samples add up to them is seen when they are read.
+
+    Raises:
+        WireError: they do not have the agreed form.
+    """
+    sizes = Sizes(num_classes, feature_size, feature_size)
+    layouts = {statistic.name: statistic.layout(sizes) for statistic in STATISTICS[HEAD]}
+    if unexpected := message.parts.keys() - layouts.keys():
+        name = min(unexpected)
+        raise WireError(f"the statistics have an unexpected part {name!r}", code="wire.unasked", key=name)
+    if HELD_OUT.name in message.parts and KEPT.name not in message.parts:
+        raise WireError("held-out statistics without the others", code="wire.form", key="held-out")
+    values = {name: layouts[name].checked(part, name) for name, part in message.parts.items()}
+    return StatisticsReply(site, whole_number(message.meta, ROUND), values, bytes_up=message.size)
 
 
 def split_shared(message: Message, layouts: Mapping[str, Layout]) -> tuple[Message, dict[str, Values]]:

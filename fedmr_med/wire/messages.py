@@ -1,16 +1,55 @@
-"""What passes between server and sites: plain dataclasses of numpy arrays."""
+"""What passes between server and sites, and the form that it must have: plain dataclasses of numpy arrays."""
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from fedmr_med.arrays import Arrays
+from fedmr_med.arrays import Arrays, Forms, add_to_hash, difference
+from fedmr_med.errors import WireError
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.prototypes import ClassSums, Prototypes
-from fedmr_med.statistics.fields import Values
-from fedmr_med.wire.backbone import Backbone
+from fedmr_med.secure import Secure
+from fedmr_med.statistics.fields import Layout, Values
+from fedmr_med.wire.agreement import check_settings
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """The frozen part of a network, which no round changes: everything but its classifier.
+
+    The server sends the arrays until a site has answered with them; the digest alone is enough afterwards, since the
+    site has its features on disk (:mod:`fedmr_med.site.features`).
+
+    Attributes:
+        digest: of names, types, shapes and values: 32 hexadecimal digits.
+        arrays: weights and buffers by name; empty where the digest alone is sent.
+    """
+
+    digest: str
+    arrays: Arrays
+
+    @classmethod
+    def of(cls, arrays: Arrays) -> "Backbone":
+        """Return the backbone that consists of these arrays."""
+        return cls(digest_of(arrays), arrays)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def named(self) -> "Backbone":
+        """Return its name alone, without the arrays."""
+        return replace(self, arrays={})
+
+
+def digest_of(arrays: Arrays) -> str:
+    """Return a hash of names, types, shapes and values."""
+    found = hashlib.blake2b(digest_size=16)
+    add_to_hash(found, arrays)
+    return found.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -105,3 +144,71 @@ class ScoreReply:
 
     scores: Scores | None
     shared: Mapping[str, Values] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StatisticsReply:
+    """What a site contributes to the closed-form head.
+
+    Attributes:
+        round: completed rounds of the model that made the features.
+        values: what it puts in, by statistic; a statistic that it does not share is not there.
+        bytes_up: size of the arrays sent.
+    """
+
+    site: str
+    round: int
+    values: Mapping[str, Values] = field(default_factory=dict)
+    bytes_up: int = 0
+
+
+@dataclass(frozen=True)
+class ReplyForm:
+    """The form of a job's replies, once they are decoded.
+
+    Attributes:
+        class_names: the classes of the task.
+        feature_size: length of a prototype.
+        settings: digest of the job's settings.
+        model, payload: shape and type of each array by name.
+        halved: the parameters of the model that are sent as float16.
+        statistics_size: length of a class sum for a closed-form head.
+        secure: what leaves in secure sums only; for ``all``, ``model`` and ``payload`` are empty.
+        sum_sizes: lengths of the vectors of secure sums.
+        private: whether the job has noise on class sums.
+        shared: fields of the statistics of other packages, by part, by exchange.
+        training_noise: noise on gradients relative to their clip; 0 where local training has none.
+    """
+
+    class_names: tuple[str, ...]
+    feature_size: int
+    settings: str
+    model: Forms
+    payload: Forms
+    halved: frozenset[str] = frozenset()
+    statistics_size: int = 0
+    secure: Secure = "none"
+    sum_sizes: frozenset[int] = frozenset()
+    private: bool = False
+    training_noise: float = 0.0
+    shared: Mapping[str, Mapping[str, Layout]] = field(default_factory=dict)
+
+    def check(self, reply: SiteReply) -> None:
+        """Compare a reply's settings and arrays with the form.
+
+        Raises:
+            WireError: the settings, or names, shapes or types of arrays differ.
+        """
+        check_settings(reply.settings, self.settings)
+        self.check_model(reply.model)
+        if found := difference(reply.payload, self.payload):
+            raise WireError(f"the method payload {found}", code="wire.form", key="payload")
+
+    def check_model(self, model: Arrays) -> None:
+        """Compare a model with the form.
+
+        Raises:
+            WireError: names, shapes or types differ.
+        """
+        if found := difference(model, self.model):
+            raise WireError(f"the model {found}", code="wire.form", key="model")

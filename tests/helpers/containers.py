@@ -6,10 +6,9 @@ from nvflare.apis.shareable import Shareable
 
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.flare.messages import to_message, to_shareable
-from fedmr_med.wire import codec, statistics
+from fedmr_med.wire import codec
 from fedmr_med.wire.kinds import VALIDATE
-from fedmr_med.wire.messages import SiteReply, TrainTask
-from fedmr_med.wire.statistics import StatisticsReply
+from fedmr_med.wire.messages import SiteReply, StatisticsReply, TrainTask
 
 
 def encode_task(task: TrainTask, *, halved: Collection[str] = ()) -> Shareable:
@@ -29,12 +28,12 @@ def decode_reply(shareable: Shareable, site: str, *, num_classes: int, feature_s
 
 
 def encode_statistics(reply: StatisticsReply) -> Shareable:
-    return to_shareable(statistics.encode_statistics(reply))
+    return to_shareable(codec.encode_statistics(reply))
 
 
 def decode_statistics(shareable: Shareable, site: str, *, num_classes: int, feature_size: int) -> StatisticsReply:
     message = to_message(shareable)
-    return statistics.decode_statistics(message, site, num_classes=num_classes, feature_size=feature_size)
+    return codec.decode_statistics(message, site, num_classes=num_classes, feature_size=feature_size)
 
 
 def encode_validation(scores: Scores | None) -> Shareable:

@@ -24,8 +24,7 @@ from fedmr_med.schema import dump_yaml
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire import codec
 from fedmr_med.wire.codec import Message
-from fedmr_med.wire.messages import SiteReply
-from fedmr_med.wire.statistics import StatisticsReply
+from fedmr_med.wire.messages import SiteReply, StatisticsReply
 from tests.helpers import containers as wire
 from tests.helpers.contexts import Engine
 from tests.helpers.small import initial_state, lenient, small_hospital, small_job, task_for

@@ -23,9 +23,9 @@ from fedmr_med.statistics.base import Origin
 from fedmr_med.statistics.fields import add
 from fedmr_med.statistics.head import HeadStatistics, projection, solve
 from fedmr_med.statistics.moments import KEPT
+from fedmr_med.wire.codec import encode_statistics
 from fedmr_med.wire.kinds import HEAD
-from fedmr_med.wire.messages import TrainTask
-from fedmr_med.wire.statistics import StatisticsReply, encode_statistics
+from fedmr_med.wire.messages import StatisticsReply, TrainTask
 from tests.helpers.errors import raises
 from tests.helpers.small import CLOSED, OPEN, initial_state, lenient, small_hospital, small_job, task_for
 

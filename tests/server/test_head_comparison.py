@@ -22,7 +22,8 @@ from fedmr_med.server.state import BIAS, WEIGHT, GlobalState, initial_state
 from fedmr_med.statistics.fields import Values
 from fedmr_med.statistics.head import HeadStatistics, between, symmetric, triangle_of
 from fedmr_med.statistics.moments import KEPT
-from fedmr_med.wire.statistics import StatisticsReply, encode_statistics
+from fedmr_med.wire.codec import encode_statistics
+from fedmr_med.wire.messages import StatisticsReply
 from tests.helpers.errors import raises
 from tests.helpers.small import OPEN, SMALL, small_hospital, task_for
 

@@ -31,8 +31,7 @@ from fedmr_med.server.state import initial_state, train_task
 from fedmr_med.site import features
 from fedmr_med.site.features import feature_fold
 from fedmr_med.sites import DemoSource, SiteConfig
-from fedmr_med.wire.backbone import Backbone
-from fedmr_med.wire.messages import TrainTask
+from fedmr_med.wire.messages import Backbone, TrainTask
 from tests.helpers.errors import raises
 from tests.helpers.small import OPEN, small_hospital, small_job, task_for
 

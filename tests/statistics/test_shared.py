@@ -20,8 +20,8 @@ from fedmr_med.statistics.base import Sizes
 from fedmr_med.statistics.fields import Field, Values
 from fedmr_med.statistics.shared import SHARED, Samples, SharedStatistic, shared_statistics
 from fedmr_med.wire.codec import Message, encode_validation
-from fedmr_med.wire.form import ReplyForm
 from fedmr_med.wire.kinds import VALIDATE
+from fedmr_med.wire.messages import ReplyForm
 from tests.helpers import REPOSITORY
 from tests.helpers.errors import raises
 from tests.helpers.packages import write_package

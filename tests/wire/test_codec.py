@@ -15,8 +15,7 @@ from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.wire.agreement import WIRE_VERSION
 from fedmr_med.wire.codec import Message, decode_reply, decode_task, encode_reply, encode_task
-from fedmr_med.wire.form import ReplyForm
-from fedmr_med.wire.messages import SiteReply, TrainTask
+from fedmr_med.wire.messages import ReplyForm, SiteReply, TrainTask
 from tests.helpers.errors import raises
 
 CLASSES, SIZE = 2, 3

@@ -19,9 +19,8 @@ from fedmr_med.secure.messages import Shares
 from fedmr_med.server.state import initial_state
 from fedmr_med.site.secure import COHORT_FILE, SecureSite
 from fedmr_med.statistics.class_sums import PROTOTYPES
-from fedmr_med.wire.codec import Message, decode_task, encode_task
+from fedmr_med.wire.codec import Message, decode_task, encode_statistics, encode_task
 from fedmr_med.wire.secure import decode_question, encode_answer
-from fedmr_med.wire.statistics import encode_statistics
 from tests.helpers.fuzz.mutate import Random
 from tests.helpers.fuzz.replies import BAD, HONEST, PER_ROUND, mutant
 from tests.helpers.small import small_hospital, small_job, task_for

@@ -12,8 +12,8 @@ from fedmr_med.statistics.base import Origin
 from fedmr_med.statistics.fields import add
 from fedmr_med.statistics.head import HeadStatistics
 from fedmr_med.statistics.moments import HELD_OUT, KEPT, MEANS
-from fedmr_med.wire.codec import Message
-from fedmr_med.wire.statistics import StatisticsReply, decode_statistics, encode_statistics
+from fedmr_med.wire.codec import Message, decode_statistics, encode_statistics
+from fedmr_med.wire.messages import StatisticsReply
 from tests.helpers.errors import raises
 
 CLASSES, SIZE = 5, 4
