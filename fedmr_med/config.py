@@ -196,19 +196,12 @@ class TrainConfig(Strict):
     validation: float = Field(0.0, ge=0, le=0.5)
 
     @model_validator(mode="after")
-    def _one_budget(self) -> Self:
+    def _settings_fit(self) -> Self:
         if (self.epochs is None) == (self.updates is None):
             raise invalid("give exactly one of train.epochs and train.updates", code="config.conflict", key="epochs")
-        return self
-
-    @model_validator(mode="after")
-    def _gradients_of_single_images(self) -> Self:
         if self.private is not None and self.compile:
-            raise invalid(
-                "train.compile: a compiled network has no gradients of single images; drop train.private",
-                code="config.conflict",
-                key="compile",
-            )
+            message = "train.compile: a compiled network has no gradients of single images; drop train.private"
+            raise invalid(message, code="config.conflict", key="compile")
         return self
 
     @property
@@ -266,18 +259,11 @@ class StopConfig(Strict):
     @model_validator(mode="after")
     def _says_when(self) -> Self:
         if self.condition is None and self.patience is None:
-            raise invalid(
-                "give federation.stop.condition or federation.stop.patience, or both",
-                code="config.missing",
-                key="condition",
-            )
+            message = "give federation.stop.condition or federation.stop.patience, or both"
+            raise invalid(message, code="config.missing", key="condition")
         if self.condition is not None and not _CONDITION.fullmatch(self.condition):
-            metrics = " or ".join(get_args(Metric))
-            raise invalid(
-                f"federation.stop.condition is {metrics}, >= or >, and a value from 0 to 1",
-                code="config.value",
-                key="condition",
-            )
+            message = f"federation.stop.condition is {' or '.join(get_args(Metric))}, >= or >, and a value from 0 to 1"
+            raise invalid(message, code="config.value", key="condition")
         return self
 
     @property
@@ -404,23 +390,14 @@ class FederationConfig(Strict):
     @model_validator(mode="after")
     def _sums_have_sites(self) -> Self:
         if self.secure != "none" and self.sites_per_round is not None:
-            raise invalid(
-                "federation.secure takes the same sites in every round: leave sites_per_round out",
-                code="config.conflict",
-                key="sites_per_round",
-            )
+            message = "federation.secure takes the same sites in every round: leave sites_per_round out"
+            raise invalid(message, code="config.conflict", key="sites_per_round")
         if self.secure != "none" and self.min_sites < FEWEST:
-            raise invalid(
-                f"federation.secure needs federation.min_sites of {FEWEST} or more",
-                code="config.conflict",
-                key="min_sites",
-            )
+            message = f"federation.secure needs federation.min_sites of {FEWEST} or more"
+            raise invalid(message, code="config.conflict", key="min_sites")
         if self.sums_models and (self.robust != "none" or self.buffers == "first"):
-            raise invalid(
-                "federation.secure: all knows no single reply: take robust: none, and buffers: average or local",
-                code="config.conflict",
-                key="secure",
-            )
+            message = "federation.secure: all knows no single reply: take robust: none, and buffers: average or local"
+            raise invalid(message, code="config.conflict", key="secure")
         return self
 
     @property
@@ -479,35 +456,21 @@ class JobConfig(Strict):
         return {name: value for name, value in content.items() if name != "share_scatter"}
 
     @model_validator(mode="after")
-    def _texts_are_printable(self) -> Self:
+    def _sections_fit(self) -> Self:
         # A hospital's steward reads them in a terminal, where escape codes would redraw the other lines.
         if any(not text.isprintable() for text in _texts(self.model_dump(mode="json"))):
             raise invalid("a text has a control character, such as a line break or an escape code", code="config.text")
-        return self
-
-    @model_validator(mode="after")
-    def _something_is_done(self) -> Self:
         if self.federation.rounds == 0 and self.head.exchange is None:
-            raise invalid(
+            message = (
                 "federation.rounds: 0 rounds train nothing: say head.exchange: last for a closed-form head, or none to "
-                "score the initial model alone",
-                code="config.conflict",
-                key="federation.rounds",
+                "score the initial model alone"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _private_training_sees_no_counts(self) -> Self:
+            raise invalid(message, code="config.conflict", key="federation.rounds")
         if self.train.private is not None and self.loss.class_weights == "local":
-            raise invalid(
-                "loss.class_weights: local weighs by the site's own class counts, which train.private does not protect",
-                code="config.conflict",
-                key="loss.class_weights",
+            message = (
+                "loss.class_weights: local weighs by the site's own class counts, which train.private does not protect"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _demo_is_valid(self) -> Self:
+            raise invalid(message, code="config.conflict", key="loss.class_weights")
         if self.demo:
             self.for_demo()
         return self

@@ -179,11 +179,8 @@ class SiteConfig(Strict):
             shared = self.policy.share_prototypes
             unknown = set(shared if isinstance(shared, tuple) else ()) - set(own)
             if unknown:
-                raise invalid(
-                    f"policy.share_prototypes names {min(unknown)!r}, which classes does not have",
-                    code="config.unknown-name",
-                    key="policy.share_prototypes",
-                )
+                message = f"policy.share_prototypes names {min(unknown)!r}, which classes does not have"
+                raise invalid(message, code="config.unknown-name", key="policy.share_prototypes")
         return self
 
 
