@@ -84,14 +84,14 @@ class Chain:
             ) from e
         try:
             claim(self.folder, owner, begun=self.checkpoint.exists())
-        except CheckpointError:
+            state = self._initial()
+            if self.job.federation.resume_from == "previous":
+                state = self._go_back(state)
+            elif self.checkpoint.exists():
+                state = self._loaded(state)
+        except BaseException:
             self.close()
             raise
-        state = self._initial()
-        if self.job.federation.resume_from == "previous":
-            state = self._go_back(state)
-        elif self.checkpoint.exists():
-            state = self._loaded(state)
         self._previous = state
         return state
 
@@ -100,7 +100,6 @@ class Chain:
         state, named = initial_state(self.job, self._initial_model), self.job.model.weights
         weights = weights_sent(state, self.job)
         if weights != named and (named is not None or self._initial_model is not None):
-            self.close()
             raise CheckpointError(
                 f"The job starts from weights with SHA-256 {weights}; model.weights has {named or 'none'}.",
                 code="weights.other",

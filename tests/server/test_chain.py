@@ -100,6 +100,17 @@ def test_a_damaged_checkpoint_is_refused_and_the_older_one_offered(
     assert same_model(opened(tmp_path), states[0]), "later follow-ups go on from there"
 
 
+def test_a_chain_that_cannot_be_opened_is_let_go_of(tmp_path: Path, states: list[GlobalState]) -> None:
+    """The object that was refused can live on, as in a notebook, and must not be in the way of the next one."""
+    (tmp_path / "chain-1" / "checkpoint.pt").write_bytes(b"damaged")
+    refused = Chain(tmp_path / "chain-1", JOB)
+    with pytest.raises(CheckpointError, match="from-previous"):
+        refused.open()
+    next_one = Chain(tmp_path / "chain-1", JOB.override({"federation": {"resume_from": "previous"}}))
+    assert same_model(next_one.open(patience=0), states[0])
+    next_one.close()
+
+
 def test_where_both_are_damaged_there_is_nothing_to_offer(tmp_path: Path, states: list[GlobalState]) -> None:
     for name in ("checkpoint.pt", "checkpoint.previous.pt"):
         (tmp_path / "chain-1" / name).write_bytes(b"damaged")
