@@ -239,12 +239,19 @@ class Releases:
         values = _values(KEPT, kept) | _values(HELD_OUT, held_out if held.any() else None)
         return permitted_statistics(values, self.policy, self._names)
 
-    def _shared(self, kind: str, open_images: Callable[[], Images], counts: IntArray) -> dict[str, Values]:
-        """Make the statistics of other packages, of the samples of classes, ``counts`` (C,) of each, that may leave."""
-        statistics = shared_statistics(self._job.federation.statistics, kind)
+    def package_classes(self, kind: str, counts: IntArray) -> Mask:
+        """Return the mask (C,) of the classes whose images, ``counts`` of each, statistics of other packages are shown.
+
+        Of training images they hold to the rule of too few patients like the other sums without noise.
+        """
         private = self.private is not None
         classes = shared_classes(kind, counts, self.policy, self._names, private=private)
-        if not statistics or not classes.any():
+        return classes if kind == VALIDATE else classes & self._enough
+
+    def _shared(self, kind: str, open_images: Callable[[], Images], counts: IntArray) -> dict[str, Values]:
+        """Make the statistics of other packages; nothing where no class of ``counts`` (C,) images may leave."""
+        statistics = shared_statistics(self._job.federation.statistics, kind)
+        if not statistics or not (classes := self.package_classes(kind, counts)).any():
             return {}
         network, batches, _ = open_images()
         return shared_values(network, batches, statistics, classes, statistic_sizes(self._job, network.feature_size))

@@ -13,6 +13,7 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.site.ledger import Ledgers
 from fedmr_med.site.releases import Releases
 from fedmr_med.site.statistics import Bound
+from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
 from tests.helpers.small import initial_state, small_hospital, small_job, task_for
 
 
@@ -76,6 +77,9 @@ def test_a_class_of_too_few_patients_does_not_leave(tmp_path: Path) -> None:
         releases = Releases("a", job, policy, fold, tmp_path, Ledgers.of(tmp_path))
         assert np.flatnonzero(releases.prototype_classes()).tolist() == expected
         assert np.flatnonzero(releases.statistics_classes()).tolist() == expected
+        for kind, counted in ((TRAIN, expected), (HEAD, expected), (VALIDATE, [])):
+            shown = releases.package_classes(kind, releases.counts)
+            assert np.flatnonzero(shown).tolist() == counted, "statistics of packages have no noise either"
 
 
 def test_prototypes_and_head_statistics_hold_to_it(tmp_path: Path) -> None:
