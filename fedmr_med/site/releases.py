@@ -93,17 +93,17 @@ class Releases:
 
     def prototype_classes(self) -> Mask:
         """Return the mask (C,) of the classes whose prototype this site sends in this job."""
-        demanded = self.policy.privacy is not None and self.private is None
-        shared = self._shareable()
-        return shared & (self._method.uses_prototypes and not demanded)
-
-    def _shareable(self) -> Mask:
-        """Return the mask (C,) of the classes whose sums may leave; with noise, fewer patients are no matter."""
-        return self.policy.shareable_classes(self.counts, self._names) & (self._enough | (self.private is not None))
+        return self._shareable() & self._method.uses_prototypes
 
     def statistics_classes(self) -> Mask:
         """Return the mask (C,) of the classes whose statistics this site sends for a closed-form head in this job."""
         return self._shareable() & (head_exchange(self._job) != "none")
+
+    def _shareable(self) -> Mask:
+        """Return the mask (C,) of the classes whose sums may leave: with noise where a budget asks for it."""
+        noisy = self.private is not None  # fewer patients are no matter then
+        allowed = noisy or self.policy.privacy is None
+        return self.policy.shareable_classes(self.counts, self._names) & (self._enough | noisy) & allowed
 
     def scores(self, images: Images, validation: Images | None = None) -> Scores | None:
         """Score a network on test images, and on those that choose, as far as the policy allows."""
@@ -221,7 +221,7 @@ class Releases:
             if self._secure.settled(task.chain, task.release(HEAD)):
                 return {}
             return self.private.head(*open_images(), chain=task.chain, release=task.release(HEAD))
-        shared = self._shareable() & (self.policy.privacy is None)
+        shared = self._shareable()
         if not shared.any():
             return {}
         network, batches, fold = open_images()
