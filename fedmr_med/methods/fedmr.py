@@ -35,7 +35,7 @@ class FedMR(Method):
 
     @property
     def server_optimizer(self) -> ServerConfig:
-        """Momentum 0.5 with anchors: slow prototypes and server momentum belong together (docs/results.md)."""
+        """Momentum 0.5 with anchors: slow prototypes and server momentum belong together."""
         anchored = self.options.anchored
         return ServerConfig(optimizer="sgd", momentum=0.5) if anchored else ServerConfig()
 

@@ -5,7 +5,7 @@ loss in its margin-free form, on a sphere: it pulls every feature to the prototy
 move slowly. Under partially class-disjoint data the hinge of the paper is idle as soon as a site tells its own classes
 apart; the anchor keeps the features of a class where the classifiers of the other sites expect them, and the fixed
 radius keeps their norm from running away. ``replayed`` adds what makes use of the classes that only others hold: the
-site's classifier sees their global prototypes as labelled features. docs/results.md has all side by side.
+site's classifier sees their global prototypes as labelled features. docs/results.md says what each was seen to do.
 """
 
 from collections.abc import Callable
