@@ -159,15 +159,15 @@ def _steps(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     return (steps / max(length, _EVEN) * (length > _EVEN)).astype(np.float32)
 
 
-def in_sentences(duplicates: Sequence[Duplicate], listed: int = 3) -> tuple[str, ...]:
+def in_sentences(duplicates: Sequence[Duplicate]) -> tuple[str, ...]:
     """Return one sentence for each thing that is wrong, with the first pictures it is wrong with."""
     sentences = []
     for kind, meaning in _MEANING.items():
         of_kind = [duplicate for duplicate in duplicates if kind in duplicate.kinds]
         if of_kind:
             count = "1 picture is" if len(of_kind) == 1 else f"{len(of_kind)} pictures are"
-            more = f"; and {len(of_kind) - listed} more" if len(of_kind) > listed else ""
-            sentences.append(f"{count} {meaning}: {'; '.join(map(str, of_kind[:listed]))}{more}.")
+            more = f"; and {len(of_kind) - 3} more" if len(of_kind) > 3 else ""
+            sentences.append(f"{count} {meaning}: {'; '.join(map(str, of_kind[:3]))}{more}.")
     return tuple(sentences)
 
 

@@ -62,16 +62,16 @@ def flamby_resize(image: "Image.Image", edge: int) -> "Image.Image":
     return image.resize((int(image.width * ratio), int(image.height * ratio)), Image.Resampling.BILINEAR)
 
 
-def shades_of_grey(image: npt.NDArray[np.uint8], power: int = 6) -> npt.NDArray[np.uint8]:
+def shades_of_grey(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Remove the colour of the light: scale each channel by its Minkowski norm (Finlayson and Trezzi, 2004).
 
-    FLamby lets values above 255 wrap round to 0; here they become 255.
+    The norm is the sixth. FLamby lets values above 255 wrap round to 0; here they become 255.
 
     Args:
         image: (height, width, 3).
     """
     pixels = image.astype(np.float32)
-    light = np.power(np.mean(np.power(pixels, power), axis=(0, 1)), 1 / power)
+    light = np.power(np.mean(np.power(pixels, 6), axis=(0, 1)), 1 / 6)
     length = np.sqrt(np.sum(np.power(light, 2.0)))
     if length == 0:  # an all-black image has no light to correct
         return image

@@ -16,6 +16,7 @@ from fedmr_med.data.tables import read_table
 from fedmr_med.data.transforms import edge_for
 from fedmr_med.errors import DataError
 
+_BATCH = 32
 SMALL = 32
 """Images for a benchmark of this edge and less are the whole crop; others have a margin around it, as at the sites."""
 
@@ -95,16 +96,16 @@ class Preparation:
         return torch.from_numpy(transform(self.pixels(path), 0))
 
     def batches(
-        self, root: Path, names: Sequence[str], size: int = 32
+        self, root: Path, names: Sequence[str]
     ) -> Iterator[tuple[list[str], torch.Tensor | None, dict[str, str]]]:
         """Yield names and images (B, channels, image_size, image_size), and why others of the batch cannot be read.
 
         A batch without a readable image has None in place of images.
         """
-        for start in range(0, len(names), size):
+        for start in range(0, len(names), _BATCH):
             images: dict[str, torch.Tensor] = {}
             errors: dict[str, str] = {}
-            for name in names[start : start + size]:
+            for name in names[start : start + _BATCH]:
                 try:
                     images[name] = self(root / name)
                 except UnreadableImageError as e:

@@ -205,11 +205,7 @@ def read_weights(path: Path) -> Arrays:
     Raises:
         CheckpointError: it cannot be read, or holds something else.
     """
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as e:
-        # torch.load has no error class of its own: a damaged file gives pickle, zip, runtime and EOF errors.
-        raise CheckpointError(f"{path} cannot be read as weights ({type(e).__name__}).", code="file.unreadable") from e
+    content = _loaded(path, path, "weights")
     if isinstance(content, dict) and _DIGEST in content:
         content = _undamaged(content, path)
     for key in ("model", "state_dict"):
@@ -266,14 +262,16 @@ def read_tensors(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} cannot be read: {e}.", code="file.unreadable") from e
 
 
-def _read(stream: BinaryIO, path: Path) -> dict[str, Any]:
+def _loaded(source: Path | BinaryIO, path: Path, what: str) -> Any:
     try:
-        content = torch.load(stream, map_location="cpu", weights_only=True)
+        return torch.load(source, map_location="cpu", weights_only=True)
     except Exception as e:
         # torch.load has no error class of its own: a damaged file gives pickle, zip, runtime and EOF errors.
-        raise CheckpointError(
-            f"{path} cannot be read as a checkpoint ({type(e).__name__}).", code="file.unreadable"
-        ) from e
+        raise CheckpointError(f"{path} cannot be read as {what} ({type(e).__name__}).", code="file.unreadable") from e
+
+
+def _read(stream: BinaryIO, path: Path) -> dict[str, Any]:
+    content = _loaded(stream, path, "a checkpoint")
     if type(content) is not dict or type(content.get("format")) is not int or content["format"] != FORMAT:
         raise CheckpointError(f"{path} is not a file of this toolkit's format {FORMAT}.", code="file.version")
     # Files of earlier versions have no digest.

@@ -28,7 +28,6 @@ ABSENT = -6e4
 hundred of them are within the norm that a site accepts of a received array by default."""
 
 Prior = Literal["uniform", "counts"]
-Criterion = Literal["error", "likelihood"]
 
 
 class LinearHead(NamedTuple):
@@ -180,20 +179,16 @@ def choose_shrinkage(
     *,
     candidates: Sequence[float] = SHRINKAGES,
     prior: Prior = "uniform",
-    criterion: Criterion = "error",
 ) -> float:
     """Return the shrinkage that serves held-out samples best, of which only the statistics are known.
 
     Sites put a part of their *training* samples aside and send the statistics of both parts; the final head is
     solved from their sum. No feature leaves, and the test set is not looked at.
 
-    Both criteria take a class to be Gaussian about its held-out mean with the common held-out covariance H:
-
-    - ``error``: with m_cj = (w_c - w_j)^T mean_c + b_c - b_j and v_cj = (w_c - w_j)^T H (w_c - w_j), the probability
-      that j beats c is Phi(-m_cj / sqrt(v_cj)). Summed over j (at most 1 for a class) and averaged over c with the
-      prior, this bounds the error. It looks at the directions that tell classes apart.
-    - ``likelihood``: the exact mean log-likelihood of the held-out samples under the head's own Gaussian model, which
-      depends on sums and scatter alone. It looks at all d directions alike.
+    A class is taken to be Gaussian about its held-out mean with the common held-out covariance H. With
+    m_cj = (w_c - w_j)^T mean_c + b_c - b_j and v_cj = (w_c - w_j)^T H (w_c - w_j), the probability that j beats c is
+    Phi(-m_cj / sqrt(v_cj)). Summed over j (at most 1 for a class) and averaged over c with the prior, this bounds the
+    error. It looks at the directions that tell classes apart.
 
     Args:
         statistics: of the samples the head is solved from.
@@ -201,20 +196,17 @@ def choose_shrinkage(
         candidates: shrinkages to choose from; of equal ones the first wins.
 
     Raises:
-        ValueError: there are no candidates, ``criterion`` is unknown, a class is held out whole,
-            or one part has no scatter.
+        ValueError: there are no candidates, a class is held out whole, or one part has no scatter.
     """
     if not candidates:
         raise ValueError("there are no shrinkages to choose from")
-    if criterion not in ("error", "likelihood"):
-        raise ValueError(f'criterion must be "error" or "likelihood", not {criterion!r}')
     if not statistics.freedom > 0 or not held_out.freedom > 0:
         raise ValueError("shrinkage can only be chosen with the scatter of both parts")
     if bool(((held_out.sums.counts > 0) & (statistics.sums.counts == 0)).any()):
         raise ValueError("held-out samples of a class that is not in the head")
     spectrum = _Spectrum.of(statistics)
-    score = _expected_error if criterion == "error" else _negative_log_likelihood
-    return min(candidates, key=lambda shrinkage: score(spectrum, held_out, shrinkage, prior))
+    present = spectrum.counts > 0
+    return min(candidates, key=lambda a: expected_error(spectrum.head(a, prior), held_out, present, prior))
 
 
 @dataclass(frozen=True)
@@ -243,15 +235,11 @@ class _Spectrum:
             values, vectors = _diagonalized(statistics.scatter / statistics.freedom)
         return cls(class_means(statistics.sums), statistics.sums.counts, values.clamp(min=0), vectors)
 
-    def shrunk(self, shrinkage: float) -> Tensor:
-        """Return the (d,) eigenvalues of the shrunk covariance."""
-        if not 0 <= shrinkage <= 1:
-            raise ValueError(f"shrinkage must be between 0 and 1, not {shrinkage}")
-        return (1 - shrinkage) * self.values + shrinkage * self.values.mean()
-
     def inverse(self, shrinkage: float) -> Tensor:
         """Return the (d,) eigenvalues of the (pseudo-)inverse of the shrunk covariance."""
-        values = self.shrunk(shrinkage)
+        if not 0 <= shrinkage <= 1:
+            raise ValueError(f"shrinkage must be between 0 and 1, not {shrinkage}")
+        values = (1 - shrinkage) * self.values + shrinkage * self.values.mean()
         zero = values <= values.max() * len(values) * torch.finfo(values.dtype).eps
         return torch.where(zero, 0, 1 / values.masked_fill(zero, 1))
 
@@ -287,10 +275,6 @@ def _diagonalized(covariance: Tensor) -> tuple[Tensor, Tensor]:
     return values, vectors
 
 
-def _expected_error(spectrum: _Spectrum, held_out: HeadStatistics, shrinkage: float, prior: Prior) -> float:
-    return expected_error(spectrum.head(shrinkage, prior), held_out, spectrum.counts > 0, prior)
-
-
 def expected_error(head: LinearHead, held_out: HeadStatistics, present: Tensor, prior: Prior = "uniform") -> float:
     """Bound the error of a head on held-out samples by their moments; see :func:`choose_shrinkage`.
 
@@ -312,20 +296,6 @@ def expected_error(head: LinearHead, held_out: HeadStatistics, present: Tensor, 
     counts = torch.where(present, held_out.sums.counts, 0).double()
     weights = counts if prior == "counts" else (counts > 0).double()
     return float((errors * weights).sum() / weights.sum())
-
-
-def _negative_log_likelihood(spectrum: _Spectrum, held_out: HeadStatistics, shrinkage: float, prior: Prior) -> float:
-    """Return minus the mean log-likelihood of the held-out samples, without terms that no shrinkage changes."""
-    values = spectrum.shrunk(shrinkage)
-    if not bool((values > 0).all()):
-        return float("inf")
-    shared = (spectrum.counts > 0) & (held_out.scattered.counts > 0)
-    counts = torch.where(shared, held_out.scattered.counts, 0).double()
-    apart = (class_means(held_out.scattered) - spectrum.means) * shared[:, None]
-    # About the head's means: the scatter about the held-out means, and what the means are apart.
-    scatter = held_out.scatter + (apart * counts[:, None]).T @ apart
-    quadratic = ((spectrum.vectors.T @ scatter) * spectrum.vectors.T).sum(1)
-    return float((counts.sum() * values.log().sum() + (quadratic / values).sum()) / (2 * counts.sum()))
 
 
 def _apart(a: ClassSums, b: ClassSums) -> Tensor:

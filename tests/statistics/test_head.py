@@ -187,36 +187,13 @@ def test_full_shrinkage_is_the_nearest_class_mean() -> None:
     assert torch.equal((features.double() @ weight.T + bias).argmax(1), nearest)
 
 
-@given(st.integers(0, 2**31))
-@settings(max_examples=20, deadline=None)
-def test_the_likelihood_is_that_of_the_held_out_samples(seed: int) -> None:
-    features, labels = samples(seed, 120)
-    held = torch.arange(len(labels)) % 3 == 0
-    held[: 2 * C] = False
-    held[:C] = True
-    parts = of(features[~held], labels[~held]), of(features[held], labels[held])
-    z, y = features.double(), labels
-    sums = parts[0].sums.sums / parts[0].sums.counts[:, None]
-    covariance = parts[0].scatter / parts[0].freedom
-    candidates = (0.01, 0.1, 0.4, 0.9)
-
-    def log_likelihood(shrinkage: float) -> float:
-        shrunk = (1 - shrinkage) * covariance + shrinkage * covariance.trace() / D * torch.eye(D, dtype=torch.float64)
-        gaussian = torch.distributions.MultivariateNormal(torch.zeros(D, dtype=torch.float64), shrunk)
-        return float(gaussian.log_prob(z[held] - sums[y[held]]).sum())
-
-    chosen = choose_shrinkage(*parts, candidates=candidates, criterion="likelihood")
-    assert chosen == max(candidates, key=log_likelihood)
-
-
-@pytest.mark.parametrize("criterion", ["error", "likelihood"])
-def test_few_samples_ask_for_more_shrinkage_than_many(criterion: str) -> None:
+def test_few_samples_ask_for_more_shrinkage_than_many() -> None:
     d = 40
     features, labels = samples(7, 6000, d=d, spread=0.7)
     held = HeadStatistics.from_features(features[4000:], labels[4000:], C)
     few, many = (of(features[:n], labels[:n]) for n in (60, 4000))
     candidates = (0.0001, 0.001, 0.01, 0.1, 0.5)
-    chosen = [choose_shrinkage(part, held, candidates=candidates, criterion=criterion) for part in (few, many)]
+    chosen = [choose_shrinkage(part, held, candidates=candidates) for part in (few, many)]
     assert chosen[0] > chosen[1]
 
 
@@ -292,8 +269,6 @@ def test_refusals() -> None:
         choose_shrinkage(statistics, none)
     with pytest.raises(ValueError, match="no shrinkages"):
         choose_shrinkage(statistics, statistics, candidates=())
-    with pytest.raises(ValueError, match="criterion"):
-        choose_shrinkage(statistics, statistics, criterion="other")  # type: ignore[arg-type]
     odd = labels % 2 == 1
     with pytest.raises(ValueError, match="not in the head"):
         choose_shrinkage(of(features[odd], labels[odd]), statistics)
