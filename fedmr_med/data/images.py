@@ -53,13 +53,10 @@ def image_files(folder: Path) -> list[str]:
     Raises:
         OSError: a file without a suffix cannot be read.
     """
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and _is_image(path))
-    return [path.relative_to(folder).as_posix() for path in files]
-
-
-def _is_image(path: Path) -> bool:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     # Scanners and archives write DICOM files without a suffix.
-    return path.suffix.lower() in SUFFIXES or (not path.suffix and is_dicom(path))
+    images = (path for path in files if path.suffix.lower() in SUFFIXES or (not path.suffix and is_dicom(path)))
+    return [path.relative_to(folder).as_posix() for path in images]
 
 
 def decode(path: Path, edge: int, preparation: PreparationConfig | None = None) -> npt.NDArray[np.uint8]:

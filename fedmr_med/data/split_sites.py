@@ -97,7 +97,8 @@ def _write_site(folder: Path, images: Path, rows: Sequence[Row], center: int) ->
         (building / _IMAGES).mkdir()
         for row in rows:
             _link_or_copy(images / row.image, building / _IMAGES / row.image)
-        (building / MANIFEST).write_text(_manifest(rows), encoding="utf-8")
+        listed = ((f"{_IMAGES}/{row.image}", CLASS_NAMES[row.label], row.fold, row.group) for row in rows)
+        (building / MANIFEST).write_text(table_text(COLUMNS, listed), encoding="utf-8")
         (building / SITE_FILE).write_text(_site_file(folder.name, rows, center), encoding="utf-8")
         building.chmod(0o755)
         building.rename(folder)
@@ -111,11 +112,6 @@ def _link_or_copy(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
-
-
-def _manifest(rows: Sequence[Row]) -> str:
-    listed = ((f"{_IMAGES}/{row.image}", CLASS_NAMES[row.label], row.fold, row.group) for row in rows)
-    return table_text(COLUMNS, listed)
 
 
 def _site_file(hospital: str, rows: Sequence[Row], center: int) -> str:

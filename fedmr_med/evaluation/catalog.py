@@ -149,21 +149,9 @@ def _brier(counts: Counts) -> Estimate | None:
     return _between(mean, error, most=2.0)
 
 
-def _of_histograms(value: Callable[[ScoreHistograms, int], Value]) -> Callable[[Counts], Value]:
-    """Return a metric of the histograms and their number of images; it has no value without them."""
-    return lambda counts: value(counts.histograms, counts.histograms.samples) if counts.histograms else None
-
-
-def _nll(histograms: ScoreHistograms, images: int) -> float:
-    return float(histograms.nll[clinical.TEMPERATURES == 1.0].item()) / images
-
-
-def _calibrated_nll(histograms: ScoreHistograms, images: int) -> float:
-    return clinical.best_temperature(histograms.nll)[1] / images
-
-
-def _calibration_error(histograms: ScoreHistograms, images: int) -> float:
-    return clinical.reliability(histograms.right, histograms.wrong).error
+def _of_histograms(value: Callable[[ScoreHistograms], float]) -> Callable[[Counts], Value]:
+    """Return a metric of the histograms; it has no value without them."""
+    return lambda counts: value(counts.histograms) if counts.histograms else None
 
 
 def _calibration_errors(counts: Counts) -> list[float]:
@@ -212,12 +200,16 @@ for _metric in (
     _lower(
         "calibration_error",
         "calibration error (ECE)",
-        _of_histograms(_calibration_error),
+        _of_histograms(lambda h: clinical.reliability(h.right, h.wrong).error),
         _calibration_errors,
         binned=True,
     ),
     _lower("brier", "Brier score (0 to 2)", _brier),
-    _lower("nll", "log loss", _of_histograms(_nll)),
-    _lower("calibrated_nll", "log loss at the best temperature", _of_histograms(_calibrated_nll)),
+    _lower("nll", "log loss", _of_histograms(lambda h: float(h.nll[clinical.TEMPERATURES == 1.0].item()) / h.samples)),
+    _lower(
+        "calibrated_nll",
+        "log loss at the best temperature",
+        _of_histograms(lambda h: clinical.best_temperature(h.nll)[1] / h.samples),
+    ),
 ):
     register(_metric)

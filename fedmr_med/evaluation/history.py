@@ -71,7 +71,7 @@ class History(Strict):
         best, pool, round_number = self.best, evaluation.pool, evaluation.round
         score = evaluation.choosing.balanced_accuracy if evaluation.choosing else None
         if score is None:
-            last = max(round_number, self._rounds_done)
+            last = max(round_number, self.rounds[-1].round if self.rounds else 0)
             return best if best and best.balanced_accuracy is None and best.round == last else Best(round=last)
         before = self.evaluations[-1].pool if self.evaluations else None
         if best is None or best.balanced_accuracy is None or pool != before:
@@ -93,22 +93,19 @@ class History(Strict):
         """
         best, evaluation = self.best, record.evaluation
         score = evaluation.choosing.balanced_accuracy if evaluation and evaluation.choosing else None
+        compares = evaluation and (not self.evaluations or evaluation.pool == self.evaluations[-1].pool)
         if best is None or best.balanced_accuracy is None:
             if score is not None:
                 best = Best(round=record.round, balanced_accuracy=score, head=True, since=record.round)
             elif evaluation is None and (whole or not self.rounds):
                 best = Best(round=record.round, head=True)
-        elif evaluation and score is not None and score > best.balanced_accuracy and self._compares(evaluation):
+        elif compares and score is not None and score > best.balanced_accuracy:
             best = Best(round=record.round, balanced_accuracy=score, head=True, since=best.since)
         return self.model_copy(update={"head": record, "no_head": None, "best": best})
 
     def without_head(self, reason: str) -> "History":
         """Put down why a head could not be solved for."""
         return self.model_copy(update={"no_head": reason})
-
-    def _compares(self, evaluation: Evaluation) -> bool:
-        """Whether an evaluation is over the pool of the last one."""
-        return not self.evaluations or evaluation.pool == self.evaluations[-1].pool
 
     def why_last(self, class_names: Sequence[str]) -> str | None:
         """Say why the last model is kept, or since when models are compared; None where all of them were."""
@@ -140,10 +137,6 @@ class History(Strict):
     def _first(self) -> int:
         """Completed rounds of the first model that was scored, whoever scored it."""
         return self.evaluations[0].round if self.evaluations else self.head.round if self.head else 0
-
-    @property
-    def _rounds_done(self) -> int:
-        return self.rounds[-1].round if self.rounds else 0
 
     @property
     def runaway_round(self) -> int | None:

@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedmr_med.errors import WireError
 from fedmr_med.evaluation import MAX_IMAGES
@@ -83,7 +81,10 @@ class ScoreStatistic(Statistic[Scores]):
     def _check(self, histograms: ScoreHistograms, confusion: IntArray, sites: int) -> None:
         """Compare histograms with the matrix of the same images; some of several sites may have put in none."""
         images, positives, samples = confusion.sum(1), histograms.positives.sum(1), histograms.samples
-        fits = np.array_equal if sites == 1 else _at_most
+
+        def fits(values: IntArray, limits: IntArray) -> bool:
+            return bool((values == limits).all() if sites == 1 else (values <= limits).all())
+
         integers = (histograms.positives, histograms.negatives, histograms.right, histograms.wrong)
         if any((array < 0).any() for array in integers) or not fits(positives, images):
             self._refuse("count other images than the confusion matrix")
@@ -111,10 +112,6 @@ SCORES = ScoreStatistic()
 def _residuals(classes: int) -> int:
     """Return the number of figures that patients widen the intervals of."""
     return len(WHOLE) + len(BY_CLASS) * classes
-
-
-def _at_most(values: npt.NDArray[Any], limits: npt.NDArray[Any]) -> bool:
-    return bool((values <= limits).all())
 
 
 def _no_histograms(classes: int) -> ScoreHistograms:

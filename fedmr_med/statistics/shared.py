@@ -70,11 +70,11 @@ class SharedStatistic(ABC):
         return Layout(self.fields(sizes))
 
 
-def _fits(name: str, item: object) -> bool:
-    return isinstance(item, type) and issubclass(item, SharedStatistic) and item.name == name
-
-
-SHARED: Registry[type[SharedStatistic]] = Registry("statistic", group="fedmr_med.statistics", fits=_fits)
+SHARED: Registry[type[SharedStatistic]] = Registry(
+    "statistic",
+    group="fedmr_med.statistics",
+    fits=lambda name, item: isinstance(item, type) and issubclass(item, SharedStatistic) and item.name == name,
+)
 
 
 def shared_statistics(names: Iterable[str], exchange: str) -> tuple[SharedStatistic, ...]:

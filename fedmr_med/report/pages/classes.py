@@ -1,11 +1,9 @@
 """The model class by class: how well it ranks, where it decides, whether its probabilities can be believed."""
 
-from collections.abc import Sequence
-
 from markupsafe import Markup
 
 from fedmr_med.evaluation.catalog import described, names_in
-from fedmr_med.evaluation.figures import ClassFigures, ReliabilityPoint
+from fedmr_med.evaluation.figures import ClassFigures
 from fedmr_med.report.elements import (
     Section,
     figure,
@@ -38,7 +36,10 @@ def page(run: ChainRun) -> Section | None:
     classes = dict(zip(run.classes, found.classes, strict=False))
     measured = names_in(figures.metrics for figures in found.classes)
     exact, binned = ([name for name in measured if described(name).binned is of_bins] for of_bins in (False, True))
-    answers = [(name, _images(figures), *map(figures.text, exact)) for name, figures in classes.items()]
+    answers = [
+        (name, _STATUS.get(figures.status, str(figures.positives)), *map(figures.text, exact))
+        for name, figures in classes.items()
+    ]
     scores = [(name, number(figures.threshold), *map(figures.text, binned)) for name, figures in classes.items()]
     parts: list[Markup | None] = [
         table(
@@ -57,10 +58,6 @@ def page(run: ChainRun) -> Section | None:
     return Section("classes", "Class by class", join(parts))
 
 
-def _images(found: ClassFigures) -> str:
-    return _STATUS.get(found.status, str(found.positives))
-
-
 def _curves(classes: dict[str, ClassFigures]) -> Markup | None:
     roc = {name: found.roc for name, found in classes.items() if found.roc}
     pictures = []
@@ -68,7 +65,9 @@ def _curves(classes: dict[str, ClassFigures]) -> Markup | None:
         chart = square("ROC curves", roc, xlabel="1 - specificity", ylabel="sensitivity")
         pictures.append(figure(chart, "ROC curves, from score histograms. The dashed line is chance."))
     reliable = {
-        name: _points(found.reliability) for name, found in classes.items() if name in roc and found.reliability
+        name: [(point.predicted, point.observed) for point in found.reliability]
+        for name, found in classes.items()
+        if name in roc and found.reliability
     }
     if reliable:
         axes = {"xlabel": "predicted probability", "ylabel": "observed frequency"}
@@ -77,7 +76,3 @@ def _curves(classes: dict[str, ClassFigures]) -> Markup | None:
     if not pictures:
         return None
     return join([legend(list(roc)) if roc else None, figures_side_by_side(pictures)])
-
-
-def _points(points: Sequence[ReliabilityPoint]) -> list[tuple[float, float]]:
-    return [(point.predicted, point.observed) for point in points]

@@ -162,9 +162,8 @@ def _setup(run: RunResult) -> str:
 
 
 def _plain(title: str, content: Sequence[Mapping[str, Any]]) -> Markup:
-    cells = [tuple(NONE if value is None else _cell(value) for value in row.values()) for row in content]
+    def cell(value: object) -> str:
+        return NONE if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    cells = [tuple(map(cell, row.values())) for row in content]
     return table(title, [str(key).replace("_", " ") for key in content[0]], cells)
-
-
-def _cell(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
