@@ -91,11 +91,20 @@ def by_problem(problems: Sequence[tuple[int, str]]) -> list[str]:
     return [f"{_in_words(numbers)}: {problem}" for problem, numbers in rows.items()]
 
 
+def spans(numbers: Iterable[int], to: str = "-") -> list[str]:
+    """Return whole numbers as text, in order, those that follow each other as one span."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][-1] + 1:
+            found[-1][1:] = [number]
+        else:
+            found.append([number])
+    return [to.join(map(str, span)) for span in found]
+
+
 def _in_words(rows: Sequence[int]) -> str:
     """Return numbers of rows, those that follow each other as a range."""
-    starts = [row for before, row in zip((None, *rows), rows, strict=False) if before is None or row > before + 1]
-    ends = [row for row, after in zip(rows, (*rows[1:], None), strict=True) if after is None or after > row + 1]
-    ranges = [f"{start}" if start == end else f"{start}-{end}" for start, end in zip(starts, ends, strict=True)]
+    ranges = spans(rows)
     more = f" and {len(ranges) - _RANGES} more ranges" if len(ranges) > _RANGES else ""
     return f"{'row' if len(rows) == 1 else 'rows'} {', '.join(ranges[:_RANGES])}{more}"
 

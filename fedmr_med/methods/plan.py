@@ -1,6 +1,5 @@
 """What a job asks of its sites, in which order."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedmr_med.config import JobConfig
@@ -36,26 +35,20 @@ def plan(job: JobConfig, *, score_rounds: bool = False) -> list[Step]:
         score_rounds: whether the model of every round is scored by whoever answers ``validate``: a test set at the
             server. Otherwise sites score the model that they receive to train.
     """
-    return list(_steps(job, score_rounds=score_rounds))
-
-
-def _steps(job: JobConfig, *, score_rounds: bool) -> Iterator[Step]:
-    rounds, exchange = job.federation.rounds, head_exchange(job)
+    rounds, exchange, steps = job.federation.rounds, head_exchange(job), []
     for done in range(1, rounds + 1):
-        yield Step(TRAIN, done - 1, sites_score=not score_rounds)
+        steps.append(Step(TRAIN, done - 1, sites_score=not score_rounds))
         if score_rounds:
-            yield Step(VALIDATE, done)
+            steps.append(Step(VALIDATE, done))
         if isinstance(exchange, int) and done % exchange == 0:
-            yield from _head(done)
+            steps += _head(done)
     if rounds or exchange == "none":  # a classifier that nothing has trained is worth no score beside its head's
-        yield Step(VALIDATE)
-    if exchange != "none":
-        yield from _head(None)
+        steps.append(Step(VALIDATE))
+    return [*steps, *(_head(None) if exchange != "none" else ())]
 
 
-def _head(done: int | None) -> Iterator[Step]:
-    yield Step(HEAD, done)
-    yield Step(VALIDATE, done, of_head=True)
+def _head(done: int | None) -> tuple[Step, Step]:
+    return Step(HEAD, done), Step(VALIDATE, done, of_head=True)
 
 
 def head_exchange(job: JobConfig) -> str | int:

@@ -97,6 +97,12 @@ def legend(names: Sequence[str]) -> Markup:
     return Markup('<ul class="legend">{}</ul>').format(Markup("").join(items))
 
 
+def cards(figures: Iterable[tuple[str, str]]) -> Markup:
+    """Return a few figures in large print, each under its name."""
+    body = (Markup('<div class="card"><dt>{}</dt><dd>{}</dd></div>').format(name, value) for name, value in figures)
+    return Markup('<dl class="cards">{}</dl>').format(Markup("").join(body))
+
+
 def figures_side_by_side(parts: Iterable[Markup]) -> Markup:
     """Return figures beside each other where there is room."""
     return Markup('<div class="grid">{}</div>').format(join(parts))

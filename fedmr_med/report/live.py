@@ -1,13 +1,13 @@
 """A page about a federation at work, which the browser loads anew every few seconds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
 from fedmr_med.report.document import Part, page_of
-from fedmr_med.report.elements import NONE, Section, bullets, figure, join, number, paragraph, table
+from fedmr_med.report.elements import NONE, Section, bullets, cards, figure, join, number, paragraph, table
 from fedmr_med.report.lines import duration
 from fedmr_med.report.svg import lines
 
@@ -57,12 +57,12 @@ def _now(standing: Standing) -> Section:
         done, rounds = min(progress["round"], progress["rounds"]), progress["rounds"]
         answered, asked = len(progress["answered"]), len(progress["answered"]) + len(progress["waiting"])
         left = progress["seconds_left"]
-        cards = [
+        shown = [
             ("rounds done", f"{done} of {rounds}"),
             (f"answered, {_DOING.get(progress.get('asked', ''), 'now')}", f"{answered} of {asked}"),
             ("time left", f"about {duration(left)}" if left else NONE),
         ]
-        parts.append(_cards(cards))
+        parts.append(cards(shown))
         parts.append(_bar("Rounds", done + (answered / asked if asked and done < rounds else 0), rounds))
         parts.append(paragraph(_sentence(progress["score"])) if progress.get("score") else None)
     return Section("now", "Now", join(parts))
@@ -70,11 +70,6 @@ def _now(standing: Standing) -> Section:
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
-
-
-def _cards(cards: Sequence[tuple[str, str]]) -> Markup:
-    body = (Markup('<div class="card"><dt>{}</dt><dd>{}</dd></div>').format(name, value) for name, value in cards)
-    return Markup('<dl class="cards">{}</dl>').format(Markup("").join(body))
 
 
 def _bar(title: str, value: float, most: float) -> Markup:

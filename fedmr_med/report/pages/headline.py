@@ -3,7 +3,7 @@
 from markupsafe import Markup
 
 from fedmr_med.evaluation.catalog import described
-from fedmr_med.report.elements import NONE, Section, bullets, join, paragraph, table
+from fedmr_med.report.elements import NONE, Section, bullets, cards, join, paragraph, table
 from fedmr_med.report.lines import chosen_line
 from fedmr_med.report.sources import ChainRun
 
@@ -56,9 +56,9 @@ def _score(run: ChainRun) -> Markup:
             paragraph(why or f"{score.coverage} count, so there is no balanced accuracy.", "loud"),
             paragraph(f"After round {chosen.round}: {score.text()}, {chosen.coverage}, {score.samples} test images."),
         ])  # fmt: skip
-    cards = [("balanced accuracy", f"{score.balanced_accuracy:.3f}")]
+    shown = [("balanced accuracy", f"{score.balanced_accuracy:.3f}")]
     if figures:
-        cards = [(described(name).heading, figures.text(name)) for name in _METRICS if name in figures.metrics]
+        shown = [(described(name).heading, figures.text(name)) for name in _METRICS if name in figures.metrics]
     head, which, lost = ", with its closed-form head" if best and best.head else "", "last", ""
     if best is not None and best.balanced_accuracy is not None:
         which = "best"
@@ -66,12 +66,9 @@ def _score(run: ChainRun) -> Markup:
             lost = f"The best model, after round {best.round}{head}, has a balanced accuracy of "
             lost += f"{best.balanced_accuracy:.3f}."
             which, head = "last", ""
-    body = Markup("").join(
-        Markup('<div class="card"><dt>{}</dt><dd>{}</dd></div>').format(name, value) for name, value in cards
-    )
     where = ", ".join(chosen.pooled_sites) or "no hospital"
     return join([
-        Markup('<dl class="cards">{}</dl>').format(body),
+        cards(shown),
         paragraph(
             f"Of the {which} model, after round {chosen.round}{head}, on {score.samples} test images of {where} "
             f"({chosen.coverage}). Intervals are of 95 %{f'; {figures.unit}' if figures else ''}.{_chance(run)}"

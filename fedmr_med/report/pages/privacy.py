@@ -1,5 +1,6 @@
 """What left the hospitals, and what that can reveal."""
 
+from fedmr_med.data.tables import spans
 from fedmr_med.privacy.explain import UPDATE_SPEAKS, privacy_costs
 from fedmr_med.report.elements import Section, bullets, join, paragraph
 from fedmr_med.report.sources import ChainRun
@@ -67,14 +68,7 @@ def _scores(run: ChainRun) -> list[str]:
 
 def _rounds(numbers: list[int]) -> str:
     """Return rounds in words, runs of them as a span."""
-    spans: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if spans and number == spans[-1][-1] + 1:
-            spans[-1][1:] = [number]
-        else:
-            spans.append([number])
-    words = [" to ".join(map(str, span)) for span in spans]
-    return f"round{'s' if len(set(numbers)) > 1 else ''} {', '.join(words)}"
+    return f"round{'s' if len(set(numbers)) > 1 else ''} {', '.join(spans(numbers, ' to '))}"
 
 
 def _names(sites: list[str]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from fedmr_med.report.document import Part, page_of
-from fedmr_med.report.elements import NONE, Section, bullets, figure, join, paragraph, table
+from fedmr_med.report.elements import NONE, Section, bullets, cards, figure, join, paragraph, table
 from fedmr_med.report.pages.comparison import seeds_chart
 from fedmr_med.report.svg import heat_map
 from fedmr_med.runner.showcase.figures import Row
@@ -44,16 +44,13 @@ def cells(row: Row) -> list[str]:
 
 
 def _claim(rows: Sequence[Row], picture: Markup, hospital: str) -> Markup:
-    cards = Markup("").join(
-        Markup('<div class="card"><dt>{}</dt><dd>{}</dd></div>').format(row.label, row.score.text(2)) for row in rows
-    )
     caption = (
         f"The model that the hospital {hospital} ends with. Each dot is a test picture. It lies at the corner of the "
         "class that the model is sure of, or between corners. Blue: the classes that the hospital holds; orange: those "
         "that it lacks."
     )
     return join([
-        Markup('<dl class="cards">{}</dl>').format(cards),
+        cards((row.label, row.score.text(2)) for row in rows),
         paragraph("Balanced accuracy on the test pictures of all hospitals, mean of the last five rounds."),
         figure(picture, caption),
     ])  # fmt: skip
