@@ -1,6 +1,7 @@
 """Training scripts of one's own: what they get, what the policy makes of what they send, and the loss."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -240,19 +241,24 @@ def test_a_job_that_a_script_can_keep_is_taken() -> None:
         check_job(small_job(method))
 
 
-def test_a_site_keeps_prototypes_of_what_it_does_not_share_for_its_script(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    received: list[client.Task] = []
+def script_that(act: Callable[[client.Task], None], monkeypatch: pytest.MonkeyPatch) -> ScriptExecutor:
+    """Return the executor of a script that does something with each task, and sends its model back."""
 
     def script(executor: object, name: str, shareable: Shareable, *_: object) -> Shareable:
-        received.append(client.read_task(FLModelUtils.from_shareable(shareable)))
+        act(client.read_task(FLModelUtils.from_shareable(shareable)))
         message = client.written_reply(build_network(JOB), class_sums=sums(), samples=None, confusion=None)
         return FLModelUtils.to_shareable(message)
 
     monkeypatch.setattr(ClientAPIExecutor, "execute", script)
+    return ScriptExecutor("script.py")
+
+
+def test_a_site_keeps_prototypes_of_what_it_does_not_share_for_its_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received: list[client.Task] = []
     shares_one = SCRIPT_SITE.replace("share_prototypes: true", "share_prototypes: [NV]")
-    at_work = SiteAtWork(tmp_path, shares_one, ScriptExecutor("script.py"), job=JOB)
+    at_work = SiteAtWork(tmp_path, shares_one, script_that(received.append, monkeypatch), job=JOB)
     for number, accepted in enumerate(({}, {SITE: 0})):
         reply = at_work.answer(data=messages.encode_task(replace(task(), round=number, accepted=accepted)))
         sent = messages.decode_reply(reply, SITE, num_classes=SIZE, feature_size=known().means.shape[1])
@@ -260,3 +266,14 @@ def test_a_site_keeps_prototypes_of_what_it_does_not_share_for_its_script(
     assert [one.site for one in received] == [SITE] * 2
     assert not received[0].own.available.any()
     assert received[1].own.available.tolist() == [True, False, True] + [False] * 5, "NV is shared"
+
+
+def test_a_policy_that_became_stricter_while_the_script_was_at_work_is_obeyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opt_out(_: client.Task) -> None:
+        at_work.site_file.write_text(SCRIPT_SITE.replace("share_prototypes: true", "share_prototypes: false"))
+
+    at_work = SiteAtWork(tmp_path, SCRIPT_SITE, script_that(opt_out, monkeypatch), job=JOB)
+    reply = at_work.answer(data=messages.encode_task(task()))
+    assert messages.decode_reply(reply, SITE, num_classes=SIZE, feature_size=known().means.shape[1]).prototypes is None

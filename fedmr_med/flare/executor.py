@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
+from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
@@ -22,8 +23,28 @@ from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.training import Aborted
 from fedmr_med.site.view import SiteView
 from fedmr_med.wire.codec import Message
-from fedmr_med.wire.kinds import EXCHANGES, SECURE, SUBMIT_MODEL
+from fedmr_med.wire.kinds import SUBMIT_MODEL, TASKS
 from fedmr_med.wire.messages import SiteReply, TrainTask
+
+
+def answered(
+    component: FLComponent, site: Site, kind: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
+) -> Shareable:
+    """Let a site answer a task. An error that the site can fix is logged and reported by return code alone."""
+    try:
+        message = Message({}) if kind == SUBMIT_MODEL else messages.to_message(shareable)
+        answer = site.answer(kind, message, lambda: bool(abort_signal.triggered))
+        return messages.to_shareable(answer, kind)
+    except Aborted:
+        return make_reply(ReturnCode.TASK_ABORTED)
+    except FedMRError as e:
+        # The message may name files of this site, so it stays in the site's own log and journal.
+        component.log_error(fl_ctx, str(e), fire_event=False)
+        context.note_reason(fl_ctx, str(e))
+        return make_reply(code_of(e))
+    finally:
+        context.note_weights(fl_ctx, site.weights)
+        context.keep_view(fl_ctx, site.view)
 
 
 class FedMRExecutor(Executor):
@@ -41,22 +62,9 @@ class FedMRExecutor(Executor):
             quiet_screen()
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        """Answer a task. An error that the site can fix is logged and reported by return code alone."""
-        if task_name not in (*EXCHANGES, SECURE, SUBMIT_MODEL):
+        """Answer a task; see :func:`answered`."""
+        if task_name not in TASKS:
             return make_reply(ReturnCode.TASK_UNKNOWN)
-        try:
-            with self._turn(fl_ctx), kept_memory():
-                return self._answer(task_name, shareable, fl_ctx, abort_signal)
-        except Aborted:
-            return make_reply(ReturnCode.TASK_ABORTED)
-        except FedMRError as e:
-            # The message may name files of this site, so it stays in the site's own log and journal.
-            self.log_error(fl_ctx, str(e), fire_event=False)
-            context.note_reason(fl_ctx, str(e))
-            return make_reply(code_of(e))
-
-    def _answer(self, kind: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        """Let the site answer a message."""
 
         def train(hospital: Hospital, task: TrainTask, should_stop: Callable[[], bool]) -> SiteReply:
             reply = hospital.train(task, should_stop)
@@ -64,13 +72,8 @@ class FedMRExecutor(Executor):
             return reply
 
         site = Site(context.site_views(fl_ctx), lambda view: self._open(view, fl_ctx), train)
-        message = Message({}) if kind == SUBMIT_MODEL else messages.to_message(shareable)
-        try:
-            answer = site.answer(kind, message, lambda: bool(abort_signal.triggered))
-        finally:
-            context.note_weights(fl_ctx, site.weights)
-        context.keep_view(fl_ctx, site.view)
-        return messages.to_shareable(answer, kind)
+        with self._turn(fl_ctx), kept_memory():
+            return answered(self, site, task_name, shareable, fl_ctx, abort_signal)
 
     def _turn(self, fl_ctx: FLContext) -> AbstractContextManager[None]:
         """Let simulated sites work one per core at a time."""

@@ -4,6 +4,7 @@ The script gets model and prototypes as parameters. What it sends is read strict
 the site's policy, so the server treats it like any other. A locked site does not list this class: the code is foreign.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,25 +19,24 @@ from nvflare.app_common.executors.client_api_executor import ClientAPIExecutor
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
 from fedmr_med import client, methods
+from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
-from fedmr_med.errors import ConfigError, FedMRError, WireError
+from fedmr_med.errors import ConfigError, FedMRError, PolicyError, WireError
 from fedmr_med.evaluation.metrics import scores
 from fedmr_med.flare import context
-from fedmr_med.flare.messages import to_message, to_shareable
+from fedmr_med.flare.executor import answered
 from fedmr_med.models.job_network import build_network
-from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.privacy.refusals import code_of
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site.client_state import chain_folder
+from fedmr_med.site.engine import Site
 from fedmr_med.site.own import OwnPrototypes
 from fedmr_med.site.release import permitted
+from fedmr_med.site.training import Aborted
 from fedmr_med.site.view import SiteView
 from fedmr_med.site.weights import StartingWeights
-from fedmr_med.wire.agreement import check_settings
-from fedmr_med.wire.codec import decode_task, encode_reply, encode_statistics, encode_validation
-from fedmr_med.wire.kinds import HEAD, TRAIN
-from fedmr_med.wire.messages import SiteReply, StatisticsReply, TrainTask
+from fedmr_med.wire.kinds import EXCHANGES, TRAIN
+from fedmr_med.wire.messages import ScoreReply, SiteReply, StatisticsReply, TrainTask
 
 
 class ScriptExecutor(ClientAPIExecutor):
@@ -55,47 +55,56 @@ class ScriptExecutor(ClientAPIExecutor):
         self.task_script_args = task_script_args
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        """Answer a task. An error that the site can fix is logged and reported by return code alone."""
-        if task_name not in (AppConstants.TASK_TRAIN, AppConstants.TASK_VALIDATION, HEAD):
+        """Answer a task; see :func:`fedmr_med.flare.executor.answered`."""
+        if task_name not in EXCHANGES:
             return make_reply(ReturnCode.TASK_UNKNOWN)
-        try:
-            view = context.site_views(fl_ctx).before_work(lambda: bool(abort_signal.triggered))
-            task = decode_task(to_message(shareable))
-            check_settings(task.settings, view.job.digest())
-            check_job(view.job)
-            if task_name == AppConstants.TASK_VALIDATION:
-                return to_shareable(encode_validation(None), task_name)
-            if task_name == HEAD:
-                return to_shareable(encode_statistics(StatisticsReply(view.place.name, task.round)))
-            return self._train(view, task, fl_ctx, abort_signal)
-        except FedMRError as e:
-            # The message may name files of this site, so it stays in the site's own log and journal.
-            self.log_error(fl_ctx, str(e), fire_event=False)
-            context.note_reason(fl_ctx, str(e))
-            return make_reply(code_of(e))
 
-    def _train(self, view: SiteView, task: TrainTask, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        job, policy, floors = view.job, view.policy, view.floors
-        folder, site = view.place.state_folder, view.place.name
+        def ask(task: FLModel) -> FLModel:
+            given = FLModelUtils.to_shareable(task)
+            answer = super(ScriptExecutor, self).execute(AppConstants.TASK_TRAIN, given, fl_ctx, abort_signal)
+            if answer.get_return_code() != ReturnCode.OK:
+                raise (
+                    Aborted if abort_signal.triggered else FedMRError("The script gave no answer.", code="task.failed")
+                )
+            return FLModelUtils.from_shareable(answer)
+
+        site = Site(context.site_views(fl_ctx), lambda view: _Script(view, ask))
+        return answered(self, site, task_name, shareable, fl_ctx, abort_signal)
+
+
+class _Script:
+    """Answers with what a script makes of the task, which it is given by ``ask``."""
+
+    def __init__(self, view: SiteView, ask: Callable[[FLModel], FLModel]):
+        check_job(view.job)
+        self._view, self._ask = view, ask
+
+    def train(self, task: TrainTask, should_stop: Callable[[], bool]) -> SiteReply:
+        job, policy, floors = self._view.job, self._view.policy, self._view.floors
+        folder, site = self._view.place.state_folder, self._view.place.name
         floors.check_model(task, build_network(job))
         floors.check_repeat(TRAIN, task)
         StartingWeights(job, folder, demanded=policy.training is not None).check(TRAIN, task)
         model = {name: torch.from_numpy(array) for name, array in task.model.items()}
         own, accepted = _own_prototypes(job, task, folder), task.accepted.get(site)
         kept = None if own is None else own.load(accepted)
-        sent = client.task_message(client.Task(model, task.prototypes, job, task.round, site, kept), task.rounds)
-        answer = super().execute(AppConstants.TASK_TRAIN, FLModelUtils.to_shareable(sent), fl_ctx, abort_signal)
-        if answer.get_return_code() != ReturnCode.OK:
-            return make_reply(answer.get_return_code())
-        said = FLModelUtils.from_shareable(answer)
+        given = client.Task(model, task.prototypes, job, task.round, site, kept)
+        said = self._ask(client.task_message(given, task.rounds))
         reply = read_reply(said, site, task, job, policy)
         if own is not None and (sums := class_sums(said, job, task)) is not None:
             own.save(task.round, _withheld(sums, reply), accepted)
         floors.check_amount(job, reply.samples)
         floors.note_answered(TRAIN, task)
-        form = reply_form(job)
-        form.check(reply)
-        return to_shareable(encode_reply(reply, halved=form.halved))
+        return reply
+
+    def validate(self, task: TrainTask) -> ScoreReply:
+        return ScoreReply(None)
+
+    def head_statistics(self, task: TrainTask) -> StatisticsReply:
+        return StatisticsReply(self._view.place.name, task.round)
+
+    def trained_model(self) -> Arrays:
+        raise PolicyError("A script keeps its model.", code="policy.task-refused")
 
 
 def read_reply(answer: FLModel, site: str, task: TrainTask, job: JobConfig, policy: SitePolicy) -> SiteReply:

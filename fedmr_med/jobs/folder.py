@@ -11,9 +11,8 @@ from fedmr_med.files import write_json, write_text
 from fedmr_med.schema import dump_yaml, read_yaml, validated
 from fedmr_med.server.state import with_weights
 from fedmr_med.sites import SITE_FILE, SiteConfig, load_site
-from fedmr_med.wire.kinds import EXCHANGES, SECURE, SUBMIT_MODEL
+from fedmr_med.wire.kinds import TASKS
 
-TASKS = (*EXCHANGES, SECURE, SUBMIT_MODEL)
 INITIAL_MODEL = "initial_model.pt"
 SERVER_APP = "app_with_weights"
 _JOBS = Path("jobs")

@@ -18,7 +18,8 @@ from fedmr_med.flare.controller import FedMRController
 from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.flare.locator import GlobalModelLocator
 from fedmr_med.flare.script import ScriptExecutor, check_settings_for_script
-from fedmr_med.jobs.folder import TASKS, write_job
+from fedmr_med.jobs.folder import write_job
+from fedmr_med.wire.kinds import TASKS
 
 LOCATOR = "global_model_locator"
 

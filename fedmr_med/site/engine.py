@@ -6,9 +6,10 @@ So whether the site answers at all, and what of its answer may leave, is decided
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Protocol
 
 from fedmr_med import faults
-from fedmr_med.arrays import weights_digest
+from fedmr_med.arrays import Arrays, weights_digest
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.site.hospital import Hospital
@@ -19,11 +20,27 @@ from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.codec import MODEL, Message, decode_task, encode_reply, encode_statistics, encode_validation
 from fedmr_med.wire.kinds import EXCHANGES, HEAD, SECURE, SUBMIT_MODEL, TRAIN
-from fedmr_med.wire.messages import SiteReply, TrainTask
+from fedmr_med.wire.messages import ScoreReply, SiteReply, StatisticsReply, TrainTask
 from fedmr_med.wire.secure import decode_question, encode_answer
 
-Train = Callable[[Hospital, TrainTask, Callable[[], bool]], SiteReply]
-"""Makes a site's reply to a train task; the last argument says whether to stop."""
+Train = Callable[[Any, TrainTask, Callable[[], bool]], SiteReply]
+"""Lets who answers make the reply to a train task; the last argument says whether to stop."""
+
+
+class Answers(Protocol):
+    """Who answers at a site that may: a :class:`Hospital`, or a training script of its own."""
+
+    def train(self, task: TrainTask, should_stop: Callable[[], bool]) -> SiteReply:
+        """Return the reply to a train task."""
+
+    def validate(self, task: TrainTask) -> ScoreReply:
+        """Return the scores of the received model."""
+
+    def head_statistics(self, task: TrainTask) -> StatisticsReply:
+        """Return the statistics for a closed-form head."""
+
+    def trained_model(self) -> Arrays:
+        """Return the local model of the last round."""
 
 
 class OpenHospital:
@@ -45,7 +62,8 @@ class Site:
     """Answers for one site, as far as its people and its policy allow, before the work and before sending.
 
     Args:
-        hospital: opens it, when its data is needed first.
+        hospital: returns who answers, when an answer is needed.
+        train: lets it make the reply to a train task.
 
     Attributes:
         view: the one under which the last answer was released; None before.
@@ -53,7 +71,10 @@ class Site:
     """
 
     def __init__(
-        self, views: SiteViews, hospital: Callable[[SiteView], Hospital] | None = None, train: Train = Hospital.train
+        self,
+        views: SiteViews,
+        hospital: Callable[[SiteView], Answers] | None = None,
+        train: Train = lambda hospital, task, should_stop: hospital.train(task, should_stop),
     ):
         self.view: SiteView | None = None
         self.weights: str | None = None

@@ -3,3 +3,4 @@
 TRAIN, VALIDATE, HEAD, SECURE = "train", "validate", "head", "secure"
 SUBMIT_MODEL = "submit_model"  # FLARE's cross-site evaluation asks for it
 EXCHANGES = (TRAIN, VALIDATE, HEAD)
+TASKS = (*EXCHANGES, SECURE, SUBMIT_MODEL)
