@@ -65,14 +65,8 @@ class AuditLog(FLComponent):
 
 
 def _about(fl_ctx: FLContext) -> dict[str, Any]:
-    reason = context.noted_reason(fl_ctx)
-    return {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "job": fl_ctx.get_job_id(),
-        "task": fl_ctx.get_prop(FLContextKey.TASK_NAME),
-        **({"weights": weights} if (weights := context.noted_weights(fl_ctx)) else {}),
-        **({"reason": reason} if reason else {}),
-    }
+    now, task = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), fl_ctx.get_prop(FLContextKey.TASK_NAME)
+    return {"time": now, "job": fl_ctx.get_job_id(), "task": task, **context.noted(fl_ctx)}
 
 
 def describe(reply: Shareable, class_names: Callable[[], tuple[str, ...]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from fedmr_med.config import JOB_FILE, JobConfig, load_job
 from fedmr_med.data.demo import effective_job, on_demo
 from fedmr_med.errors import ConfigError
 from fedmr_med.registry import is_dotted
-from fedmr_med.secure.identity import UNSIGNED, Certified, Identity
+from fedmr_med.secure.identity import UNSIGNED, Certified
 from fedmr_med.server.owner import Owner
 from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
 from fedmr_med.site.client_state import CLIENT_STATE
@@ -23,7 +23,7 @@ from fedmr_med.sites import SiteConfig, find_site
 
 SITES_FOLDER = "sites"
 DEMO_BANNER = "DEMO: no images were given, so generated pictures stand in for them. No figure here is a medical result."
-_REASON, _VIEW, _WEIGHTS = "fedmr_reason", "fedmr_view", "fedmr_weights"
+_VIEW = "fedmr_view"
 
 
 def site_in_simulator(fl_ctx: FLContext) -> bool:
@@ -36,19 +36,12 @@ def server_in_simulator(fl_ctx: FLContext) -> bool:
     return bool(fl_ctx.get_job_id() == SimulatorConstants.JOB_NAME)
 
 
-def _identity(fl_ctx: FLContext) -> Identity:
-    """Return what signs for this site: its certificate; a simulated site has none, and needs none."""
-    return UNSIGNED if site_in_simulator(fl_ctx) else Certified(root_folder(fl_ctx) / "startup")
-
-
-def _witness(fl_ctx: FLContext) -> Path | None:
-    """Return the file outside the kit that remembers how much of the privacy budget was spent; None if simulated.
+def _witness(fl_ctx: FLContext) -> Path:
+    """Return the file outside the kit that remembers how much of the privacy budget was spent.
 
     It goes by the site's name and the federation's root certificate, so that a renewed kit does not start anew.
     """
     root = root_folder(fl_ctx) / "startup" / "rootCA.pem"
-    if site_in_simulator(fl_ctx):
-        return None
     federation = hashlib.sha256(root.read_bytes() if root.exists() else b"").hexdigest()[:16]
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     return state / "fedmr_med" / f"{fl_ctx.get_identity_name()}-{federation}.json"
@@ -104,8 +97,12 @@ def introduced(fl_ctx: FLContext) -> bool:
 
 
 def site_views(fl_ctx: FLContext) -> SiteViews:
-    """Return what looks at this site: at its own settings, the job, and the decisions of its people."""
+    """Return what looks at this site: at its own settings, the job, and the decisions of its people.
+
+    A simulated site has nobody to ask, no certificate to sign with and no budget that outlives the run.
+    """
     name, job_file, simulated = fl_ctx.get_identity_name(), config_folder(fl_ctx) / JOB_FILE, site_in_simulator(fl_ctx)
+    root = root_folder(fl_ctx)
     local = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir())
     carried = config_folder(fl_ctx) / SITES_FOLDER if simulated else None
 
@@ -119,11 +116,11 @@ def site_views(fl_ctx: FLContext) -> SiteViews:
 
     place = Place(
         name,
-        root_folder(fl_ctx) / CLIENT_STATE,
-        people=None if simulated else ApprovalBook(root_folder(fl_ctx) / APPROVALS_FILE),
+        root / CLIENT_STATE,
+        people=None if simulated else ApprovalBook(root / APPROVALS_FILE),
         job_id=str(fl_ctx.get_job_id()),
-        identity=lambda: _identity(fl_ctx),
-        witness=_witness(fl_ctx),
+        identity=lambda: UNSIGNED if simulated else Certified(root / "startup"),
+        witness=None if simulated else _witness(fl_ctx),
     )
     return SiteViews(place, settings, job)
 
@@ -152,10 +149,11 @@ def server_job(fl_ctx: FLContext) -> tuple[JobConfig, bool]:
     Raises:
         ConfigError: the job is not valid, or in a simulated federation only some sites have images.
     """
-    simulated = server_in_simulator(fl_ctx)
-    sites = _carried_sites(fl_ctx) if simulated else {}
-    job = effective_job(load_job(config_folder(fl_ctx) / JOB_FILE), sites)
-    return _checked(job, fl_ctx, simulated=simulated), on_demo(sites)
+    config = config_folder(fl_ctx)
+    carried = [name for name, named in _carried(fl_ctx).items() if named]
+    sites = {name: find_site(name, local=None, job_sites=config / SITES_FOLDER)[0] for name in carried}
+    job = effective_job(load_job(config / JOB_FILE), sites)
+    return _checked(job, fl_ctx, simulated=server_in_simulator(fl_ctx)), on_demo(sites)
 
 
 def _checked(job: JobConfig, fl_ctx: FLContext, *, simulated: bool) -> JobConfig:
@@ -179,22 +177,16 @@ def _checked(job: JobConfig, fl_ctx: FLContext, *, simulated: bool) -> JobConfig
     return job
 
 
-def _carried_sites(fl_ctx: FLContext) -> dict[str, SiteConfig]:
-    """Return the settings of all sites of a simulated job; a folder of a site that it does not name is left over."""
-    folder = config_folder(fl_ctx) / SITES_FOLDER
-    carried = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    named = _deployed_to(fl_ctx)
-    return {
-        name: find_site(name, local=None, job_sites=folder)[0] for name in carried if named is None or name in named
-    }
-
-
 def left_over_sites(fl_ctx: FLContext) -> tuple[str, ...]:
     """Return the sites whose settings a simulated job carries although its ``meta.json`` does not name them."""
+    return tuple(name for name, named in _carried(fl_ctx).items() if not named)
+
+
+def _carried(fl_ctx: FLContext) -> dict[str, bool]:
+    """Return the sites whose settings a simulated job carries, and of each whether it runs there."""
     folder, named = config_folder(fl_ctx) / SITES_FOLDER, _deployed_to(fl_ctx)
-    if named is None or not folder.is_dir() or not server_in_simulator(fl_ctx):
-        return ()
-    return tuple(sorted(path.name for path in folder.iterdir() if path.name not in named))
+    names = sorted(path.name for path in folder.iterdir()) if server_in_simulator(fl_ctx) and folder.is_dir() else []
+    return {name: named is None or name in named for name in names}
 
 
 def _deployed_to(fl_ctx: FLContext) -> set[str] | None:
@@ -203,23 +195,13 @@ def _deployed_to(fl_ctx: FLContext) -> set[str] | None:
     return None if not named or "@ALL" in named else named
 
 
-def note_reason(fl_ctx: FLContext, reason: str) -> None:
-    """Remember why a task gets no reply, for the site's own journal; it never leaves the site."""
-    fl_ctx.set_prop(_REASON, reason, private=True, sticky=False)
+def note(fl_ctx: FLContext, **about: str | None) -> None:
+    """Remember something about a task for the site's own journal, ``weights`` or ``reason``; None forgets it."""
+    for name, value in about.items():
+        fl_ctx.set_prop(f"fedmr_{name}", value, private=True, sticky=False)
 
 
-def note_weights(fl_ctx: FLContext, weights: str | None) -> None:
-    """Remember the SHA-256 of the weights that a task is answered with, for the site's own journal; None forgets it."""
-    fl_ctx.set_prop(_WEIGHTS, weights, private=True, sticky=False)
-
-
-def noted_weights(fl_ctx: FLContext) -> str | None:
-    """Return the SHA-256 of the weights that the task is answered with; None where it has none."""
-    weights = fl_ctx.get_prop(_WEIGHTS)
-    return None if weights is None else str(weights)
-
-
-def noted_reason(fl_ctx: FLContext) -> str | None:
-    """Return why the task gets no reply, if anybody said so."""
-    reason = fl_ctx.get_prop(_REASON)
-    return None if reason is None else str(reason)
+def noted(fl_ctx: FLContext) -> dict[str, str]:
+    """Return the SHA-256 of the weights that the task is answered with, and why it gets no reply, where noted."""
+    about = {name: fl_ctx.get_prop(f"fedmr_{name}") for name in ("weights", "reason")}
+    return {name: str(value) for name, value in about.items() if value}

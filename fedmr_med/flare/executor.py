@@ -40,10 +40,10 @@ def answered(
     except FedMRError as e:
         # The message may name files of this site, so it stays in the site's own log and journal.
         component.log_error(fl_ctx, str(e), fire_event=False)
-        context.note_reason(fl_ctx, str(e))
+        context.note(fl_ctx, reason=str(e))
         return make_reply(code_of(e))
     finally:
-        context.note_weights(fl_ctx, site.weights)
+        context.note(fl_ctx, weights=site.weights)
         context.keep_view(fl_ctx, site.view)
 
 

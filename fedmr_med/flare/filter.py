@@ -24,7 +24,7 @@ class PrototypeFilter(Filter):
         try:
             left = released(shareable, fl_ctx)
         except FedMRError as e:
-            context.note_reason(fl_ctx, str(e))
+            context.note(fl_ctx, reason=str(e))
             raise
         if not same_message(left, shareable):
             self.log_warning(fl_ctx, "removed from the reply what the site's policy does not allow", fire_event=False)

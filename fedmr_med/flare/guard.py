@@ -53,5 +53,5 @@ class PolicyGuard(FLComponent):
             reason = str(e)
         if reason:
             empty(self._reply, ReturnCode.TASK_RESULT_FILTER_ERROR, task_headers(fl_ctx, self._cookies))
-            context.note_reason(fl_ctx, reason)
+            context.note(fl_ctx, reason=reason)
             self.log_error(fl_ctx, f"the guard emptied the reply: {reason}", fire_event=False)

@@ -62,10 +62,10 @@ class ScriptExecutor(ClientAPIExecutor):
         def ask(task: FLModel) -> FLModel:
             given = FLModelUtils.to_shareable(task)
             answer = super(ScriptExecutor, self).execute(AppConstants.TASK_TRAIN, given, fl_ctx, abort_signal)
+            if abort_signal.triggered:
+                raise Aborted
             if answer.get_return_code() != ReturnCode.OK:
-                raise (
-                    Aborted if abort_signal.triggered else FedMRError("The script gave no answer.", code="task.failed")
-                )
+                raise FedMRError("The script gave no answer.", code="task.failed")
             return FLModelUtils.from_shareable(answer)
 
         site = Site(context.site_views(fl_ctx), lambda view: _Script(view, ask))
