@@ -20,11 +20,8 @@ class Health:
     """How a server or site is doing.
 
     Attributes:
-        time: when this was found out.
         process: id of the long-lived process; None if there is none.
         since: when it was started.
-        certificate_until: last day of the certificate.
-        disk_free_gb: room on the kit's disk.
         last_reply: when something was last sent, by the site's own journal; None at the server.
         problems: what needs a person now.
         warnings: what will.

@@ -38,7 +38,7 @@ def preflight(kit: Path, job: JobConfig, *, data: bool = True, connection: bool 
 
     Args:
         kit: the startup kit.
-        job: the job to prepare for: its classes and image size, its weights file.
+        job: to prepare for: its classes and image size, its weights file.
         data: whether to read every image.
         connection: whether to connect to the server.
     """

@@ -46,14 +46,7 @@ class JobState:
 
 @dataclass(frozen=True)
 class JobInfo:
-    """A job as the server lists it.
-
-    Attributes:
-        job, chain: its id, and that of the chain it belongs to.
-        name, owner, submitted, status: what FLARE keeps of it.
-        sites: the hospitals it is for.
-        min_sites: how many of them it needs to start.
-    """
+    """A job as the server lists it: its id and its chain's, what FLARE keeps of it, and how many sites it waits for."""
 
     job: str
     chain: str

@@ -16,12 +16,8 @@ from fedmr_med.sites import SITE_FILE, SiteConfig
 def set_policy(kit: Path, changes: dict[str, Any], class_names: tuple[str, ...] | None) -> SitePolicy:
     """Change settings of the policy in a kit, write it and seal the kit with the site's own key.
 
-    Executor, filter and guard all read this one file. Its comments and its layout stay.
-
-    Args:
-        kit: the hospital's kit.
-        changes: new values by name; of a section only the keys that it names change.
-        class_names: the classes that exist, if known.
+    Executor, filter and guard all read this one file. Its comments and its layout stay. Of a section only the keys that
+    ``changes`` names change. ``class_names`` are the classes that exist, if known.
 
     Raises:
         PolicyError: a value is not valid, or a class does not exist.

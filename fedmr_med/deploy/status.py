@@ -11,11 +11,7 @@ from fedmr_med.deploy.watch import progress_line
 
 
 def status(session: Session, workspace: Path | None = None) -> dict[str, Any]:
-    """Return how the federation stands, as plain values.
-
-    Args:
-        session: connection of a lead or administrator.
-        workspace: the folder that provisioning keeps, to see everybody's certificates and not only one's own.
+    """Return how the federation stands, as plain values; with the workspace of provisioning, everybody's certificates.
 
     Raises:
         DeployError: the server does not answer.

@@ -72,9 +72,7 @@ def _about(fl_ctx: FLContext) -> dict[str, Any]:
 def describe(reply: Shareable, class_names: Callable[[], tuple[str, ...]]) -> dict[str, Any]:
     """Return what a reply holds: per part its kind, the shape of each array, bytes and classes.
 
-    Args:
-        reply: what leaves.
-        class_names: returns those of the job; called for a reply that has content.
+    ``class_names`` is called for a reply that has content.
     """
     code = reply.get_return_code()
     if code != ReturnCode.OK:

@@ -69,10 +69,7 @@ def task_headers(fl_ctx: FLContext, cookies: Any) -> dict[str, Any]:
 def check_headers(reply: Shareable, fl_ctx: FLContext, cookies: Any) -> None:
     """Raise WireError unless FLARE's own headers say what they always say: they, too, could carry something out.
 
-    Args:
-        reply: the message on its way out.
-        fl_ctx: says which task it answers.
-        cookies: the server's own, as they came with the task.
+    ``cookies`` are the server's own, as they came with the task.
     """
     headers = reply.get(ReservedHeaderKey.HEADERS) or {}
     for key, expected in {ReservedHeaderKey.CONTENT_TYPE: "DXO", **task_headers(fl_ctx, cookies)}.items():

@@ -48,13 +48,7 @@ def past_rounds(history: History) -> list[dict[str, Any]]:
 class Progress:
     """Hears what happens in the loop, and passes it on to FLARE and to people.
 
-    Args:
-        controller: logs, and fires FLARE's events.
-        job: settings of the run.
-        chain: gets the results file after every step.
-        state: the state that the run begins with.
-        transport: knows what is asked, and who has answered.
-        fl_ctx: of the run.
+    The transport knows what is asked, and who has answered; ``state`` is what the run begins with.
     """
 
     def __init__(

@@ -40,11 +40,9 @@ from fedmr_med.wire.messages import ScoreReply, SiteReply, StatisticsReply, Trai
 
 
 class ScriptExecutor(ClientAPIExecutor):
-    """Lets a script answer ``train``; ``validate`` and ``head`` are answered without figures, as it has the data.
+    """Lets a script, in the job's ``custom`` folder, answer ``train``.
 
-    Args:
-        task_script_path: the script, in the job's ``custom`` folder.
-        task_script_args: its arguments.
+    ``validate`` and ``head`` are answered without figures, as the script has the data.
     """
 
     def __init__(self, task_script_path: str, task_script_args: str = ""):

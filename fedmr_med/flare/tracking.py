@@ -46,7 +46,7 @@ def track(component: FLComponent, values: Mapping[str, float], step: int, fl_ctx
         component: in whose name.
         values: the figures by tag.
         step: rounds done before.
-        fl_ctx: says which run it is.
+        fl_ctx: of the run.
         site: whose figures they are, at the server; "" are those of this process itself.
     """
     engine = fl_ctx.get_engine()
@@ -72,13 +72,7 @@ def track_pooled(component: FLComponent, history: History, fl_ctx: FLContext) ->
 
 
 def write_metrics(folder: Path, job_name: str, history: History) -> None:
-    """Write FLARE's two metrics files of a run, which ``nvflare job`` reads; nothing where no site shares scores.
-
-    Args:
-        folder: the run's.
-        job_name: name of the job.
-        history: rounds and scores so far.
-    """
+    """Write FLARE's two metrics files of a run, which ``nvflare job`` reads; nothing where no site shares scores."""
     scored = [e for e in sorted(history.evaluations, key=lambda e: e.round) if e.sites]
     if not scored:
         return

@@ -26,12 +26,6 @@ class FlareTransport:
     Attributes:
         asked: kind of the last message; "" before the first.
         answered: the sites that have answered it.
-
-    Args:
-        controller: broadcasts tasks.
-        federation: says how long to wait.
-        abort_signal: ends the waiting.
-        fl_ctx: of the run.
     """
 
     in_order = False

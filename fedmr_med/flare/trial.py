@@ -26,10 +26,7 @@ def try_out(job: JobConfig, settings: SiteConfig, weights: Path | None = None) -
     Policy and floors are the site's own. Its images, its state and its privacy budget are not touched. A round takes
     ten steps, whatever the job says.
 
-    Args:
-        job: the job's settings.
-        settings: the site's own.
-        weights: the file that the job brings; None starts from the weights that its seed draws.
+    ``weights`` is the file that the job brings; None starts from the weights that its seed draws.
 
     Raises:
         ConfigError: the file does not hold the weights that the job names.

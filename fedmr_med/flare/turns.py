@@ -17,12 +17,8 @@ from fedmr_med.files import is_locked, locked, write_text
 def turn(folder: Path, site: str, cores: int) -> Iterator[None]:
     """Hold one of ``cores`` during the body; wait for it behind sites whose last turn took longer.
 
-    A process that ends, however it ends, neither works nor waits any more: both are file locks.
-
-    Args:
-        folder: common to the sites of one run.
-        site: its name.
-        cores: how many sites work at the same time.
+    A process that ends, however it ends, neither works nor waits any more: both are file locks in a folder that the
+    sites of one run have in common.
     """
     free = [folder / f"core-{core}" for core in range(cores)]
     waiting, last = folder / f"{site}.waiting", folder / f"{site}.seconds"

@@ -26,10 +26,7 @@ _log = logging.getLogger(__name__)
 def server_app(chain: Chain, on_event: Callable[[Event], None] = lambda event: None, *, nodes: int = 0) -> ServerApp:
     """Return the app that runs a chain's job; what comes out is in the chain's folder.
 
-    Args:
-        chain: the job and its files.
-        on_event: hears what happens.
-        nodes: how many nodes to wait for; 0 waits for ``federation.min_sites``.
+    It waits for so many nodes; for ``federation.min_sites`` of them if 0.
     """
     app = ServerApp()
 

@@ -25,12 +25,8 @@ NO_LIMIT = 365 * 24 * 3600
 class FlowerTransport:
     """Sends messages to Flower's nodes and yields the answers as they come.
 
-    A node is known by the name that it gives for its site when it is first seen.
-
-    Args:
-        grid: of the ServerApp.
-        federation: says how long to wait.
-        nodes: how many to wait for before anybody is asked; None waits for ``federation.min_sites``.
+    A node is known by the name that it gives for its site when it is first seen. Before anybody is asked, ``nodes`` of
+    them must be there; ``federation.min_sites`` if None.
     """
 
     in_order = False

@@ -89,15 +89,7 @@ def site_of(manifest: Path, *, prepared: bool = False) -> SiteConfig:
 
 
 def evaluate_here(saved: SavedModel, table: OwnTable, name: str) -> tuple[RunResult, list[Prediction]]:
-    """Score a model on labelled images of this machine.
-
-    Args:
-        saved: the model.
-        table: the images.
-        name: what results call this site.
-
-    Returns:
-        The results, and the prediction for each image.
+    """Score a model on labelled images of this machine; return the results, and the prediction for each image.
 
     Raises:
         ConfigError: the site's name is not one.
@@ -146,9 +138,7 @@ def setup_of(job: JobConfig, label: str) -> RunSetup:
 def evaluation_job(saved: SavedModel, sites: Mapping[str, object]) -> JobConfig:
     """Return a job in which all sites score a model and none trains; it is to carry the model's file.
 
-    Args:
-        saved: the model.
-        sites: the sites by name; empty where it is not known who is connected.
+    ``sites`` are empty where it is not known who is connected.
 
     Raises:
         CheckpointError: the model is not whole.

@@ -59,11 +59,7 @@ def with_policies(
 ) -> dict[str, SiteConfig]:
     """Return site settings in which a share of the sites, drawn by seed, share all their prototypes.
 
-    Args:
-        sources: where each site's data is.
-        share: share of the sites that share.
-        seed: draws those sites.
-        opted_out: sites that share none in any case.
+    Those who ``opted_out`` share none in any case.
 
     Raises:
         ConfigError: ``share`` is not between 0 and 1.

@@ -121,13 +121,8 @@ def own_job(
     """Return a job on data that no record describes: a hospital's own images, arrays or texts.
 
     Args:
-        name: name of the job.
         task: the task section; ``class_names`` must be there.
-        method: name of a method or preset.
-        model: name of the network.
-        rounds: rounds of the chain.
-        seed: seed of the model and all that follows.
-        changes: other settings, as for :func:`job_for`.
+        name, method, model, rounds, seed, changes: as for :func:`job_for`.
 
     Raises:
         ConfigError: something is not known or not valid.
@@ -162,10 +157,8 @@ def _job(
     """Make a job: the one place where method, preset, data and changes come together, each on top of the former.
 
     Args:
-        name: of the job.
-        method: name of a method or preset.
+        name, method, changes: see :func:`job_for`.
         sections: of the job, all but the method.
-        changes: see :func:`job_for`.
         own_network: whether the network was asked for, so that a preset leaves it.
         settings: of the dataset, on top of the sections.
         small_images: whether the dataset's images are small.
@@ -248,11 +241,7 @@ def _site_files(dataset: Dataset, sites: Path) -> dict[str, str]:
 
 
 def paper_jobs(sites: Path) -> list[tuple[JobConfig, dict[str, str]]]:
-    """Return the jobs that ``make jobs`` writes: each dataset of the paper with its settings, and the one-shot job.
-
-    Args:
-        sites: folder with one folder per hospital.
-    """
+    """Return the jobs that ``make jobs`` writes: each dataset of the paper with its settings, and the one-shot job."""
     jobs = [(dataset, method) for dataset in TWO_METHODS for method in ("fedmr", "fedavg")]
     jobs += [(dataset, "fedmr") for dataset in ("hyperkvasir", "odir", "shakespeare")] + [("isic2019", "oneshot")]
     return [

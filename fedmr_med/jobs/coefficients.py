@@ -25,15 +25,8 @@ _OPTIONS = {
 def coefficients(dataset: str, split: str | None, method: str) -> dict[str, Any]:
     """Return the options of a method for a dataset and split, as the paper tuned them.
 
-    Args:
-        dataset: name of the dataset.
-        split: ``P5C2``, ``iid`` and the like; None where the hospitals hold their own data.
-        method: name of the method.
-
-    Returns:
-        Options for the method's configuration. For a split that the paper does not list, the dataset's usual
-        values; for a dataset or method it does not list, none, so that the method's own defaults hold. Whether they are
-        the paper's own says :func:`published`.
+    For a split that the paper does not list, the dataset's usual values; for a dataset or method it does not list,
+    none, so that the method's own defaults hold. ``split`` is None where the hospitals hold their own data.
 
     Raises:
         ConfigError: there is no such method.

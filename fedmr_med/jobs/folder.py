@@ -75,11 +75,7 @@ def write_job(
 
 
 def find_job(job: Path, where: str) -> JobConfig:
-    """Read the job of a folder.
-
-    Args:
-        job: the job folder, or the name of one in ``jobs/``.
-        where: the option that names it, for the message.
+    """Read the job of a folder, or of one in ``jobs/`` by its name; ``where`` is the option that names it.
 
     Raises:
         ConfigError: there is no such folder, or its settings are not valid.

@@ -14,13 +14,7 @@ from fedmr_med.registry import is_dotted
 
 @dataclass(frozen=True)
 class ShownJob:
-    """The settings of a job, nested like ``fedmr.yaml``.
-
-    Attributes:
-        settings: every key with its value, options of method and network included.
-        set: those that the job sets.
-        defaults: the others.
-    """
+    """All settings of a job, nested like ``fedmr.yaml``; those that it sets, and the others."""
 
     settings: dict[str, Any]
     set: dict[str, Any]

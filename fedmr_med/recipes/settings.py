@@ -29,9 +29,7 @@ def job_and_sites(
 ) -> tuple[JobConfig, dict[str, str | None]]:
     """Return the job, and the ``site.yaml`` of its sites as far as it carries them.
 
-    Args:
-        task, method, sites, name, model, seed, demo: see :class:`fedmr_med.recipes.MethodRecipe`.
-        changes: all other settings, with dotted keys.
+    The arguments are those of :class:`fedmr_med.recipes.MethodRecipe`, all other settings in ``changes``.
 
     Raises:
         ConfigError: something is not known or not valid.

@@ -36,11 +36,7 @@ _log = logging.getLogger(__name__)
 class Work:
     """What a federation is made of, wherever its sites work. It can be pickled.
 
-    Attributes:
-        job: the job's settings.
-        sites: settings of each site by name.
-        folder: holds what the sites keep, a folder each.
-        test: the test set at the server, if it scores models itself.
+    ``folder`` holds what the sites keep, a folder each; ``test`` is of the server, if it scores models itself.
     """
 
     job: JobConfig
@@ -63,12 +59,7 @@ class SiteAnswer:
 
 
 class LocalSites:
-    """Answers for all sites, one after the other, with one network.
-
-    Args:
-        work: job and sites.
-        data: the data of sites that are open already; others are opened when first asked.
-    """
+    """Answers for all sites, one after the other, with one network; ``data`` is of those that are open already."""
 
     def __init__(self, work: Work, data: Mapping[str, SiteData] | None = None):
         self.work = work
@@ -80,11 +71,7 @@ class LocalSites:
     def answer(self, kind: str, site: str, message: Message, task: TrainTask | None) -> SiteAnswer:
         """Let a site answer; a refusal is an answer too, as it is in a federation.
 
-        Args:
-            kind: of the message.
-            site: its name.
-            message: what it receives.
-            task: the same, where it is a task, decoded once for all sites.
+        ``task`` is the message, where it is a task, decoded once for all sites.
         """
         opened: list[Hospital] = []
 

@@ -71,19 +71,11 @@ class Pool(ABC):
         """
 
     def ask(self, kind: str, sites: Iterable[str], message: Message) -> Iterator[tuple[str, SiteAnswer]]:
-        """Bring a message to several sites, and yield what came of it in the order asked.
-
-        Raises:
-            FedMRError: a worker process ended.
-        """
+        """Bring a message to several sites, and yield what came of it in the order asked."""
         return self._each(partial(_ask, kind=kind), sites, message)
 
     def score(self, parts: Iterable[str], message: Message) -> Iterator[tuple[str, Scores]]:
-        """Score a model on parts of the server's test set.
-
-        Raises:
-            FedMRError: a worker process ended.
-        """
+        """Score a model on parts of the server's test set."""
         return self._each(_score, parts, message)
 
 
@@ -150,13 +142,9 @@ class ProcessPool(Pool):
 def open_pool(
     work: Work, workers: int, data: Mapping[str, SiteData], make_sites: Callable[..., LocalSites] = LocalSites
 ) -> Iterator[Pool]:
-    """Put ``workers`` processes to work during the body; 1 is this process alone.
+    """Put ``workers`` processes to work during the body; 1 is this process alone, with the data of all sites.
 
-    Args:
-        work: job and sites.
-        workers: how many sites work at the same time.
-        data: of all sites, for this process; workers open what they need.
-        make_sites: makes what answers for the sites; it can be pickled.
+    ``make_sites`` makes what answers for the sites; it can be pickled.
     """
     if workers == 1:
         yield OneProcess(make_sites(work, data))

@@ -19,14 +19,7 @@ CAPTION = (
 
 
 def page(rows: Sequence[Row], picture: Markup, hospital: str, seeds: int) -> str:
-    """Return the page as HTML.
-
-    Args:
-        rows: the figures.
-        picture: of the claim.
-        hospital: whose model the picture is of.
-        seeds: how many there are.
-    """
+    """Return the page as HTML, with the picture of the model that a hospital ends with."""
     sections = (
         Section("claim", "What happens to the classes that a hospital lacks", _claim(rows, picture, hospital)),
         Section("table", "Four ways to train", _table(rows, seeds)),

@@ -31,14 +31,10 @@ _STYLE = """
 
 
 def claim_picture(outcomes: Sequence[Outcome], hospital: str) -> Markup:
-    """Draw one panel for each outcome, side by side.
+    """Draw one panel for each outcome, side by side; the classes of a hospital are told from those that it lacks.
 
     A dot is a test picture. It lies between the corners of the classes by the probabilities that the last model gives
     them, so at the corner of the class that the model is sure of.
-
-    Args:
-        outcomes: of runs in which the hospital takes part.
-        hospital: whose classes are told from those that it lacks.
     """
     width = len(outcomes) * _SIZE + (len(outcomes) - 1) * _GAP
     height = _TOP + _SIZE + _BOTTOM

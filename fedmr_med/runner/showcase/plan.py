@@ -39,13 +39,7 @@ _TRAINING = {"lr": 0.01, "batch_size": 16, "epochs": 4, "augment": False}
 
 @dataclass(frozen=True)
 class Run:
-    """One federation of the demo; of :data:`ALONE` there is one for each hospital.
-
-    Attributes:
-        label: the row of the tables that it belongs to.
-        job: its settings.
-        sites: the hospitals that take part.
-    """
+    """One federation of the demo, and its row in the tables; of :data:`ALONE` there is one for each hospital."""
 
     label: str
     job: JobConfig

@@ -19,12 +19,7 @@ _LINE_SECONDS = 10.0
 
 
 class Board:
-    """How far all runs are.
-
-    Args:
-        runs: in the order of their numbers.
-        clock: seconds.
-    """
+    """How far all runs are, in the order of their numbers."""
 
     def __init__(self, runs: Sequence[Run], clock: Callable[[], float] = time.monotonic):
         self._runs, self._clock = runs, clock

@@ -26,12 +26,7 @@ _SAMPLES, _SAMPLE_EDGE = 2, 96
 
 @dataclass(frozen=True)
 class Showcase:
-    """What the demo left behind.
-
-    Attributes:
-        folder: holds all files.
-        rows: the figures of its table.
-    """
+    """What the demo left behind: a folder with all files, and the figures of its table."""
 
     folder: Path
     rows: tuple[Row, ...]

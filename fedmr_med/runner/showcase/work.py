@@ -29,13 +29,7 @@ _POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
-
-    Attributes:
-        run: its number.
-        rounds: rounds done.
-        score: balanced accuracy of its model on the test pictures of all hospitals; None before it is known.
-    """
+    """How far a run is: its number, rounds done, and balanced accuracy on the test pictures of all, if known."""
 
     run: int
     rounds: int
@@ -47,8 +41,7 @@ class Outcome:
     """What came of a run.
 
     Attributes:
-        run: what it was.
-        result: its entry in ``results.json``.
+        run, result: what it was, and its entry in ``results.json``.
         labels: (n,) classes of the test pictures of all hospitals.
         answers: (n, C) logits of the last model for them.
         model: the file of the best model.
