@@ -16,12 +16,13 @@ from fedmr_med.errors import DataError
 from fedmr_med.evaluation.catalog import described
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.metrics import scored
-from fedmr_med.evaluation.results import RunResult, RunSetup
+from fedmr_med.evaluation.results import RunResult
 from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.inference.predict import Prediction, Predictor
 from fedmr_med.models.model_file import SavedModel
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.schema import check_name
+from fedmr_med.server.chain import setup_of
 from fedmr_med.sites import ManifestSource, SiteConfig
 
 FoldChoice = Literal["test", "train", "all"]
@@ -108,7 +109,7 @@ def evaluate_here(saved: SavedModel, table: OwnTable, name: str) -> tuple[RunRes
     logits = np.stack([prediction.logits for prediction in good])
     scores = scored(logits, np.array([labels[prediction.image] for prediction in good], dtype=np.int64))
     history = History().with_evaluation(Evaluation.of(saved.round, {name: scores}))
-    setup = setup_of(saved.job, "this model").model_copy(update={"demo": saved.is_demo})
+    setup = setup_of(saved.job, "this model", demo=saved.is_demo)
     return RunResult.of(setup, history, whole=True), found
 
 
@@ -119,20 +120,6 @@ def lines(run: RunResult) -> list[str]:
         return [f"{run.label}: no figures"]
     values = [f"  {described(name).heading}: {found.text(name)}" for name in found.metrics]
     return [f"{run.label}, {found.samples} images", *values]
-
-
-def setup_of(job: JobConfig, label: str) -> RunSetup:
-    """Return what results say of a run of this job."""
-    return RunSetup(
-        name=job.name,
-        label=label,
-        dataset=job.task.dataset,
-        split=job.task.split,
-        method=job.method.name,
-        model=job.model.name,
-        seed=job.seed,
-        class_names=job.task.class_names,
-    )
 
 
 def evaluation_job(saved: SavedModel, sites: Mapping[str, object]) -> JobConfig:

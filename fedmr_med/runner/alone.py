@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from fedmr_med.evaluation.results import RunResult
-from fedmr_med.inference.evaluate import OwnTable, setup_of, site_of
+from fedmr_med.inference.evaluate import OwnTable, site_of
 from fedmr_med.models.model_file import SavedModel
 from fedmr_med.runner.federation import Federation
+from fedmr_med.server.chain import setup_of
 
 
 def local_baseline(saved: SavedModel, table: OwnTable, name: str, folder: Path) -> RunResult:

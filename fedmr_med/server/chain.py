@@ -4,6 +4,7 @@ import shutil
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
@@ -165,19 +166,7 @@ class Chain:
 
     def write_results(self, state: GlobalState) -> None:
         """Write scores and byte counts of all rounds."""
-        job = self.job
-        setup = RunSetup(
-            name=job.name,
-            dataset=job.task.dataset,
-            split=job.task.split,
-            method=job.method.name,
-            label=label_of(job),
-            options=job.method.options,
-            seed=job.seed,
-            model=job.model.name,
-            class_names=job.task.class_names,
-            demo=self._demo,
-        )
+        setup = setup_of(self.job, label_of(self.job), demo=self._demo)
         run = RunResult.of(setup, state.history, whole=True)
         write_result(self.folder / RESULTS, RunResults(runs=(run,)))
 
@@ -197,3 +186,19 @@ def _temperature(history: History) -> float | None:
     evaluation = history.best_evaluation
     figures = evaluation.pooled_figures if evaluation else None
     return figures.temperature if figures else None
+
+
+def setup_of(job: JobConfig, label: str, **others: Any) -> RunSetup:
+    """Return what results say of a run: what its job says, and what is known besides."""
+    return RunSetup(
+        dataset=job.task.dataset,
+        split=job.task.split,
+        method=job.method.name,
+        seed=job.seed,
+        name=job.name,
+        label=label,
+        model=job.model.name,
+        options=job.method.options,
+        class_names=job.task.class_names,
+        **others,
+    )

@@ -8,8 +8,8 @@ from fedmr_med.report.document import Part, page_of
 from fedmr_med.report.elements import NONE, Section, bullets, cards, figure, join, paragraph, table
 from fedmr_med.report.pages.comparison import seeds_chart
 from fedmr_med.report.svg import heat_map
-from fedmr_med.runner.showcase.figures import Row
 from fedmr_med.runner.showcase.plan import CLASSES, HOSPITALS, OPT_OUT, OPTED_OUT
+from fedmr_med.runner.showcase.work import Row
 
 COLUMNS = ("training", "balanced accuracy", "with head", "classes held", "classes lacked")
 CAPTION = (

@@ -8,9 +8,8 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from fedmr_med.evaluation.clinical import softmax
-from fedmr_med.runner.showcase.figures import holds, recalls
 from fedmr_med.runner.showcase.plan import CLASSES
-from fedmr_med.runner.showcase.work import Outcome
+from fedmr_med.runner.showcase.work import Outcome, holds, recalls
 from fedmr_med.seeding import numpy_generator
 
 _SIZE, _TOP, _BOTTOM, _GAP = 330, 50, 74, 14

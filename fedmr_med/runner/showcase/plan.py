@@ -7,6 +7,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.evaluation.results import RunSetup
 from fedmr_med.jobs.catalog import own_job
 from fedmr_med.privacy.policy import SitePolicy
+from fedmr_med.server.chain import setup_of
 from fedmr_med.sites import DemoSource, SiteConfig
 
 CLASSES = ("MEL", "BCC", "AK", "BKL", "DF", "VASC")
@@ -50,27 +51,16 @@ class Run:
         """Name of its folder."""
         return f"{self.job.name}-seed{self.job.seed}"
 
-    @property
-    def cost(self) -> int:
-        """How much work a round is, in hospitals."""
-        return len(self.sites)
-
     def setup(self) -> RunSetup:
         """Return what ``results.json`` says of it."""
-        job = self.job
-        return RunSetup(
-            name=job.name,
-            label=self.label,
-            dataset=job.task.dataset,
-            split=None,
-            method=job.method.name,
-            model=job.model.name,
-            seed=job.seed,
-            clients=len(self.sites),
-            clients_per_round=len(self.sites),
-            share=sum(site.policy.share_prototypes is True for site in self.sites.values()) / len(self.sites),
-            train=job.train.model_dump(mode="json"),
-            class_names=job.task.class_names,
+        sharing = [site.policy.share_prototypes is True for site in self.sites.values()]
+        return setup_of(
+            self.job,
+            self.label,
+            clients=len(sharing),
+            clients_per_round=len(sharing),
+            share=sum(sharing) / len(sharing),
+            train=self.job.train.model_dump(mode="json"),
             demo=True,
         )
 

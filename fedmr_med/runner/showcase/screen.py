@@ -33,9 +33,9 @@ class Board:
         self._progress[progress.run] = progress
 
     def seconds_left(self) -> float | None:
-        """Return about how long it still takes; None before anything is done."""
-        done = sum(self._progress[n].rounds * run.cost for n, run in enumerate(self._runs))
-        total = sum(run.job.federation.rounds * run.cost for run in self._runs)
+        """Return about how long it still takes, if a round costs what it has sites; None before anything is done."""
+        done = sum(self._progress[n].rounds * len(run.sites) for n, run in enumerate(self._runs))
+        total = sum(run.job.federation.rounds * len(run.sites) for run in self._runs)
         if not done or self._started is None:
             return None
         return (total - done) * (self._clock() - self._started) / done

@@ -11,12 +11,11 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.evaluation.results import RunResults, write_result
 from fedmr_med.files import check_writable, write_text
 from fedmr_med.process import available_cores
-from fedmr_med.runner.showcase.figures import Row, rows
 from fedmr_med.runner.showcase.page import page
 from fedmr_med.runner.showcase.picture import claim_picture
 from fedmr_med.runner.showcase.plan import ALONE, CLASSES, FEDAVG, FEDMR, HOSPITALS, ROUNDS, runs
 from fedmr_med.runner.showcase.screen import show_board
-from fedmr_med.runner.showcase.work import Outcome, carry_out_all
+from fedmr_med.runner.showcase.work import Outcome, Row, carry_out_all, rows
 from fedmr_med.seeding import numpy_generator
 
 REPORT, PICTURE, RESULTS, MODEL, IMAGES = "report.html", "claim.svg", "results.json", "best_model.pt", "images"

@@ -1,4 +1,4 @@
-"""Runs the federations of the demo in worker processes, and says how far they are."""
+"""Runs the federations of the demo in worker processes, says how far they are, and what they came to."""
 
 import multiprocessing
 import time
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from fedmr_med.data import transforms
 from fedmr_med.data.base import JoinedFold
 from fedmr_med.data.loading import Batches
 from fedmr_med.evaluation.results import RunResult
+from fedmr_med.evaluation.seeds import Spread
 from fedmr_med.models.job_network import build_network
 from fedmr_med.runner import Federation, open_sites
-from fedmr_med.runner.showcase.plan import Run, hospitals
+from fedmr_med.runner.showcase.plan import CLASSES, HOSPITALS, LABELS, LAST, Run, hospitals
 from fedmr_med.runner.workers import worker_pool
 from fedmr_med.server.chain import BEST_MODEL
 from fedmr_med.server.state import GlobalState
@@ -89,6 +91,76 @@ def _until_done(futures: Sequence["Future[Outcome]"]) -> Iterator[None]:
         yield
     time.sleep(_POLL_SECONDS)
     yield
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one way of training came to.
+
+    Attributes:
+        label: its name.
+        score: balanced accuracy on the test pictures of all hospitals, mean of the last five rounds.
+        held, missing: sensitivity of the last model for the classes that a hospital holds, and for those that it
+            lacks; mean over the hospitals.
+        head: balanced accuracy of the last model with its closed-form head; None where none was made.
+        recall: (C,) sensitivity of the last model for each class.
+        curves: balanced accuracy by round, from round 1, for each seed.
+    """
+
+    label: str
+    score: Spread
+    held: Spread
+    missing: Spread
+    head: Spread | None
+    recall: tuple[float, ...]
+    curves: tuple[tuple[float, ...], ...]
+
+
+def rows(outcomes: Sequence[Outcome]) -> list[Row]:
+    """Return the rows of the demo's tables in their order."""
+    return [_row(label, [o for o in outcomes if o.run.label == label]) for label in LABELS]
+
+
+def _row(label: str, outcomes: Sequence[Outcome]) -> Row:
+    seeds = sorted({outcome.run.job.seed for outcome in outcomes})
+    by_seed = [[outcome for outcome in outcomes if outcome.run.job.seed == seed] for seed in seeds]
+    heads = [outcome.result.head_balanced_accuracy for outcome in outcomes]
+    known = [head for head in heads if head is not None]
+    return Row(
+        label,
+        score=Spread.of(fmean(curve[-LAST:]) for curve in map(_curve, by_seed)),
+        held=Spread.of(_of_hospitals(of_seed, held=True) for of_seed in by_seed),
+        missing=Spread.of(_of_hospitals(of_seed, held=False) for of_seed in by_seed),
+        head=Spread.of(known) if known else None,
+        recall=tuple(np.mean([recalls(outcome) for outcome in outcomes], axis=0).tolist()),
+        curves=tuple(map(_curve, by_seed)),
+    )
+
+
+def recalls(outcome: Outcome) -> npt.NDArray[np.float64]:
+    """Return the sensitivity of the last model for each class, (C,)."""
+    right = outcome.answers.argmax(1) == outcome.labels
+    return np.array([right[outcome.labels == label].mean() for label in range(len(CLASSES))])
+
+
+def holds(hospital: str) -> npt.NDArray[np.bool_]:
+    """Return which classes a hospital holds, (C,)."""
+    return np.isin(CLASSES, HOSPITALS[hospital])
+
+
+def _curve(outcomes: Sequence[Outcome]) -> tuple[float, ...]:
+    """Return the balanced accuracy by round; the mean of the hospitals where each trained alone."""
+    curves = [[r.balanced_accuracy or 0.0 for r in outcome.result.rounds] for outcome in outcomes]
+    return tuple(fmean(values) for values in zip(*curves, strict=True))
+
+
+def _of_hospitals(outcomes: Sequence[Outcome], *, held: bool) -> float:
+    """Return the mean sensitivity, over the hospitals, for the classes that each holds, or lacks."""
+    return fmean(
+        float(recalls(outcome)[holds(hospital) == held].mean())
+        for outcome in outcomes
+        for hospital in outcome.run.sites
+    )
 
 
 _progress: Any = None  # of this worker process

@@ -12,7 +12,6 @@ from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.results import RunResult, RunResults, read_result
 from fedmr_med.models.model_file import load_model
 from fedmr_med.runner.showcase import Showcase, demo
-from fedmr_med.runner.showcase.figures import holds
 from fedmr_med.runner.showcase.picture import claim_picture
 from fedmr_med.runner.showcase.plan import (
     ALONE,
@@ -27,7 +26,7 @@ from fedmr_med.runner.showcase.plan import (
     runs,
 )
 from fedmr_med.runner.showcase.screen import Board
-from fedmr_med.runner.showcase.work import Outcome, Progress, carry_out
+from fedmr_med.runner.showcase.work import Outcome, Progress, carry_out, holds
 from tests.helpers.errors import raises
 
 SVG = "{http://www.w3.org/2000/svg}"
