@@ -44,7 +44,7 @@ app = typer.Typer(no_args_is_help=True, cls=PolicyGroup)
 @app.command()
 def show(kit: Kit = Path(), as_json: Json = False) -> None:
     """Print the policy in force, and whether the running client has it."""
-    from fedmr_med.deploy.client_process import stale_client
+    from fedmr_med.deploy.health import stale_client
     from fedmr_med.deploy.kit import site_settings
     from fedmr_med.sites import SITE_FILE
 
@@ -67,7 +67,7 @@ def explain(kit: Kit = Path(), as_json: Json = False) -> None:
 
 def change(kit: Kit = Path(), job: Job = None, as_json: Json = False, **given: Any) -> None:
     """Change the policy. It counts for executor, filter and guard; the client has to be restarted."""
-    from fedmr_med.deploy.client_process import running_clients
+    from fedmr_med.deploy.health import running_clients
     from fedmr_med.deploy.site_policy import set_policy
     from fedmr_med.privacy.explain import explain as sentences
     from fedmr_med.privacy.policy import SitePolicy

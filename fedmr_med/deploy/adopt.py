@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cryptography.x509.oid import NameOID
 
-from fedmr_med.deploy.client_process import running_clients
+from fedmr_med.deploy.health import running_clients
 from fedmr_med.deploy.manifest import certificate, identity, write_seal
 from fedmr_med.errors import ConfigError
 from fedmr_med.schema import read_yaml, validated

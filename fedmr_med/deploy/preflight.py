@@ -13,8 +13,8 @@ import psutil
 from fedmr_med.config import JobConfig
 from fedmr_med.deploy import kit as kits
 from fedmr_med.deploy import lint
-from fedmr_med.deploy.client_process import rival, running_clients, stale_client
 from fedmr_med.deploy.connection import try_server
+from fedmr_med.deploy.health import rival, running_clients, stale_client
 from fedmr_med.deploy.manifest import certificate, verify
 from fedmr_med.deploy.renewal import SOON
 from fedmr_med.errors import ConfigError, FedMRError, PolicyError

@@ -10,7 +10,7 @@ from typing import Any
 from fedmr_med.data.transforms import normalisation
 from fedmr_med.export.source import Source
 from fedmr_med.files import atomic_writer, write_json, write_text
-from fedmr_med.inference.logits import Logits
+from fedmr_med.inference.predict import Logits
 from fedmr_med.methods.label import label_of
 from fedmr_med.schema import dump_yaml
 

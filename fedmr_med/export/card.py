@@ -70,10 +70,10 @@ def write_card(source: Source, folder: Path) -> list[Path]:
 
 def make_card(source: Source) -> Card:
     """Collect what the model file and the results tell."""
-    saved, evaluation = source.saved, source.evaluation
+    saved, evaluation, history = source.saved, source.evaluation, source.history
     job = saved.job
-    history = source.run.history if source.run and source.run.history else History()
     pooled = evaluation.pooled_figures if evaluation else None
+    classes = list(zip(job.task.class_names, pooled.classes, strict=True)) if pooled else []
     sites = _sites(history, evaluation)
     return Card(
         name=job.name,
@@ -81,7 +81,7 @@ def make_card(source: Source) -> Card:
         intended_use=f"Research on the classification of {job.task.dataset} images. Not a medical device.",
         limits=_limits(source, pooled, sites),
         classes=job.task.class_names,
-        missing_classes=_missing(job.task.class_names, pooled),
+        missing_classes=tuple(name for name, found in classes if found.status != "scored"),
         protocol={
             "network": job.model.name,
             "method": job.method.name,
@@ -127,13 +127,6 @@ def _sites(history: History, evaluation: Evaluation | None) -> dict[str, SiteCar
     return cards
 
 
-def _missing(names: tuple[str, ...], pooled: Figures | None) -> tuple[str, ...]:
-    """Return the classes that no site could be scored on."""
-    if pooled is None:
-        return ()
-    return tuple(name for name, found in zip(names, pooled.classes, strict=True) if found.status != "scored")
-
-
 def _limits(source: Source, pooled: Figures | None, sites: dict[str, SiteCard]) -> tuple[str, ...]:
     names = source.saved.job.task.class_names
     limits = ["Scored on test images of the hospitals that trained it; no outside hospital is among them."]
@@ -165,11 +158,9 @@ def _privacy(source: Source, sites: dict[str, SiteCard]) -> tuple[str, ...]:
         f"Sites that shared no prototypes (class means of features): {', '.join(opted_out) or 'none'}.",
         "Counts and scores below a hospital's own minimum (min_class_count, min_cell_count) were held back.",
     ]
-    content = job.federation.model_dump(mode="json")
-    if content.get("secure", "none") != "none":
-        lines.append(f"Secure sums: {content['secure']}.")
-    history = source.run.history if source.run and source.run.history else History()
-    return (*lines, *privacy_costs(history))
+    if job.federation.secure != "none":
+        lines.append(f"Secure sums: {job.federation.secure}.")
+    return (*lines, *privacy_costs(source.history))
 
 
 def markdown(card: Card) -> str:

@@ -10,7 +10,7 @@ from torch import nn
 
 from fedmr_med.errors import FedMRError
 from fedmr_med.export.source import Source
-from fedmr_med.inference.logits import Logits
+from fedmr_med.inference.predict import Logits
 from fedmr_med.models.provenance import DEMO
 
 OPSET = 18

@@ -15,8 +15,7 @@ from fedmr_med.data.prepared import Preparation, find_images
 from fedmr_med.evaluation.clinical import softmax
 from fedmr_med.evaluation.results import RunResults, write_result
 from fedmr_med.inference.evaluate import OwnTable, evaluate_here
-from fedmr_med.inference.logits import Logits
-from fedmr_med.inference.predict import Prediction, write_predictions
+from fedmr_med.inference.predict import Logits, Prediction, write_predictions
 from fedmr_med.models import state_arrays
 from fedmr_med.models.job_network import whole_network
 from fedmr_med.models.model_file import SavedModel

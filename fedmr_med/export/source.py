@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from fedmr_med.errors import ResultsError
+from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.results import RunResult, RunResults, read_result
 from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.models.model_file import SavedModel, load_model
@@ -16,13 +17,7 @@ RESULTS = "results.json"
 
 @dataclass(frozen=True)
 class Source:
-    """A model to export.
-
-    Attributes:
-        saved: the model file's content.
-        digest: SHA-256 of the model file.
-        run: the results of its run; None where they are not at hand.
-    """
+    """A model to export: what its file holds, the file's SHA-256, and the results of its run where they are at hand."""
 
     saved: SavedModel
     digest: str
@@ -31,11 +26,6 @@ class Source:
     @classmethod
     def open(cls, model: Path, results: Path | None = None, *, allow_code: bool = False) -> "Source":
         """Read a model file, and the results: those named, or ``results.json`` beside it if it is there.
-
-        Args:
-            model: the model file.
-            results: the results; None looks beside the model.
-            allow_code: see :func:`load_model`.
 
         Raises:
             CheckpointError: the model cannot be read.
@@ -68,11 +58,14 @@ class Source:
         return None if preparation is None else preparation.model_dump(mode="json")
 
     @property
+    def history(self) -> History:
+        """What the results tell of the rounds; empty where they do not."""
+        return (self.run and self.run.history) or History()
+
+    @property
     def evaluation(self) -> Evaluation | None:
         """The scores of this very model; None where the results do not have them."""
-        if self.run is None or self.run.history is None:
-            return None
-        history = self.run.history
+        history = self.history
         if self.saved.about.get("closed_form_head"):
             head = history.head
             return head.evaluation if head is not None and head.round == self.saved.round else None

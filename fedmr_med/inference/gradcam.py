@@ -11,8 +11,7 @@ from fedmr_med.data.images import UnreadableImageError
 from fedmr_med.data.prepared import Place
 from fedmr_med.errors import FedMRError
 from fedmr_med.files import atomic_writer
-from fedmr_med.inference.logits import Logits
-from fedmr_med.inference.predict import Predictor
+from fedmr_med.inference.predict import Logits, Predictor
 
 _STRENGTH = 0.4  # of the colours over the picture
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from fedmr_med.data.prepared import Place, Preparation, find_images
@@ -15,6 +16,20 @@ from fedmr_med.evaluation.clinical import softmax
 from fedmr_med.files import write_text
 from fedmr_med.models import model_file
 from fedmr_med.models.model_file import SavedModel
+from fedmr_med.network import Network
+
+
+class Logits(nn.Module):
+    """A network of this toolkit as one whose output is the logits alone."""
+
+    def __init__(self, network: Network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the logits (n, C) of images (n, channels, h, w)."""
+        logits: torch.Tensor = self.network(x)[1]
+        return logits
 
 
 @dataclass(frozen=True)
