@@ -1,16 +1,19 @@
 """``fedmr-med deploy``: the coordinator's commands."""
 
 import dataclasses
-import json
 import os
 import sys
-from collections.abc import Sized
+from collections.abc import Iterator, Sized
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedmr_med.cli.options import Json, answer
+
+if TYPE_CHECKING:
+    from fedmr_med.deploy.session import Session
 
 KIT_VARIABLE = "FEDMR_MED_KIT"
 
@@ -85,19 +88,18 @@ def submit(
 ) -> None:
     """Submit a job; it is signed with your key and sent without custom code."""
     from fedmr_med.deploy import chain as chains
-    from fedmr_med.deploy.session import Session
     from fedmr_med.jobs.changes import parse_settings
 
-    with Session(kit) as session:
-        changes = parse_settings(settings or [])
+    changes = parse_settings(settings or [])
+    with _connected(kit) as session:
         chain = chains.submit(session, job, sites=tuple(site or ()), changes=changes, demo=demo)
-        waits = chains.shortage(chains.jobs(session, chain)[-1], session.hospitals())
-    if waits:
-        typer.echo(f"The job {waits}. It waits for them.", err=True)
-    typer.echo(json.dumps({"chain": chain}) if as_json and not watch_it else chain, err=watch_it)
-    if watch_it:
-        _watch(kit, chain, resume_it=True, as_json=as_json)
-    _leave()
+        if waits := chains.shortage(chains.jobs(session, chain)[-1], session.hospitals()):
+            typer.echo(f"The job {waits}. It waits for them.", err=True)
+        if watch_it:
+            typer.echo(chain, err=True)
+            _watch(session, chain, resume_it=True, as_json=as_json)
+        else:
+            answer(as_json, {"chain": chain}, chain)
 
 
 @app.command()
@@ -114,8 +116,8 @@ def watch(
     as_json: Json = False,
 ) -> None:
     """Show round, hospitals in and out, metric and time left, until the last round is done."""
-    _watch(kit, chain, resume_it=resume_it, patience=patience, html=html, notify=notify, as_json=as_json)
-    _leave()
+    with _connected(kit) as session:
+        _watch(session, chain, resume_it=resume_it, patience=patience, html=html, notify=notify, as_json=as_json)
 
 
 @app.command()
@@ -129,24 +131,20 @@ def resume(
 ) -> None:
     """Submit a follow-up that resumes after the chain's last complete round."""
     from fedmr_med.deploy import chain as chains
-    from fedmr_med.deploy.session import Session
 
-    with Session(kit) as session:
+    with _connected(kit) as session:
         job = chains.resume(session, chain, from_previous=from_previous)
-    answer(as_json, {"chain": chain, "job": job}, job)
-    _leave()
+        answer(as_json, {"chain": chain, "job": job}, job)
 
 
 @app.command()
 def abort(chain: Chain, kit: Kit, as_json: Json = False) -> None:
     """End the running job of a chain; its checkpoint stays, and `deploy resume` continues from it."""
     from fedmr_med.deploy import chain as chains
-    from fedmr_med.deploy.session import Session
 
-    with Session(kit) as session:
+    with _connected(kit) as session:
         job = chains.abort(session, chain)
-    answer(as_json, {"chain": chain, "job": job}, f"The job {job} of the chain {chain} is ended.")
-    _leave()
+        answer(as_json, {"chain": chain, "job": job}, f"The job {job} of the chain {chain} is ended.")
 
 
 @app.command()
@@ -168,19 +166,16 @@ def share(
 @app.command("list")
 def list_chains(kit: Kit, as_json: Json = False) -> None:
     """List the chains the server knows, with owner, jobs and state."""
-    from fedmr_med.deploy.session import Session
-
-    with Session(kit) as session:
+    with _connected(kit) as session:
         jobs = session.jobs()
-    chains = [[info for info in jobs if info.chain == chain] for chain in dict.fromkeys(info.chain for info in jobs)]
-    lines = [
-        f"{first.chain}  {first.submitted}  {first.name}  {first.owner}  {_jobs(chain)}  {chain[-1].status}"
-        for chain in chains
-        for first in chain[:1]
-    ]
-    values = [[dataclasses.asdict(info) for info in chain] for chain in chains]
-    answer(as_json, {"chains": values}, *(lines or ["No chain yet."]))
-    _leave()
+        chains = [[info for info in jobs if info.chain == name] for name in dict.fromkeys(info.chain for info in jobs)]
+        lines = [
+            f"{first.chain}  {first.submitted}  {first.name}  {first.owner}  {_jobs(chain)}  {chain[-1].status}"
+            for chain in chains
+            for first in chain[:1]
+        ]
+        values = [[dataclasses.asdict(info) for info in chain] for chain in chains]
+        answer(as_json, {"chains": values}, *(lines or ["No chain yet."]))
 
 
 @app.command()
@@ -190,14 +185,12 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show server, connected hospitals, running chains and certificates that expire."""
-    from fedmr_med.deploy.session import Session
     from fedmr_med.deploy.status import in_lines
     from fedmr_med.deploy.status import status as ask
 
-    with Session(kit) as session:
+    with _connected(kit) as session:
         state = ask(session, workspace)
-    answer(as_json, state, *in_lines(state))
-    _leave()
+        answer(as_json, state, *in_lines(state))
 
 
 @app.command()
@@ -230,25 +223,23 @@ def download(
 ) -> None:
     """Fetch the best model, the checkpoint and the results of a chain."""
     from fedmr_med.deploy import chain as chains
-    from fedmr_med.deploy.session import Session
     from fedmr_med.errors import FedMRError
     from fedmr_med.files import check_writable
     from fedmr_med.report.document import write_report
 
     check_writable(out)
-    with Session(kit) as session:
+    with _connected(kit) as session:
         folder = chains.download(session, chain, out)
-    try:
-        write_report([folder], folder / "report.html")
-    except FedMRError as e:  # the files are there all the same
-        typer.echo(f"no report was written: {e}", err=True)
-    files = sorted(path.name for path in folder.iterdir())
-    answer(as_json, {"folder": str(folder), "files": files}, f"{folder}: {', '.join(files)}")
-    _leave()
+        try:
+            write_report([folder], folder / "report.html")
+        except FedMRError as e:  # the files are there all the same
+            typer.echo(f"no report was written: {e}", err=True)
+        files = sorted(path.name for path in folder.iterdir())
+        answer(as_json, {"folder": str(folder), "files": files}, f"{folder}: {', '.join(files)}")
 
 
 def _watch(
-    kit: Path,
+    session: "Session",
     chain: str,
     *,
     resume_it: bool,
@@ -258,7 +249,6 @@ def _watch(
     notify: str | None = None,
 ) -> None:
     from fedmr_med.deploy import live
-    from fedmr_med.deploy.session import Session
     from fedmr_med.deploy.watch import Watcher
     from fedmr_med.errors import FedMRError
 
@@ -274,14 +264,13 @@ def _watch(
         if command and (problem := live.notify(command, sentence)):
             say(problem)
 
-    with Session(kit) as session:
-        watcher = Watcher(session, chain, say, patience=patience, see=page.see if page else None, call=call)
-        try:
-            watched = watcher.run(resume=resume_it)
-        except FedMRError as e:
-            if page:
-                page.end(str(e))
-            raise
+    watcher = Watcher(session, chain, say, patience=patience, see=page.see if page else None, call=call)
+    try:
+        watched = watcher.run(resume=resume_it)
+    except FedMRError as e:
+        if page:
+            page.end(str(e))
+        raise
     if page:
         page.end(f"complete after {_jobs(watched.jobs)}; fetch it with `fedmr-med deploy download {chain}`")
     answer(
@@ -295,8 +284,16 @@ def _jobs(jobs: Sized) -> str:
     return "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
 
 
-def _leave() -> None:
-    """End the process at once: FLARE's connection leaves threads behind that try to connect for a while."""
+@contextmanager
+def _connected(kit: Path) -> Iterator["Session"]:
+    """Connect for the rest of a command.
+
+    Its end is that of the process: FLARE's connection leaves threads behind that try to connect for a while.
+    """
+    from fedmr_med.deploy.session import Session
+
+    with Session(kit) as session:
+        yield session
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
