@@ -17,6 +17,7 @@ from fedmr_med.deploy.session import CHAIN_PROPERTY, JobInfo, Session
 from fedmr_med.errors import ConfigError, DeployError
 from fedmr_med.files import write_json, write_text
 from fedmr_med.jobs.changes import change
+from fedmr_med.jobs.folder import ALL_SITES
 from fedmr_med.schema import dump_yaml
 
 RESULT_FILES = ("checkpoint.pt", "best_model.pt", "results.json", "events.jsonl")
@@ -114,14 +115,15 @@ def stage(
     meta = read_json(source / "meta.json")
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("custom", ".__nvfl*"))
     named = {site for participants in meta["deploy_map"].values() for site in participants}
-    if unknown := [site for site in sites if site not in named]:
+    if unknown := [site for site in sites if not {site, ALL_SITES} & named]:
         raise ConfigError(
             f"{source / 'meta.json'}: the job does not name the hospital {unknown[0]!r}.", code="site.unknown"
         )
     if sites:
         chosen = ("server", *sites)
         meta["deploy_map"] = {
-            app: [site for site in chosen if site in participants] for app, participants in meta["deploy_map"].items()
+            app: [site for site in chosen if {site, ALL_SITES} & set(participants)]
+            for app, participants in meta["deploy_map"].items()
         }
     for path in target.glob(f"*/config/{JOB_FILE}"):
         job = load_job(path)
@@ -156,14 +158,13 @@ def jobs(session: Session, chain: str) -> list[JobInfo]:
 
 def shortage(info: JobInfo, connected: tuple[str, ...]) -> str | None:
     """Say which hospitals a job is waiting for; None if there are enough."""
-    there = [site for site in info.sites if site in connected]
+    asked = info.sites or connected
+    there = [site for site in asked if site in connected]
     if len(there) >= info.min_sites:
         return None
-    missing = [site for site in info.sites if site not in connected]
-    return (
-        f"needs {info.min_sites} hospitals, connected {len(there)}: {', '.join(there) or 'none'}; "
-        f"not connected: {', '.join(missing)}"
-    )
+    missing = [site for site in asked if site not in connected]
+    said = f"needs {info.min_sites} hospitals, connected {len(there)}: {', '.join(there) or 'none'}"
+    return f"{said}; not connected: {', '.join(missing)}" if missing else said
 
 
 def download(session: Session, chain: str, out: Path) -> Path:

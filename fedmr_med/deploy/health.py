@@ -73,14 +73,14 @@ def health(kit: Path) -> Health:
     until = certificate(identity(kit, ".crt")).not_valid_after_utc
     processes = running_clients(kit)
     free = shutil.disk_usage(kit).free / _GIGABYTE
-    replies = journal.read(kit / "released.jsonl")
+    replies, other = journal.read(kit / "released.jsonl"), rival(kit) if processes else None
     problems = {
         "it does not run": not processes,
         f"{len(processes)} processes run from this kit": len(processes) > 1,
         f"its certificate expired on {until:%Y-%m-%d}": until < now,
         f"only {free:.1f} GB are free": free < _LOW_DISK,
         f"its journal was changed: {''.join(replies.problems[:1])}": bool(replies.problems),
-        f"{rival(kit)}": processes and rival(kit) is not None,
+        f"{other}": other is not None,
     }
     return Health(
         time=now.isoformat(timespec="seconds"),

@@ -12,6 +12,7 @@ from typing import Any
 
 from fedmr_med.deploy.kit import read_json
 from fedmr_med.errors import ConfigError, DeployError
+from fedmr_med.jobs.folder import ALL_SITES
 
 # Where a follow-up names its chain, in what FLARE lists of a job.
 CHAIN_PROPERTY = "fedmr_chain"
@@ -46,7 +47,10 @@ class JobState:
 
 @dataclass(frozen=True)
 class JobInfo:
-    """A job as the server lists it: its id and its chain's, what FLARE keeps of it, and how many sites it waits for."""
+    """A job as the server lists it: its id and its chain's, what FLARE keeps of it, and how many sites it waits for.
+
+    It names no sites if it is for all that are connected.
+    """
 
     job: str
     chain: str
@@ -69,7 +73,7 @@ class JobInfo:
             owner=str(meta.get("submitter_name")),
             submitted=str(meta.get("submit_time_iso"))[:19],
             status=str(meta.get("status")),
-            sites=tuple(site for site in named if site != "server"),
+            sites=tuple(site for site in named if site not in ("server", ALL_SITES)),
             min_sites=int(meta.get("min_clients") or 1),
         )
 

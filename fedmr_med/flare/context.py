@@ -13,6 +13,7 @@ from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 from fedmr_med.config import JOB_FILE, JobConfig, load_job
 from fedmr_med.data.demo import effective_job, on_demo
 from fedmr_med.errors import ConfigError
+from fedmr_med.jobs.folder import ALL_SITES
 from fedmr_med.registry import is_dotted
 from fedmr_med.secure.identity import UNSIGNED, Certified
 from fedmr_med.server.owner import Owner
@@ -192,7 +193,7 @@ def _carried(fl_ctx: FLContext) -> dict[str, bool]:
 def _deployed_to(fl_ctx: FLContext) -> set[str] | None:
     """Return the sites that the job's ``meta.json`` names; None where it leaves that open."""
     named = {site for sites in _job_meta(fl_ctx).get("deploy_map", {}).values() for site in sites} - {"server"}
-    return None if not named or "@ALL" in named else named
+    return None if not named or ALL_SITES in named else named
 
 
 def note(fl_ctx: FLContext, **about: str | None) -> None:

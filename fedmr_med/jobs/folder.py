@@ -15,6 +15,9 @@ from fedmr_med.wire.kinds import TASKS
 
 INITIAL_MODEL = "initial_model.pt"
 SERVER_APP = "app_with_weights"
+ALL_SITES = "@ALL"
+"""FLARE's name for the server and every site that is connected."""
+
 _JOBS = Path("jobs")
 
 CUSTOM_README = """This folder carries no code. A job that has a custom folder may name classes outside FLARE's own
@@ -59,7 +62,7 @@ def write_job(
         if content is not None:
             write_text(config / "sites" / site / SITE_FILE, content)
     write_text(folder / "app" / "custom" / "README", CUSTOM_README)
-    deploy_map = {"app": ["server", *sites] if sites else ["@ALL"]}
+    deploy_map = {"app": ["server", *sites] if sites else [ALL_SITES]}
     if initial_model is not None:
         if sites:  # weights go to the server only; FLARE has no such map for sites that are not named
             shutil.copytree(folder / "app", folder / SERVER_APP)

@@ -81,6 +81,15 @@ def test_fewer_hospitals_than_the_quorum_lower_it(tmp_path: Path) -> None:
     assert job.demo == isic_job("fedmr").demo
 
 
+def test_a_job_for_whoever_is_connected_waits_for_nobody_by_name(tmp_path: Path) -> None:
+    write_job(small_job(federation={"min_sites": 2}), tmp_path / "job", {})
+    meta = json.loads((chains.stage(tmp_path / "job", tmp_path / "all") / "meta.json").read_text())
+    assert chains.shortage(JobInfo.of(meta), ("bcn", "msk")) is None
+    assert chains.shortage(JobInfo.of(meta), ("msk",)) == "needs 2 hospitals, connected 1: msk"
+    staged = chains.stage(tmp_path / "job", tmp_path / "chosen", sites=("msk", "bcn"))
+    assert json.loads((staged / "meta.json").read_text())["deploy_map"] == {"app": ["server", "msk", "bcn"]}
+
+
 def test_a_follow_up_names_its_chain_where_the_server_lists_it(tmp_path: Path) -> None:
     source = REPOSITORY / "jobs" / "isic_fedmr"
     staged = chains.stage(source, tmp_path / "staged", adapt=lambda job: job.model_copy(update={"chain": "abc"}))
