@@ -37,7 +37,7 @@ def submit(
 
     Args:
         session: of the person who submits.
-        source: a folder written by ``fedmr-med jobs write``.
+        source: the folder.
         sites: hospitals to take, instead of all the job names.
         changes: settings of the job to replace, by dotted key.
         demo: apply the job's settings for generated pictures.

@@ -1,9 +1,7 @@
-"""A whole federation on one machine, for studies with many clients.
+"""A whole federation on one machine: the sites, the loop and the messages of a FLARE job, without a process per task.
 
-It runs the same sites, the same loop and the same messages as a FLARE job. Only FLARE is left out, and with it a
-process per client task. One network goes from site to site, or one in each of a few worker processes; replies are
-added up in the order of the site names, and what a site keeps from round to round is on disk: memory does not grow
-with the number of sites.
+One network goes from site to site, or one in each of a few worker processes; replies are added up in the order of the
+site names, and what a site keeps from round to round is on disk: memory does not grow with the number of sites.
 """
 
 import logging
