@@ -102,10 +102,10 @@ class Figures(_Measured):
 
     @property
     def unit(self) -> str:
-        """What intervals take for independent, in words."""
+        """What intervals assume of images and patients, in words."""
         if self.design_effect is None:
-            return "intervals take every image for another patient's"
-        return f"intervals take the images of a patient together (design effect {self.design_effect:.1f})"
+            return "assume that no two images are of one patient"
+        return f"treat the images of a patient as one cluster (design effect {self.design_effect:.1f})"
 
     @property
     def recall(self) -> str:

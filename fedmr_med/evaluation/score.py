@@ -252,9 +252,9 @@ class Evaluation(Strict):
             return None
         who = f" ({', '.join(sorted(silent))})" if silent else ""
         return (
-            f"Scores are held back{who}: a hospital lets those of a class out as share_metrics says, with at least "
-            "min_class_count test images, and with no right answer or at least min_cell_count and no wrong one or at "
-            "least min_cell_count (11 each by default); curves and calibration only if no cell counts fewer."
+            f"Some scores are held back{who}. A hospital shares scores of a class only if it has at least "
+            "min_class_count test images. Right answers and wrong ones must each be none, or at least min_cell_count; "
+            "for curves and calibration, every cell (11 each by default). Its share_metrics can hold back more."
         )
 
     def without_figures(self) -> "Evaluation":

@@ -86,7 +86,7 @@ def part(source: Source, name: str) -> Part:
         first = source.runs[0]
         return Part(name, f"{first.dataset} {first.split or ''}".strip(), first.demo, (comparison.methods(source),))
     if isinstance(source, AuditLog):
-        return Part(name, f"Audit log of {source.place.name}", False, (audit.page(source),))
+        return Part(name, f"Audit log of {source.place.resolve().name}", False, (audit.page(source),))
     if isinstance(source, Attacks):
         audit_result = source.audit
         return Part(name, f"Privacy audit of {audit_result.site}", audit_result.demo, (attacks.page(audit_result),))

@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 NONE = "-"
+_MANY_COLUMNS = 4  # that a phone shows beside each other; below each other if there are more
 _SHADES = 5
 DEMO_NOTE = "DEMO on generated pictures. No figure here is a medical result."
 
@@ -48,7 +49,7 @@ def table(
     *,
     classes: Mapping[tuple[int, int], str] | None = None,
 ) -> Markup:
-    """Return a table whose first column names the rows.
+    """Return a table whose first column names the rows. On a phone, many columns stand below each other.
 
     Args:
         caption: what the table shows, read out with it.
@@ -61,14 +62,14 @@ def table(
     for number, row in enumerate(rows):
         first, *others = row
         cells = Markup("").join(
-            Markup('<td class="{}">{}</td>').format(chosen.get((number, place), ""), cell)
-            for place, cell in enumerate(others, start=1)
+            Markup('<td data-column="{}" class="{}">{}</td>').format(column, chosen.get((number, place), ""), cell)
+            for place, (column, cell) in enumerate(zip(columns[1:], others, strict=True), start=1)
         )
         body.append(Markup('<tr><th scope="row">{}</th>{}</tr>').format(first, cells))
     return Markup(
-        '<div class="scroll" tabindex="0" role="region" aria-label="{}"><table><caption>{}</caption>'
+        '<div class="scroll" tabindex="0" role="region" aria-label="{}"><table class="{}"><caption>{}</caption>'
         "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>"
-    ).format(caption, caption, head, Markup("\n").join(body))
+    ).format(caption, "wide" if len(columns) > _MANY_COLUMNS else "", caption, head, Markup("\n").join(body))
 
 
 def shade(kind: str, share: float) -> str:

@@ -31,7 +31,7 @@ def at_work(tmp_path: Path) -> Iterator[ControllerAtWork]:
 def rows(page: Path) -> dict[str, str]:
     """What the table of hospitals says of each."""
     table = page.read_text(encoding="utf-8").split("<caption>Expected hospitals")[1].split("</table>")[0]
-    found = re.findall(r'<th scope="row">(.*?)</th><td class="\w*">(.*?)</td>', table)
+    found = re.findall(r'<th scope="row">(.*?)</th><td data-column="now" class="\w*">(.*?)</td>', table)
     return dict(found)
 
 

@@ -1,5 +1,6 @@
 """The page about an audit: table, map and chart, alone or beside a run."""
 
+import re
 from pathlib import Path
 
 from fedmr_med.evaluation.results import write_result
@@ -39,7 +40,7 @@ def test_the_page_has_the_worst_attack_the_map_and_the_sizes(tmp_path: Path) -> 
     (found,) = write_report([tmp_path / "audit.json"], tmp_path / "page.html")
     assert isinstance(found, Attacks)
     html = (tmp_path / "page.html").read_text()
-    assert '<td class="">class counts</td><td class="">1.00</td>' in html
+    assert re.search(r">class counts</td><td [^>]*>1\.00</td>", html)
     assert html.count('class="heat"') == 4
     assert "inversion &lt;b&gt;, secure: 0.12" in html
     assert 'class="miss5">1.00' in html

@@ -7,6 +7,8 @@ from fedmr_med.report.elements import NONE, Section, bullets, join, paragraph, t
 from fedmr_med.report.lines import megabytes
 from fedmr_med.report.sources import AuditLog
 
+_LISTED = 10
+
 
 def page(log: AuditLog) -> Section:
     """Return each reply that left, by job, and whether the journal is intact."""
@@ -40,7 +42,8 @@ def page(log: AuditLog) -> Section:
         "What has left this hospital",
         join([
             intact,
-            bullets(log.problems) if log.problems else None,
+            bullets(log.problems[:_LISTED]) if log.problems else None,
+            paragraph(f"And {len(log.problems) - _LISTED} more.") if len(log.problems) > _LISTED else None,
             table("By job", ("job", "replies", "sent", "prototypes", "replies without content"), sums),
             table("Reply by reply", ("time", "task", "round", "content", "size", "metrics"), rows),
             paragraph(UPDATE_SPEAKS),

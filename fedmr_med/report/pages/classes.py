@@ -19,10 +19,10 @@ from fedmr_med.report.sources import ChainRun
 from fedmr_med.report.svg import square
 
 _STATUS = {"held_back": "held back", "none": "no test image"}
-_THRESHOLD = "The threshold has the largest sum of sensitivity and specificity on "
+_THRESHOLD = "The threshold maximizes the sum of sensitivity and specificity on "
 
 _OPTIMISTIC = {
-    "test images": "these images, so the figures there are optimistic.",
+    "test images": "these images, so the figures at the threshold are optimistic.",
     "validation images": "validation images, which are not among these.",
 }
 
@@ -54,7 +54,9 @@ def page(run: ChainRun) -> Section | None:
         paragraph(_THRESHOLD + _OPTIMISTIC[chosen.chosen_on]) if binned else None,
     ]
     if found.temperature is not None:
-        parts.append(paragraph(f"Divided by a temperature of {found.temperature:.2f}, the logits fit best."))
+        parts.append(
+            paragraph(f"Probabilities are calibrated: logits are divided by a temperature of {found.temperature:.2f}.")
+        )
     return Section("classes", "Class by class", join(parts))
 
 

@@ -71,7 +71,7 @@ def _score(run: ChainRun) -> Markup:
         cards(shown),
         paragraph(
             f"Of the {which} model, after round {chosen.round}{head}, on {score.samples} test images of {where} "
-            f"({chosen.coverage}). Intervals are of 95 %{f'; {figures.unit}' if figures else ''}.{_chance(run)}"
+            f"({chosen.coverage}). Intervals are of 95 %{f' and {figures.unit}' if figures else ''}.{_chance(run)}"
         ),
         paragraph(chosen_line(chosen)),
         *(paragraph(line, "note") for line in (lost, why) if line),

@@ -84,8 +84,8 @@ def images(run: ChainRun) -> Section | None:
         skipped += last.images_skipped
         used = last.images_total - last.images_skipped
         rows.append((site, str(used), str(last.images_skipped), "" if not last.images_skipped else "see its own log"))
-    said = "Every image could be read." if not skipped else f"{skipped} images could not be read and were left out."
-    late = [f"{event.get('time', '')}: {event.get('event', '')} of {event.get('site', '?')}" for event in run.events]
+    said = f"Images that cannot be read and were left out: {skipped}." if skipped else "Every image could be read."
+    late = [f"{event.get('time', '')}: {event['event']} of {event['site']}" for event in run.events if "site" in event]
     parts_out = [
         paragraph(said, "note" if skipped else ""),
         table("Images by hospital", ("hospital", "used", "left out", ""), rows),

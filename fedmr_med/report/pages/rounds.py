@@ -35,7 +35,7 @@ def scores(run: ChainRun) -> Section | None:
         for site in run.sites
     }
     series = {name: points for name, points in (*series.items(), ("all together", run.curve)) if points}
-    if not series:
+    if len({number for points in series.values() for number, _ in points}) < 2:
         return None
     of_head = past.head.evaluation.pooled if past.head and past.head.evaluation else None
     if past.head and of_head and of_head.balanced_accuracy is not None:
