@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,26 +27,8 @@ WORKERS, BATCH = 2, 20
 _CPU_FILES = "cpu"
 
 
-@dataclass(frozen=True)
-class Spent:
-    """Seconds since some moment: wall time, CPU time of the server's process, and of each worker process by its id.
-
-    Alone, the server's process works for the clients as well.
-    """
-
-    wall: float
-    server: float
-    workers: Mapping[int, float]
-
-    def since(self, before: "Spent") -> "Spent":
-        """Return what was spent between two moments."""
-        workers = {pid: seconds - before.workers.get(pid, 0.0) for pid, seconds in self.workers.items()}
-        return Spent(self.wall - before.wall, self.server - before.server, workers)
-
-    @property
-    def critical_path(self) -> float:
-        """Wall time on idle cores at most: the server's CPU time, then that of the worker with most of it."""
-        return self.server + max(self.workers.values(), default=0.0)
+Moment = tuple[float, float, Mapping[int, float]]
+"""Seconds so far: wall time, CPU time of the server's process, and of each worker process by its id."""
 
 
 class CountingSites(LocalSites):
@@ -81,10 +62,10 @@ def parallel_figures(folder: Path, *, clients: int, updates: int, rounds: int, r
     for repetition in range(repetitions):
         order = (1, WORKERS) if repetition % 2 == 0 else (WORKERS, 1)
         runs = {workers: _counted(job, sites, folder / f"{repetition}-{workers}", workers) for workers in order}
-        (one, alone), (two, together) = runs[1], runs[WORKERS]
+        (one, *alone), (two, *together) = runs[1], runs[WORKERS]
         check_equal(one, two)
-        walls.append(alone.wall / together.wall)
-        paths.append(alone.critical_path / together.critical_path)
+        walls.append(alone[0] / together[0])
+        paths.append(alone[1] / together[1])
     case = f"small_cnn, {clients} clients of {updates} updates of {BATCH} images, {rounds} rounds, {WORKERS} workers"
     compared = {
         "wall": (walls, "wall time of one process / of workers side by side, the same model bit for bit"),
@@ -93,18 +74,28 @@ def parallel_figures(folder: Path, *, clients: int, updates: int, rounds: int, r
     return [Figure.of("parallel_speedup", kind, case, text, values) for kind, (values, text) in compared.items()]
 
 
-def _counted(job: JobConfig, sites: Mapping[str, SiteConfig], folder: Path, workers: int) -> tuple[GlobalState, Spent]:
-    """Run a federation; return its model and what the rounds after the first took."""
-    moments: list[Spent] = []
+def _counted(
+    job: JobConfig, sites: Mapping[str, SiteConfig], folder: Path, workers: int
+) -> tuple[GlobalState, float, float]:
+    """Run a federation; return its model and what the rounds after the first took, see :func:`spent`."""
+    moments: list[Moment] = []
 
     def note(state: GlobalState) -> None:
         files = (folder / _CPU_FILES).iterdir() if workers > 1 else ()
-        moments.append(
-            Spent(time.perf_counter(), time.process_time(), {int(path.name): float(path.read_text()) for path in files})
-        )
+        busy = {int(path.name): float(path.read_text()) for path in files}
+        moments.append((time.perf_counter(), time.process_time(), busy))
 
     state = Federation(job, sites, folder, workers=workers, make_sites=CountingSites).run(note)
-    return state, moments[-1].since(moments[0])
+    return state, *spent(moments[0], moments[-1])
+
+
+def spent(before: Moment, after: Moment) -> tuple[float, float]:
+    """Return the wall time between two moments, and what it is on idle cores at most.
+
+    That is the server's CPU time, then that of the worker with most of it. Alone, the server works for the clients too.
+    """
+    busiest = max((seconds - before[2].get(pid, 0.0) for pid, seconds in after[2].items()), default=0.0)
+    return after[0] - before[0], after[1] - before[1] + busiest
 
 
 def check_equal(one: GlobalState, other: GlobalState) -> None:

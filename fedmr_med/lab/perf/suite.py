@@ -17,8 +17,14 @@ from fedmr_med.lab.perf.loading import data_wait, loader_speedups
 from fedmr_med.lab.perf.measure import Figure, round_to
 from fedmr_med.lab.perf.parallel import parallel_figures
 from fedmr_med.lab.perf.simulator import simulator_figures
-from fedmr_med.lab.perf.steps import memory_ratios, private_step_ratio, prototype_pass_ratio, round_ratios, step_ratios
-from fedmr_med.lab.perf.workload import Case
+from fedmr_med.lab.perf.workload import (
+    Case,
+    memory_ratios,
+    private_step_ratio,
+    prototype_pass_ratio,
+    round_ratios,
+    step_ratios,
+)
 from fedmr_med.process import kept_memory, set_threads
 from fedmr_med.server.state import initial_state
 

@@ -1,6 +1,6 @@
-"""A client at work on random images: the network, method and batch whose cost is measured."""
+"""What a method costs a client at work on random images: a step, a round, memory, and the prototype pass."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from fedmr_med.config import LossConfig, MethodConfig, PrivateTrainConfig, Train
 from fedmr_med.data.base import ArrayFold
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import unchanged
+from fedmr_med.lab.perf.measure import CPU, Figure, interleaved, ratios
 from fedmr_med.losses import EPSILON
 from fedmr_med.methods.base import Batch, ClientHalf, LocalRound
 from fedmr_med.methods.reshaping import ReshapingOptions
@@ -22,7 +23,7 @@ from fedmr_med.site import criterion, optim
 from fedmr_med.site.private_training import private_step
 from fedmr_med.site.training import class_sums, train, train_step
 
-LOOPS = "fedmr (loops)"
+BASE, LOOPS = "fedavg", "fedmr (loops)"
 
 
 @dataclass(frozen=True)
@@ -197,3 +198,62 @@ class LoopClient(ClientHalf):
         intra = intra_class_loop(batch.features, batch.labels)
         inter = inter_class_loop(batch.features, batch.labels, means, available)
         return super().objective(batch) | {"intra": self.options.mu1 * intra, "inter": self.options.mu2 * inter}
+
+
+def step_ratios(case: Case, methods: Sequence[str], repetitions: int) -> list[Figure]:
+    """Measure a training step of each method against FedAvg's, and of FedMR by plain loops."""
+    clients = {name: Client(case, name) for name in dict.fromkeys([BASE, *methods, LOOPS])}
+    for client in clients.values():
+        client.prepare_steps()
+    seconds = interleaved({name: client.step for name, client in clients.items()}, repetitions)
+    compared = f"{CPU} of a training step / of FedAvg's step"
+    return [Figure.of("step_ratio", name, str(case), compared, ratios(seconds, name, BASE)) for name in clients]
+
+
+def round_ratios(case: Case, methods: Sequence[str], repetitions: int, *, epochs: int) -> list[Figure]:
+    """Measure a whole local round of each method, prototype pass included, against FedAvg's."""
+    clients = {name: Client(case, name, epochs=epochs) for name in dict.fromkeys([BASE, *methods])}
+    seconds = interleaved({name: client.round for name, client in clients.items()}, repetitions, warm_up=0)
+    compared = f"{CPU} of {epochs} local epochs with the prototype pass, where the method has one / of FedAvg's"
+    where = f"{case}, {case.batches} batches"
+    return [Figure.of("round_ratio", name, where, compared, ratios(seconds, name, BASE)) for name in clients]
+
+
+def prototype_pass_ratio(case: Case, repetitions: int) -> list[Figure]:
+    """Measure the prototype pass against a training epoch of FedMR on the same batches."""
+    client = Client(case, "fedmr")
+    seconds = interleaved({"pass": client.prototype_pass, "epoch": client.epochs}, repetitions)
+    compared = f"{CPU} of the prototype pass / of a training epoch"
+    return [Figure.of("prototype_pass_ratio", case.model, str(case), compared, ratios(seconds, "pass", "epoch"))]
+
+
+def private_step_ratio(case: Case, repetitions: int) -> list[Figure]:
+    """Measure a step of private training against a plain one, of FedMR."""
+    client = Client(case, "fedmr")
+    client.prepare_steps()
+    seconds = interleaved({"private": client.private_step, "plain": client.step}, repetitions)
+    compared = f"{CPU} of a step with clipped and noisy gradients (train.private) / of a plain step"
+    return [Figure.of("private_step_ratio", case.model, str(case), compared, ratios(seconds, "private", "plain"))]
+
+
+def memory_ratios(case: Case, methods: Sequence[str]) -> list[Figure]:
+    """Measure the peak of all tensors in memory, the network's own included, against FedAvg's."""
+    peaks = {name: peak_bytes(case, name) for name in dict.fromkeys([BASE, *methods])}
+    compared = "peak bytes of all tensors in two steps / FedAvg's (exact, no spread)"
+    return [Figure.of("memory_ratio", name, str(case), compared, [peak / peaks[BASE]]) for name, peak in peaks.items()]
+
+
+def peak_bytes(case: Case, method: str) -> int:
+    """Return the peak of the memory that tensors hold while a client starts and takes two steps."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        client = Client(case, method)
+        client.prepare_steps()
+        for _ in range(2):
+            client.step()
+    recorded: Any = profiler.profiler
+    events = recorded.kineto_results.events()
+    changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    held = torch.tensor([nbytes for _, nbytes in changes]).cumsum(0)
+    return int(held.max())

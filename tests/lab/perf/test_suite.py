@@ -10,9 +10,8 @@ from typer.testing import CliRunner
 from fedmr_med import methods
 from fedmr_med.cli import app
 from fedmr_med.lab.perf import suite
-from fedmr_med.lab.perf.steps import peak_bytes
 from fedmr_med.lab.perf.suite import Plan
-from fedmr_med.lab.perf.workload import LOOPS, Case
+from fedmr_med.lab.perf.workload import LOOPS, Case, peak_bytes
 
 TINY = Case("small_cnn", 12, batch_size=8, batches=2, options={"width": 2, "feature_size": 8})
 PLAN = Plan(
