@@ -10,8 +10,8 @@ from pathlib import Path
 from fedmr_med.evaluation.results import RunResult, RunResults, read_result
 from fedmr_med.evaluation.seeds import Spread, rows
 from fedmr_med.lab.bench.paired import Gap, differences
-from fedmr_med.lab.flamby.results import FlambyResults, Row
-from fedmr_med.lab.flamby.tables import spread_of
+from fedmr_med.lab.flamby.results import FlambyResults
+from fedmr_med.lab.flamby.tables import spreads
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.with_suffix(".md")
@@ -33,14 +33,11 @@ def filled(page: str) -> str:
 
 def flamby_table(file: str) -> list[str]:
     """Return the table of a comparison with FLamby, by the dataset's own metric in percent, as lines."""
-    tests: dict[tuple[str, str], dict[str, list[Row]]] = {}
-    for row in read_result(FOLDER / file, FlambyResults).rows:
-        tests.setdefault((row.method, row.source), {}).setdefault(row.test, []).append(row)
     made = ["| | trained by | pooled test | mean of the centers |", "|---|---|---|---|"]
-    for (method, source), groups in tests.items():
-        pooled, *centers = (spread_of(rows) for rows in groups.values())
-        mean = Spread.of(spread.mean for spread in centers if spread is not None).mean
-        made.append(f"| {method} | {source} | {_figure(pooled)} | {_figure(Spread(mean))} |")
+    for (method, source, _), scores in spreads(read_result(FOLDER / file, FlambyResults).rows).items():
+        pooled, *centers = scores.values()
+        mean = Spread.of(center.mean for center in centers)
+        made.append(f"| {method} | {source} | {_figure(pooled)} | {_figure(Spread(mean.mean))} |")
     return made
 
 

@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 
 from fedmr_med.cli.options import Json, names
-from fedmr_med.lab.cli.common import MaxHours, end_with_failures, numbers, resumable
+from fedmr_med.lab.cli.common import MaxHours, Out, Seeds, WithoutLeaked, end_with_failures, numbers, resumable
 
 
 def bench(
     dataset: Annotated[
         str, typer.Option(help="Name of a dataset: fmnist, svhn, cifar10, cifar100, shakespeare, isic2019, ...")
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the results; a comparison that was stopped resumes there.")],
+    out: Out,
     data: Annotated[
         Path | None,
         typer.Option(help="Folder or file of the dataset; default: FEDMR_MED_DATA/<dataset>. 'demo' for isic2019."),
@@ -43,9 +43,7 @@ def bench(
     opted_out: Annotated[
         str, typer.Option(help="Hospitals of isic2019 that share no class statistics, comma-separated.")
     ] = "",
-    without_leaked: Annotated[
-        bool, typer.Option("--without-leaked", help="Leave out test images of lesions that are in a train fold.")
-    ] = False,
+    without_leaked: WithoutLeaked = False,
     cross_validate: Annotated[
         int | None,
         typer.Option(
@@ -64,7 +62,7 @@ def bench(
         ),
     ] = None,
     tune_rounds: Annotated[int | None, typer.Option(help="Rounds of that search; default: as the comparison.")] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, comma-separated.")] = "0",
+    seeds: Seeds = "0",
     workers: Annotated[int | None, typer.Option(min=0, help="Runs in parallel; default: the number of cores.")] = None,
     parallel_clients: Annotated[
         int | None,

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -10,6 +11,11 @@ import typer
 
 from fedmr_med.errors import ConfigError
 
+Out = Annotated[Path, typer.Option(help="Folder for the results; a comparison that was stopped resumes there.")]
+Seeds = Annotated[str, typer.Option(help="Seeds, comma-separated.")]
+WithoutLeaked = Annotated[
+    bool, typer.Option("--without-leaked", help="Leave out test images of lesions that are in a train fold.")
+]
 MaxHours = Annotated[
     float | None,
     typer.Option(min=0, help="Stop after so many hours, with exit code 75; the same command resumes."),

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from fedmr_med.cli.options import Json, names
-from fedmr_med.lab.cli.common import MaxHours, end_with_failures, numbers, resumable
+from fedmr_med.lab.cli.common import MaxHours, Out, Seeds, WithoutLeaked, end_with_failures, numbers, resumable
 
 
 def compare(
     data: Annotated[Path, typer.Option(help="A folder of prepared Fed-ISIC2019, or of --dataset; or 'demo'.")],
-    out: Annotated[Path, typer.Option(help="Folder for the results; a comparison that was stopped resumes there.")],
+    out: Out,
     dataset: Annotated[
         str,
         typer.Option(help="fed_heart_disease and fed_camelyon16 run as in FLamby's benchmark, which has to be there."),
@@ -33,7 +33,7 @@ def compare(
     updates: Annotated[
         int | None, typer.Option(help="Local updates per round; default: FLamby's 100, on the demo 10.")
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, comma-separated.")] = "0",
+    seeds: Seeds = "0",
     flamby: Annotated[
         Path | None, typer.Option(help="A FLamby checkout; default: FEDMR_MED_FLAMBY's, or the installed package.")
     ] = None,
@@ -49,9 +49,7 @@ def compare(
         str | None,
         typer.Option(help="BatchNorm statistics: average, first (FLamby's: the first centre's) or both (default)."),
     ] = None,
-    without_leaked: Annotated[
-        bool, typer.Option("--without-leaked", help="Leave out test images of lesions that are in a train fold.")
-    ] = False,
+    without_leaked: WithoutLeaked = False,
     pretrained: Annotated[
         Path | None, typer.Option(help="ImageNet weights of EfficientNet-b0 (a torch file); default: random weights.")
     ] = None,

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from fedmr_med.cli.options import Json, names
-from fedmr_med.lab.cli.common import numbers
+from fedmr_med.lab.cli.common import Seeds, numbers
 
 
 def robustness(
-    seeds: Annotated[str, typer.Option(help="Seeds, comma-separated.")] = "0,1,2",
+    seeds: Seeds = "0,1,2",
     attacks: Annotated[str, typer.Option(help="Attacks, comma-separated; default: all.")] = "",
     rules: Annotated[str, typer.Option(help="Rules, comma-separated; default: all.")] = "",
     as_json: Json = False,

@@ -5,10 +5,9 @@ from pathlib import Path
 
 from fedmr_med.lab.comparison import engine
 from fedmr_med.lab.comparison.launchers import Local
-from fedmr_med.lab.flamby.checkout import HOW_TO_GET, find_dataset, find_strategies
+from fedmr_med.lab.flamby.checkout import HOW_TO_GET, find_dataset, find_strategies, published, results_of
 from fedmr_med.lab.flamby.data import load_data
 from fedmr_med.lab.flamby.datasets import known_set
-from fedmr_med.lab.flamby.published import published, results_of
 from fedmr_med.lab.flamby.request import CompareRequest, SetRequest
 from fedmr_med.lab.flamby.results import FlambyResults, RunRows
 from fedmr_med.lab.flamby.runs import FlambyRun, Training, planned

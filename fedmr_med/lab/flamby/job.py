@@ -7,9 +7,8 @@ from typing import Any
 from fedmr_med.config import JobConfig
 from fedmr_med.jobs.benchmark import with_policies
 from fedmr_med.jobs.catalog import own_job
-from fedmr_med.lab.flamby.checkout import find_dataset
+from fedmr_med.lab.flamby.checkout import UPDATES, find_dataset, strategies_of
 from fedmr_med.lab.flamby.datasets import known_set
-from fedmr_med.lab.flamby.published import UPDATES, strategies_of
 from fedmr_med.sites import FlambySource, SiteConfig
 
 

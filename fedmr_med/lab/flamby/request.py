@@ -12,8 +12,8 @@ from fedmr_med.config import JobConfig
 from fedmr_med.data.datasets.isic2019 import ISIC2019
 from fedmr_med.data.demo import DEMO
 from fedmr_med.jobs.catalog import isic_job
+from fedmr_med.lab.flamby.checkout import UPDATES, published
 from fedmr_med.lab.flamby.datasets import known_set
-from fedmr_med.lab.flamby.published import UPDATES, published
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.registry import check_known
 from fedmr_med.schema import Strict, invalid

@@ -16,8 +16,8 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.lab.comparison.runs import OnProgress, Progress
 from fedmr_med.lab.flamby import training
+from fedmr_med.lab.flamby.checkout import published
 from fedmr_med.lab.flamby.data import load_data
-from fedmr_med.lab.flamby.published import published
 from fedmr_med.lab.flamby.request import LOCAL, POOLED, Buffers, CompareRequest, SetRequest
 from fedmr_med.lab.flamby.results import Row, RunRows
 from fedmr_med.models.job_network import build_network

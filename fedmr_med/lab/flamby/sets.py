@@ -22,9 +22,8 @@ from torch import nn
 
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.lab.comparison.runs import OnProgress, Progress
-from fedmr_med.lab.flamby.checkout import find_dataset, find_strategies, older_numpy
+from fedmr_med.lab.flamby.checkout import UPDATES, find_dataset, find_strategies, older_numpy, strategies_of
 from fedmr_med.lab.flamby.datasets import known_set
-from fedmr_med.lab.flamby.published import UPDATES, strategies_of
 from fedmr_med.lab.flamby.request import OURS, SetRequest
 from fedmr_med.lab.flamby.results import METRICS, Row, RunRows
 from fedmr_med.lab.flamby.runs import Training, planned

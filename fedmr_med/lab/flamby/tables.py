@@ -12,8 +12,8 @@ from fedmr_med.data.tables import table_text
 from fedmr_med.evaluation.results import write_result
 from fedmr_med.evaluation.seeds import Spread
 from fedmr_med.files import write_text
+from fedmr_med.lab.flamby.checkout import Result, published
 from fedmr_med.lab.flamby.data import ComparisonData
-from fedmr_med.lab.flamby.published import Result, published
 from fedmr_med.lab.flamby.request import POOLED, CompareRequest, site_name
 from fedmr_med.lab.flamby.results import METRICS, FlambyResults, Row
 from fedmr_med.report.console import text_table
@@ -100,27 +100,34 @@ def write_outputs(folder: Path, results: FlambyResults) -> None:
     write_text(folder / REPORT, page_of([replace(report, sections=sections)]))
 
 
+def spreads(rows: Iterable[Row]) -> dict[tuple[str, str, str], dict[str, Spread]]:
+    """Return by method, source and BatchNorm policy, and by test set, the score over the seeds."""
+    groups: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
+    for row in rows:
+        groups.setdefault((row.method, row.source, row.bn), {}).setdefault(row.test, []).append(row)
+    return {group: {test: _spread(found) for test, found in tests.items()} for group, tests in groups.items()}
+
+
+def _spread(rows: Sequence[Row]) -> Spread:
+    """Return the score over the seeds; a published one has its spread with it."""
+    first = rows[0]
+    return Spread.of(row.score for row in rows) if first.std is None else Spread(first.score, first.std)
+
+
 def _chart(rows: Sequence[Row], dataset: str) -> Section:
     """Return FLamby's bar plot: one bar per method and test set, with the spread over the seeds."""
-    groups: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
-        label = row.method if row.source == "ours" else f"{row.method} ({row.source})"
-        name = label if row.bn == "own" else f"{label}, BN {row.bn}"
-        groups.setdefault(name, {}).setdefault(row.test, []).append(row.score)
-    tests = list(dict.fromkeys(test for scores in groups.values() for test in scores))
-    heights = {name: [_height(scores.get(test)) for test in tests] for name, scores in groups.items()}
+    tests = list(dict.fromkeys(row.test for row in rows))
+    heights = {}
+    for (method, source, bn), scores in spreads(rows).items():
+        label = method if source == "ours" else f"{method} ({source})"
+        found = [scores.get(test) for test in tests]
+        heights[label if bn == "own" else f"{label}, BN {bn}"] = [
+            None if f is None else (f.mean, f.deviation or 0.0) for f in found
+        ]
     metric = METRICS[rows[0].metric]
     title = f"{dataset}: {metric} by method and test set"
     chart = figure(bars(title, tests, heights, ylabel=metric), title)
     return Section("bars", dataset, join([legend(list(heights)), chart]))
-
-
-def _height(scores: Sequence[float] | None) -> tuple[float, float] | None:
-    """Return mean and deviation over the seeds."""
-    if scores is None:
-        return None
-    spread = Spread.of(scores)
-    return spread.mean, spread.deviation or 0.0
 
 
 def csv_text(rows: Iterable[Row], updates: int) -> str:
@@ -147,30 +154,18 @@ def _csv_row(row: Row, updates: int) -> dict[str, object]:
 def screen_table(results: FlambyResults) -> Table:
     """Return all rows over the seeds for the terminal, the published ones last."""
     rows, tests, note = results.rows, results.request.tests, "\n".join(results.notes)
-    groups: dict[tuple[str, str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.method, row.source, row.bn), []).append(row)
     columns = ("method", "source", "BN", *(test.replace("center-", "centre ") for test in tests), "mean of centres")
     metric = METRICS[rows[0].metric] if rows else ""
     table = text_table(f"{results.request.dataset}: {metric}", columns, [], caption=note, names=3)
     table.caption_justify = "left"
     before = None
-    for (method, source, bn), group in groups.items():
+    for (method, source, bn), scores in spreads(rows).items():
         if before not in (None, source):
             table.add_section()
         before = source
-        pooled, *centers = (spread_of([row for row in group if row.test == test]) for test in tests)
+        pooled, *centers = (scores.get(test) for test in tests)
         means = [center.mean for center in centers if center is not None]
         figures = ["-" if center is None else f"{center.mean:.3f}" for center in centers]
         whole = ["-" if pooled is None else pooled.text(3), *figures, f"{fmean(means):.3f}" if means else "-"]
         table.add_row(LABELS.get(method, method), source, bn, *whole)
     return table
-
-
-def spread_of(rows: Sequence[Row]) -> Spread | None:
-    """Return the figure over the seeds, if there is one; a published one has its spread with it."""
-    if not rows:
-        return None
-    if rows[0].std is not None:
-        return Spread(rows[0].score, rows[0].std)
-    return Spread.of(row.score for row in rows)

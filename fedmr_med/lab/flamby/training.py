@@ -14,10 +14,9 @@ from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold, class_counts
 from fedmr_med.errors import ConfigError
 from fedmr_med.lab.comparison.runs import OnProgress, Progress
-from fedmr_med.lab.flamby.checkout import find_strategies
+from fedmr_med.lab.flamby.checkout import find_strategies, published
 from fedmr_med.lab.flamby.data import ComparisonData
 from fedmr_med.lab.flamby.loaders import ExecutorBatches
-from fedmr_med.lab.flamby.published import published
 from fedmr_med.lab.flamby.request import POOLED, Buffers, CompareRequest, site_name
 from fedmr_med.models.job_network import build_network
 from fedmr_med.network import Network

@@ -16,10 +16,9 @@ from fedmr_med.errors import FedMRError, ResultsError
 from fedmr_med.evaluation.seeds import Spread
 from fedmr_med.files import locked
 from fedmr_med.lab.cli.common import OutOfHours, limited_to, resumable
-from fedmr_med.lab.comparison.engine import LOCK, RUNS, Launcher, complete, exclusive
+from fedmr_med.lab.comparison.engine import LOCK, RUNS, Launcher, complete, exclusive, show_progress
 from fedmr_med.lab.comparison.following import ProgressFiles
 from fedmr_med.lab.comparison.launchers import Local
-from fedmr_med.lab.comparison.progress import show_progress
 from fedmr_med.lab.comparison.runs import (
     ERROR,
     PROGRESS,

@@ -19,9 +19,9 @@ from fedmr_med.errors import FedMRError
 from fedmr_med.evaluation.results import read_result
 from fedmr_med.lab.comparison.runs import Progress
 from fedmr_med.lab.flamby import checkout
+from fedmr_med.lab.flamby.checkout import published
 from fedmr_med.lab.flamby.compare import compare
 from fedmr_med.lab.flamby.data import load_data, present_centers
-from fedmr_med.lab.flamby.published import published
 from fedmr_med.lab.flamby.request import CompareRequest
 from fedmr_med.lab.flamby.results import FlambyResults, Row
 from fedmr_med.lab.flamby.runs import FlambyRun

@@ -16,12 +16,11 @@ from fedmr_med import data, models
 from fedmr_med.data.transforms import IsicTest
 from fedmr_med.errors import ConfigError
 from fedmr_med.lab.flamby import register
-from fedmr_med.lab.flamby.checkout import find_dataset
+from fedmr_med.lab.flamby.checkout import find_dataset, published, results_of, strategies_of
 from fedmr_med.lab.flamby.compare import compare
 from fedmr_med.lab.flamby.datasets import known_set
 from fedmr_med.lab.flamby.job import flamby_job
 from fedmr_med.lab.flamby.loaders import class_numbers
-from fedmr_med.lab.flamby.published import published, results_of, strategies_of
 from fedmr_med.lab.flamby.request import CompareRequest, SetRequest
 from fedmr_med.lab.flamby.results import FlambyResults
 from fedmr_med.lab.flamby.sets import set_runs
