@@ -212,7 +212,7 @@ def test_mean_and_spread_over_the_seeds(fmnist: Path, tmp_path: Path) -> None:
     assert row.best.deviation == pytest.approx(0.1 / 2**0.5)
     assert row.best.percent() == "65.00 ± 7.07"
     assert (row.seconds, row.megabytes, row.seeds) == (2.0, 3.0, 2)
-    assert Spread.of([0.5]).percent() == "50.00"
+    assert (Spread.of([0.5]).percent(), Spread.of([0.5]).text(3)) == ("50.00", "0.500")
     run: Run = request_for(fmnist, ("fedavg",)).runs()[0]
     write_outputs(tmp_path, [run.failed("all <lost>")], "t")
     assert "all &lt;lost&gt;" in (tmp_path / "report.html").read_text()

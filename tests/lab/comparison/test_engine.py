@@ -13,7 +13,6 @@ import pytest
 import typer
 
 from fedmr_med.errors import FedMRError, ResultsError
-from fedmr_med.evaluation.seeds import Spread
 from fedmr_med.files import locked
 from fedmr_med.lab.cli.common import OutOfHours, limited_to, resumable
 from fedmr_med.lab.comparison.engine import LOCK, RUNS, Launcher, complete, exclusive, show_progress
@@ -220,11 +219,6 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
         "second: round 49/50; about 22 min 0 s left in all",
         "second: round 50/50; about 16 min 20 s left in all",
     ]
-
-
-def test_mean_and_sample_deviation() -> None:
-    assert Spread.of([0.6, 0.7]).percent() == "65.00 ± 7.07"
-    assert Spread.of([0.5]).text(3) == "0.500"
 
 
 def test_a_command_whose_hours_are_over_stops_and_resumes(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from fedmr_med.cli import app
-from fedmr_med.data.base import JoinedFold, SubsetFold
 from fedmr_med.data.cache import CACHE_VARIABLE
 from fedmr_med.data.demo import DEMO
 from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER
@@ -217,18 +216,6 @@ def test_a_folder_that_is_not_flamby_is_refused(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv(checkout.VARIABLE, str(tmp_path))
     with raises("file.wrong-kind", "--flamby"):
         checkout.find_strategies(None)
-
-
-def test_folds_can_be_joined_and_cut(folder: Path) -> None:
-    data = load_data(small(folder))
-    joined = JoinedFold(list(data.train.values()))
-    one, four = data.train["center-1"], data.train["center-4"]
-    assert len(joined) == 12
-    assert joined.labels.tolist() == [*one.labels, *four.labels]
-    assert all(np.array_equal(joined[i], one[i]) and np.array_equal(joined[6 + i], four[i]) for i in range(6))
-    part = SubsetFold(joined, np.array([11, 0]))
-    assert np.array_equal(part[0], four[5])
-    assert part.labels.tolist() == [four.labels[5], one.labels[0]]
 
 
 def test_buffers_are_averaged_by_size_and_counters_take_the_largest() -> None:
