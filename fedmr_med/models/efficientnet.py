@@ -160,42 +160,27 @@ def load_backbone(base_model: nn.Module, path: Path, network: str) -> None:
     Raises:
         ConfigError: the file is missing, cannot be read, or is for another network.
     """
+
+    def refused(reason: str, code: str) -> ConfigError:
+        key = "model.options.pretrained"
+        return ConfigError(f"{key}: {path} {reason}", code=code, key=key)
+
     if not path.is_file():
-        raise ConfigError(
-            f"model.options.pretrained: {path} does not exist; name a weights file, or none.",
-            code="file.missing",
-            key="model.options.pretrained",
-        )
+        raise refused("does not exist; name a weights file, or none.", "file.missing")
     try:
         weights: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as e:
         # torch.load has no error class of its own: a damaged file gives pickle, zip, runtime and EOF errors.
-        raise ConfigError(
-            f"model.options.pretrained: {path} cannot be read as torch weights.",
-            code="file.unreadable",
-            key="model.options.pretrained",
-        ) from e
+        raise refused("cannot be read as torch weights.", "file.unreadable") from e
     if not isinstance(weights, Mapping):
-        raise ConfigError(
-            f"model.options.pretrained: {path} must hold a state dict, not {type(weights).__name__}.",
-            code="checkpoint.form",
-            key="model.options.pretrained",
-        )
+        raise refused(f"must hold a state dict, not {type(weights).__name__}.", "checkpoint.form")
     own = base_model.state_dict()
     for name, tensor in own.items():
         if name not in weights:
-            raise ConfigError(
-                f"model.options.pretrained: {path} has no {name!r}; it is not {network}.",
-                code="checkpoint.other-model",
-                key="model.options.pretrained",
-            )
+            raise refused(f"has no {name!r}; it is not {network}.", "checkpoint.other-model")
         if weights[name].shape != tensor.shape:
-            raise ConfigError(
-                f"model.options.pretrained: {name!r} in {path} has shape {tuple(weights[name].shape)}, "
-                f"not {tuple(tensor.shape)}; it is not {network} for these images.",
-                code="checkpoint.other-model",
-                key="model.options.pretrained",
-            )
+            shapes = f"has {name!r} of shape {tuple(weights[name].shape)}, not {tuple(tensor.shape)}"
+            raise refused(f"{shapes}; it is not {network} for these images.", "checkpoint.other-model")
     base_model.load_state_dict({name: weights[name] for name in own})
 
 
