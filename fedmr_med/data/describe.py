@@ -15,6 +15,7 @@ from fedmr_med.data.flamby_isic import (
     HOSPITALS,
     PREPARED_FOLDER,
     SPLIT_FILE,
+    check_names,
     find_root,
     read_centers,
 )
@@ -98,7 +99,8 @@ def describe(
         DataError: there is nothing to describe, or a table is not valid.
     """
     if Path(place) == DEMO:
-        return Description(CLASS_NAMES, tuple(_demo(name, center) for center, name in enumerate(HOSPITALS)))
+        sources = [DemoSource(source="demo", center=center) for center in range(len(HOSPITALS))]
+        return Description(CLASS_NAMES, tuple(map(_demo, HOSPITALS, sources)))
     folder = Path(place)
     site_files = sorted(folder.glob(f"*/{SITE_FILE}"))
     if site_files:
@@ -120,11 +122,12 @@ def _site(path: Path, class_names: tuple[str, ...], quick: bool) -> SiteSummary:
     config = load_site(path)
     source = config.data
     if isinstance(source, DemoSource):
-        return _demo(name, source.center)
+        return _demo(name, source, class_names)
     if isinstance(source, ManifestSource):
         rows = read_manifest(source.root / source.manifest, labels_of(config, class_names))
         return _summary(name, rows, len(class_names), None if quick else source.root, config.cache)
     if isinstance(source, FlambyIsicSource):
+        check_names(class_names)
         root = find_root(source.root)
         rows = read_centers(root, source.split_file, source.flamby)[source.center]
         return _summary(name, rows, len(CLASS_NAMES), None if quick else root / PREPARED_FOLDER, config.cache)
@@ -152,6 +155,6 @@ def _summary(
     return replace(summary, unreadable=opened.skipped, warnings=in_sentences(opened.duplicates))
 
 
-def _demo(name: str, center: int) -> SiteSummary:
-    train, test = (np.array(counts, dtype=np.int64) for counts in class_counts_of(center))
+def _demo(name: str, source: DemoSource, class_names: Sequence[str] = CLASS_NAMES) -> SiteSummary:
+    train, test = (np.array(counts, dtype=np.int64) for counts in class_counts_of(source, class_names))
     return SiteSummary(name, train, test, leaked=0, is_demo=True)

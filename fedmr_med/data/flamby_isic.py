@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -52,13 +52,7 @@ def load_flamby_isic(source: FlambyIsicSource, task: TaskConfig, site: SiteConfi
         DataError: the folder or a table is missing, the table is not valid, the classes of the task are not
             those of ISIC2019, or too many images cannot be read.
     """
-    if task.class_names != CLASS_NAMES:
-        raise DataError(
-            f"Fed-ISIC2019 has the classes {', '.join(CLASS_NAMES)}; "
-            f"task.class_names of the job has {', '.join(task.class_names)}.",
-            code="data.class-names",
-            key="task.class_names",
-        )
+    check_names(task.class_names)
     root = find_root(source.root)
     split = find_split(root, split_file=source.split_file, flamby=source.flamby)
     stat = split.stat()
@@ -73,6 +67,17 @@ def load_flamby_isic(source: FlambyIsicSource, task: TaskConfig, site: SiteConfi
         rows = [row for row in rows if row.image not in left_out]
     check_prepared(root, task.preparation)
     return site_data(root / PREPARED_FOLDER, rows, task, site, prepared=True)
+
+
+def check_names(class_names: Sequence[str], what: str = "Fed-ISIC2019") -> None:
+    """Raise DataError where a task has other classes than ISIC2019, or has them in another order."""
+    if tuple(class_names) != CLASS_NAMES:
+        raise DataError(
+            f"{what} has the classes {', '.join(CLASS_NAMES)}, and the job (task.class_names) "
+            f"{', '.join(class_names)}.",
+            code="data.class-names",
+            key="task.class_names",
+        )
 
 
 @lru_cache(maxsize=1)

@@ -9,6 +9,7 @@ from fedmr_med.data.describe import Description, describe
 from fedmr_med.data.flamby_isic import HOSPITALS, TEST_COUNTS, TRAIN_COUNTS
 from fedmr_med.data.split_sites import split_sites
 from fedmr_med.report.class_counts import site_tables
+from fedmr_med.sites import DemoSource
 from tests.helpers.errors import raises
 from tests.helpers.pictures import write_flamby_folder, write_manifest_folder
 
@@ -23,7 +24,7 @@ def test_the_demo() -> None:
     description = describe("demo")
     assert tuple(site.name for site in description.sites) == HOSPITALS
     for center, site in enumerate(description.sites):
-        assert (site.train.tolist(), site.test.tolist()) == class_counts_of(center)
+        assert (site.train.tolist(), site.test.tolist()) == class_counts_of(DemoSource(source="demo", center=center))
     text = printed(description)
     assert "generated pictures (demo)" in text
     assert all(name in text for name in HOSPITALS)
@@ -51,7 +52,18 @@ def test_a_folder_of_sites_of_all_kinds(tmp_path: Path) -> None:
     for name in ("bcn", "rosendahl"):
         assert by_name[name].train.tolist() == whole[name].train.tolist()
     assert by_name["msk"].is_demo
-    assert by_name["msk"].train.tolist() == class_counts_of(4)[0]
+    assert by_name["msk"].train.tolist() == class_counts_of(DemoSource(source="demo", center=4))[0]
+
+
+def test_a_demo_site_with_classes_of_its_own_holds_them_alone(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/site.yaml").write_text("data: {source: demo, center: 0, classes: [NV], images: 30}\n")
+    (site,) = describe(tmp_path, class_names=("MEL", "NV")).sites
+    assert (site.train.tolist(), site.test.tolist()) == ([0, 30], [0, 10])
+    for source in ("demo, center: 0", f"flamby_isic, center: 0, root: {tmp_path}"):
+        (tmp_path / "a/site.yaml").write_text(f"data: {{source: {source}}}\n")
+        with raises("data.class-names", "task.class_names"):
+            describe(tmp_path, class_names=("MEL", "NV"))
 
 
 def test_manifests_with_classes_of_their_own(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Generated pictures in the place of images: which a centre has, and which settings a job then has."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import numpy as np
 from fedmr_med.config import JobConfig, TaskConfig
 from fedmr_med.data.base import ArrayFold, SiteData
 from fedmr_med.data.demo.pictures import draw
-from fedmr_med.data.flamby_isic import CLASS_NAMES, HOSPITALS, TEST_COUNTS, TRAIN_COUNTS
+from fedmr_med.data.flamby_isic import CLASS_NAMES, HOSPITALS, TEST_COUNTS, TRAIN_COUNTS, check_names
 from fedmr_med.data.folds import FoldName
 from fedmr_med.data.transforms import edge_for
 from fedmr_med.errors import ConfigError, DataError
@@ -54,67 +54,57 @@ RARE = 10
 """A class with fewer training images at a centre is rare there: the default policy does not share its prototype."""
 
 
-def class_counts_of(center: int) -> tuple[list[int], list[int]]:
-    """Return how many train and test pictures of each class a centre has.
+def class_counts_of(source: DemoSource, class_names: Sequence[str] = CLASS_NAMES) -> tuple[list[int], list[int]]:
+    """Return how many train and test pictures of each class of a task a site has.
 
-    They grow with the root of FLamby's numbers, so that a class that is absent, rare or frequent at a centre of
-    Fed-ISIC2019 is absent, rare or frequent here. A class that is not rare has enough test pictures for its scores to
-    leave under the default policy.
-    """
-    train = [images if images < RARE else round(11 + 0.6 * math.sqrt(images)) for images in TRAIN_COUNTS[center]]
-    test = [images if images < RARE else round(11 + 0.1 * math.sqrt(images)) for images in TEST_COUNTS[center]]
-    return train, test
-
-
-def load_demo(source: DemoSource, task: TaskConfig) -> SiteData:
-    """Generate the pictures of one centre, about a hundred at a size fit for ``task.image_size``.
-
-    They do not depend on the seed of the job: the demo stands in for a fixed dataset.
+    Those of a centre grow with the root of FLamby's numbers, so that a class that is absent, rare or frequent at a
+    centre of Fed-ISIC2019 is absent, rare or frequent here. A class that is not rare has enough test pictures for its
+    scores to leave under the default policy.
 
     Raises:
         DataError: the classes of the task, or of the site, are not those of ISIC2019.
     """
     if source.classes is not None:
-        return _of_classes(source, source.classes, task)
-    if task.class_names != CLASS_NAMES:
-        raise DataError(
-            f"The demo has the classes {', '.join(CLASS_NAMES)}; task.class_names has {', '.join(task.class_names)}.",
-            code="data.class-names",
-            key="task.class_names",
-        )
-    train, test = class_counts_of(source.center)
-    edge = edge_for(task.image_size)
-    return SiteData(
-        train=_fold(source.center, "train", edge, tuple(train)),
-        test=_fold(source.center, "test", edge, tuple(test)),
-        class_names=CLASS_NAMES,
-        is_demo=True,
+        unknown = [name for name in class_names if name not in CLASS_NAMES]
+        unknown += [name for name in source.classes if name not in class_names]
+        if unknown:
+            raise DataError(
+                f"{unknown[0]} is not a class of both the demo and the job.",
+                code="data.class-names",
+                key="data.classes",
+            )
+        held = [name in source.classes for name in class_names]
+        return [source.images * own for own in held], [source.images // 3 * own for own in held]
+    check_names(class_names, "The demo")
+    train, test = TRAIN_COUNTS[source.center], TEST_COUNTS[source.center]
+    return (
+        [images if images < RARE else round(11 + 0.6 * math.sqrt(images)) for images in train],
+        [images if images < RARE else round(11 + 0.1 * math.sqrt(images)) for images in test],
     )
 
 
-def _of_classes(source: DemoSource, classes: tuple[str, ...], task: TaskConfig) -> SiteData:
-    """Generate pictures of some of the demo's classes, in equal number, for a task of any of them."""
-    unknown = [name for name in task.class_names if name not in CLASS_NAMES]
-    unknown += [name for name in classes if name not in task.class_names]
-    if unknown:
-        raise DataError(
-            f"{unknown[0]} is not a class of both the demo and the job.", code="data.class-names", key="data.classes"
-        )
-    edge, held = edge_for(task.image_size), [name in classes for name in CLASS_NAMES]
-    label_of = np.array([task.class_names.index(name) if name in classes else -1 for name in CLASS_NAMES])
+def load_demo(source: DemoSource, task: TaskConfig) -> SiteData:
+    """Generate the pictures of one site, about a hundred at a size fit for ``task.image_size``.
 
-    def fold(name: FoldName, images: int) -> ArrayFold:
-        drawn = _fold(source.center, name, edge, tuple(images * own for own in held))
-        return ArrayFold(drawn.items, label_of[drawn.labels])
+    They do not depend on the seed of the job: the demo stands in for a fixed dataset.
 
-    return SiteData(
-        fold("train", source.images), fold("test", source.images // 3), class_names=task.class_names, is_demo=True
-    )
+    Raises:
+        DataError: see :func:`class_counts_of`.
+    """
+    numbers = {name: label for label, name in enumerate(task.class_names)}
+    label_of = tuple(numbers.get(name, -1) for name in CLASS_NAMES)
+
+    def fold(name: FoldName, counts: list[int]) -> ArrayFold:
+        wanted = tuple(counts[label] if label >= 0 else 0 for label in label_of)
+        return _fold(source.center, name, edge_for(task.image_size), wanted, label_of)
+
+    train, test = class_counts_of(source, task.class_names)
+    return SiteData(fold("train", train), fold("test", test), class_names=task.class_names, is_demo=True)
 
 
 @lru_cache(maxsize=2 * len(HOSPITALS))
-def _fold(center: int, fold: FoldName, edge: int, counts: tuple[int, ...]) -> ArrayFold:
-    """Draw the pictures of one fold; picture ``index`` depends on centre, fold and index alone.
+def _fold(center: int, fold: FoldName, edge: int, counts: tuple[int, ...], label_of: tuple[int, ...]) -> ArrayFold:
+    """Draw so many pictures of each class; picture ``index`` depends on centre, fold, class and index alone.
 
     They are kept, read-only: a process that works for several sites and rounds draws the pictures of each site once.
     """
@@ -125,5 +115,6 @@ def _fold(center: int, fold: FoldName, edge: int, counts: tuple[int, ...]) -> Ar
         indices = np.flatnonzero(labels == label)
         generators = [numpy_generator("demo", center, fold, int(index)) for index in indices]
         items[indices] = draw(int(label), center, generators, edge)
+    labels = np.array(label_of)[labels]
     items.flags.writeable = labels.flags.writeable = False
     return ArrayFold(items, labels)
