@@ -8,10 +8,9 @@ from typing import Literal
 
 from fedmr_med.data.drawing import ENOUGH
 from fedmr_med.data.folds import Row, find_similar, in_sentences, open_rows, shared_groups, too_many_bad
-from fedmr_med.data.groups import known_columns, similar_columns
 from fedmr_med.data.images import element_of, image_files, is_dicom
 from fedmr_med.data.labels import labels_of
-from fedmr_med.data.manifest import COLUMNS, MANIFEST, parse_manifest
+from fedmr_med.data.manifest import COLUMNS, MANIFEST, known_columns, parse_manifest, similar_columns
 from fedmr_med.data.tables import by_problem, open_table
 from fedmr_med.errors import DataError, FedMRError
 from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig, load_site

@@ -10,9 +10,8 @@ from typing import Any
 
 from fedmr_med.data.drawing import Item, assign_folds, scarce_classes
 from fedmr_med.data.folds import FoldName
-from fedmr_med.data.groups import group_names, known_columns, similar_columns
 from fedmr_med.data.images import SUFFIXES, element_of, image_files, is_dicom
-from fedmr_med.data.manifest import COLUMNS, MANIFEST, image_path
+from fedmr_med.data.manifest import COLUMNS, MANIFEST, group_names, image_path, known_columns, similar_columns
 from fedmr_med.data.tables import Table, open_table, table_text, writing
 from fedmr_med.errors import DataError, PolicyError
 from fedmr_med.files import write_text

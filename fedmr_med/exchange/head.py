@@ -20,10 +20,9 @@ from fedmr_med.server.head_comparison import Limits, Selection, select
 from fedmr_med.server.robust import too_long
 from fedmr_med.server.shelf import Shelf
 from fedmr_med.server.state import BIAS, WEIGHT, GlobalState, train_task
-from fedmr_med.statistics.class_sums import COUNTS
 from fedmr_med.statistics.fields import Values, add
 from fedmr_med.statistics.head import HeadStatistics, choose_shrinkage, projection, solve
-from fedmr_med.statistics.moments import HELD_OUT, KEPT, MEANS
+from fedmr_med.statistics.moments import COUNTS, HELD_OUT, KEPT, MEANS
 from fedmr_med.wire.codec import Message, decode_statistics
 from fedmr_med.wire.kinds import HEAD
 from fedmr_med.wire.messages import StatisticsReply

@@ -15,8 +15,8 @@ from fedmr_med.server.checks import ReplyCheck
 from fedmr_med.server.robust import Comparison, needs_all_replies, offences, restrained, weights
 from fedmr_med.server.shelf import MEMORY, Shelf
 from fedmr_med.server.state import GlobalState
-from fedmr_med.statistics.class_sums import PROTOTYPES
 from fedmr_med.statistics.fields import Values
+from fedmr_med.statistics.moments import PROTOTYPES
 from fedmr_med.statistics.scores import SCORES
 from fedmr_med.wire.codec import Message, decode_reply
 from fedmr_med.wire.kinds import TRAIN

@@ -16,7 +16,7 @@ from fedmr_med.files import journal
 from fedmr_med.flare import context
 from fedmr_med.flare.messages import PARTS
 from fedmr_med.flare.outgoing import empty, task_headers
-from fedmr_med.statistics.class_sums import COUNTS
+from fedmr_med.statistics.moments import COUNTS
 from fedmr_med.wire import codec as wire
 
 AUDIT_FILE = "released.jsonl"

@@ -21,8 +21,7 @@ from fedmr_med.methods.reshaping import ManifoldReshaping, ReshapingOptions
 from fedmr_med.network import Network
 from fedmr_med.registry import Registry
 from fedmr_med.schema import Strict, validated
-from fedmr_med.statistics.model_sums import Contribution
-from fedmr_med.statistics.sums import Sums
+from fedmr_med.statistics.model_sums import Contribution, Sums
 
 __all__ = [
     "METHODS",

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmr_med import methods, models
+from fedmr_med.arrays import Arrays, weights_digest
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError
 from fedmr_med.network import Network
@@ -132,3 +133,27 @@ class ClassifierOnly(Network):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the features (n, feature_size) themselves, and their logits."""
         return x, self.classifier(x)
+
+
+_BACKBONE = "base_model."
+
+PUBLIC = {
+    ("efficientnet_lite0", "imagenet"): "62f5b0bf66bf20d1d933b5bba4cd82560a3cac566e89a48f794cfcebdac75004",
+}
+"""By network and ``model.options.pretrained``: the digest of what the file fills, see :func:`pretrained_part`."""
+
+
+def pretrained_part(arrays: Arrays) -> Arrays:
+    """Return the arrays that a file of pretrained weights fills, whatever network wraps them."""
+    return {name.partition(_BACKBONE)[2]: array for name, array in arrays.items() if _BACKBONE in name}
+
+
+def without_pretrained(arrays: Arrays) -> Arrays:
+    """Return all other arrays."""
+    return {name: array for name, array in arrays.items() if _BACKBONE not in name}
+
+
+def are_public(job: JobConfig, arrays: Arrays) -> bool:
+    """Whether the pretrained part of a network is the public one that the job names."""
+    named = job.model.name, str(job.model.options["pretrained"])
+    return PUBLIC.get(named) == weights_digest(pretrained_part(arrays))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.seeding import numpy_generator
-from fedmr_med.statistics.sums import vectors
+from fedmr_med.statistics.model_sums import vectors
 
 _PIECE = 1 << 16  # values that are compared at a time; they stay in the processor's cache
 SKETCH = 1 << 14

@@ -13,7 +13,7 @@ from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.models.reply_forms import reply_arrays
 from fedmr_med.server.state import GlobalState
-from fedmr_med.statistics.sums import vectors
+from fedmr_med.statistics.model_sums import vectors
 from fedmr_med.wire.messages import ReplyForm, SiteReply
 
 GROWTH = 2

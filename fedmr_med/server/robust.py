@@ -43,7 +43,7 @@ from fedmr_med.evaluation.history import History
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.server.changes import Changes
 from fedmr_med.server.state import GlobalState
-from fedmr_med.statistics.sums import vectors
+from fedmr_med.statistics.model_sums import vectors
 from fedmr_med.wire.messages import SiteReply
 
 ENOUGH = 3

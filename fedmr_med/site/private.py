@@ -22,10 +22,9 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site.ledger import Ledger
 from fedmr_med.site.training import features
-from fedmr_med.statistics.class_sums import COUNTS, SUMS
 from fedmr_med.statistics.fields import Values
 from fedmr_med.statistics.head import projection, triangle_of
-from fedmr_med.statistics.moments import KEPT, MEANS, MOMENTS
+from fedmr_med.statistics.moments import COUNTS, KEPT, MEANS, MOMENTS, SUMS
 
 Weights = npt.NDArray[np.float64]
 

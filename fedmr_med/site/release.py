@@ -20,9 +20,8 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure import Secure
 from fedmr_med.secure.messages import Masked
-from fedmr_med.statistics.class_sums import COUNTS, SUMS
 from fedmr_med.statistics.fields import Values, add
-from fedmr_med.statistics.moments import MEANS
+from fedmr_med.statistics.moments import COUNTS, MEANS, SUMS
 from fedmr_med.statistics.shared import only_classes
 from fedmr_med.wire.codec import (
     MODEL,

@@ -40,11 +40,10 @@ from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.statistics import Bound, head_statistics, hold_out, shared_values
 from fedmr_med.site.training import class_sums, outputs
 from fedmr_med.statistics.base import Statistic
-from fedmr_med.statistics.class_sums import PROTOTYPES
 from fedmr_med.statistics.fields import Values
 from fedmr_med.statistics.head import projection
 from fedmr_med.statistics.model_sums import ModelSums
-from fedmr_med.statistics.moments import HELD_OUT, KEPT
+from fedmr_med.statistics.moments import HELD_OUT, KEPT, PROTOTYPES
 from fedmr_med.statistics.scores import SCORES
 from fedmr_med.statistics.shared import shared_statistics
 from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE

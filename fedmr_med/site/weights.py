@@ -16,8 +16,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError, WireError
 from fedmr_med.files import write_text
 from fedmr_med.methods.plan import head_exchange
-from fedmr_med.models.job_network import build_network, whole_network
-from fedmr_med.models.public_weights import are_public, without_pretrained
+from fedmr_med.models.job_network import are_public, build_network, whole_network, without_pretrained
 from fedmr_med.privacy.refusals import WeightsError
 from fedmr_med.site.client_state import chain_folder
 from fedmr_med.wire.kinds import VALIDATE

@@ -27,9 +27,9 @@ from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.prototypes import PARTS, Prototypes
 from fedmr_med.schema import NAME_PATTERN, brief, validated
 from fedmr_med.statistics.base import Sizes, Statistic
-from fedmr_med.statistics.class_sums import PROTOTYPES as CLASS_SUMS
 from fedmr_med.statistics.fields import Layout, Values
 from fedmr_med.statistics.moments import HELD_OUT, KEPT
+from fedmr_med.statistics.moments import PROTOTYPES as CLASS_SUMS
 from fedmr_med.statistics.scores import SCORES as SCORE_STATISTIC
 from fedmr_med.statistics.scores import VALIDATION
 from fedmr_med.wire.agreement import agreed_settings, agreement

@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from fedmr_med.errors import WireError
 from fedmr_med.statistics.base import Sizes, Statistic
-from fedmr_med.statistics.class_sums import PROTOTYPES
 from fedmr_med.statistics.fields import Field, Layout, Values
-from fedmr_med.statistics.moments import HELD_OUT, KEPT, MEANS
+from fedmr_med.statistics.moments import HELD_OUT, KEPT, MEANS, PROTOTYPES
 from fedmr_med.statistics.scores import SCORES
 from fedmr_med.statistics.shared import layouts
 from fedmr_med.wire.kinds import EXCHANGES, HEAD, TRAIN, VALIDATE

@@ -18,7 +18,7 @@ from fedmr_med.secure.messages import Confirmation, Keys, Masked, Offer, Release
 from fedmr_med.secure.participant import Participant
 from fedmr_med.secure.summing import SecureSum
 from fedmr_med.site.secure import SecureSite
-from fedmr_med.statistics.class_sums import PROTOTYPES
+from fedmr_med.statistics.moments import PROTOTYPES
 from fedmr_med.wire.secure import (
     ASK_CONFIRMED,
     ASK_KEYS,

@@ -22,7 +22,7 @@ from fedmr_med.models.job_network import build_network
 from fedmr_med.network import Network
 from fedmr_med.runner import Federation
 from fedmr_med.site import criterion
-from fedmr_med.statistics.sums import Sums
+from fedmr_med.statistics.model_sums import Sums
 
 
 def by_federation(request: CompareRequest, job: JobConfig, folder: Path, on_progress: OnProgress) -> Arrays:

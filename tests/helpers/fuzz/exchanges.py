@@ -18,7 +18,7 @@ from fedmr_med.secure.identity import UNSIGNED
 from fedmr_med.secure.messages import Shares
 from fedmr_med.server.state import initial_state
 from fedmr_med.site.secure import COHORT_FILE, SecureSite
-from fedmr_med.statistics.class_sums import PROTOTYPES
+from fedmr_med.statistics.moments import PROTOTYPES
 from fedmr_med.wire.codec import Message, decode_task, encode_statistics, encode_task
 from fedmr_med.wire.secure import decode_question, encode_answer
 from tests.helpers.fuzz.mutate import Random
