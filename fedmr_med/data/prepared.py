@@ -14,7 +14,7 @@ from fedmr_med.data.images import SUFFIXES, UnreadableImageError, decode, image_
 from fedmr_med.data.manifest import image_path
 from fedmr_med.data.tables import read_table
 from fedmr_med.data.transforms import edge_for
-from fedmr_med.errors import DataError
+from fedmr_med.errors import ConfigError, DataError
 
 _BATCH = 32
 SMALL = 32
@@ -75,8 +75,16 @@ class Preparation:
 
         Raises:
             UnreadableImageError: it cannot be used; the message says why.
+            ConfigError: the model is not for image files.
         """
         size = self.task.image_size
+        if self.task.transform == "none":
+            raise ConfigError(
+                f"This model takes what a dataset of the site's own gives ({self.task.dataset}), such as volumes, not "
+                "image files: call its network on tensors from Python.",
+                code="model.not-for-images",
+                key="task.transform",
+            )
         small = size <= SMALL and self.task.split is not None
         preparation = None if self.prepared else self.task.preparation
         image = decode(path, size if small else edge_for(size), preparation)

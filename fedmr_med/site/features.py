@@ -22,7 +22,7 @@ from fedmr_med.privacy.refusals import NoFeaturesError
 from fedmr_med.process import kept_memory
 from fedmr_med.site.raw_features import check_not_raw
 from fedmr_med.site.received import check_finite
-from fedmr_med.site.training import to_device
+from fedmr_med.site.training import place, to_device
 from fedmr_med.site.weights import features_only
 from fedmr_med.wire.messages import Backbone, digest_of
 
@@ -91,7 +91,7 @@ def extract(network: Network, fold: Fold, job: JobConfig) -> Features:
     """Return the features (n, d) float32 of a fold's images, in evaluation mode and without augmentation."""
     started = time.monotonic()
     transform = transforms.build(job.task.transform, train=False, image_size=job.task.image_size)
-    network = network.to(device()).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
+    network = place(network, device()).eval()
     features = np.empty((len(fold), network.feature_size), dtype=np.float32)
     start = 0
     with kept_memory():

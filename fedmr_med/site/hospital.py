@@ -28,6 +28,7 @@ from fedmr_med.site.own import OwnLayers
 from fedmr_med.site.private_training import PrivateTraining
 from fedmr_med.site.received import check_model, check_task
 from fedmr_med.site.releases import Images, Releases
+from fedmr_med.site.training import place
 from fedmr_med.site.weights import StartingWeights
 from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
@@ -87,8 +88,7 @@ class Hospital:
             self.private_training = PrivateTraining(name, job, private, policy, self.data.train, ledgers.training)
         self._model_file = state_folder / "local_model.pt"
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.network = (build_network(job) if network is None else network).to(self.device)
-        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.network = place(build_network(job) if network is None else network, self.device)
         self.spent: dict[str, float] = {}
         self.method = methods.build(job.method)
         training = self.network, self.counts, self._samples

@@ -27,6 +27,7 @@ FAR = 1.5
 """How many times as long features may be in one mode as in the other before the site warns."""
 
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_IMAGE_DIMENSIONS = 4  # batch, channels, height, width
 _log = logging.getLogger(__name__)
 
 
@@ -174,9 +175,17 @@ def features(network: Network, batches: Batches, stream: str) -> Iterator[tuple[
         yield network(placed)[0].cpu(), labels
 
 
+def place(network: Network, device: torch.device) -> Network:
+    """Move a network to a device; one without weights of 3-D convolutions in channels-last order."""
+    network.to(device)
+    if all(weight.ndim <= _IMAGE_DIMENSIONS for weight in network.parameters()):
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
+
+
 def to_device(images: Tensor, device: torch.device) -> Tensor:
-    """Move a batch to a device; images (4 dimensions) in channels-last order, which convolutions like best."""
-    if images.ndim == 4:
+    """Move a batch to a device; images (4 dimensions, not volumes) channels last, which convolutions like best."""
+    if images.ndim == _IMAGE_DIMENSIONS:
         return images.to(device, memory_format=torch.channels_last, non_blocking=True)
     return images.to(device, non_blocking=True)
 

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from fedmr_med import data
+from fedmr_med import data, load_model
 from fedmr_med.config import JobConfig, TaskConfig
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.own import SOURCES, OwnData
@@ -172,6 +172,56 @@ def from_path(task: TaskConfig, *, part: int) -> OwnData:
 class Points(torch.nn.Sequential):
     def __init__(self, num_classes: int, width: int = 8):
         super().__init__(torch.nn.Linear(6, width), torch.nn.ReLU(), torch.nn.Linear(width, num_classes))
+
+
+def volumes(task: TaskConfig, *, folder: str) -> OwnData:
+    """What ``site.yaml`` names below: volumes in files, read by MONAI."""
+    from monai.data import Dataset as OfFiles
+    from monai.transforms import Compose, EnsureChannelFirstd, LoadImaged, ScaleIntensityd
+
+    class Volumes(OfFiles):
+        def __getitem__(self, index: int) -> tuple[Any, int]:
+            item = super().__getitem__(index)
+            return item["image"], item["label"]
+
+    read = Compose([
+        LoadImaged("image", reader="NumpyReader"), EnsureChannelFirstd("image", channel_dim="no_channel"),
+        ScaleIntensityd("image"),
+    ])  # fmt: skip
+    files = [{"image": str(path), "label": int(path.stem[-1])} for path in sorted(Path(folder).glob("*.npy"))]
+    return OwnData(Volumes(files[:12], read), Volumes(files[12:], read), ("dark", "bright"))
+
+
+@pytest.mark.slow
+def test_volumes_train_a_network_of_three_dimensions(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    sites = {}
+    for name in ("north", "south"):
+        (tmp_path / name).mkdir()
+        for number in range(24):
+            volume = generator.random((6, 8, 8))
+            volume[2:4, 2:6, 2:6] += 3 * (number % 2)
+            np.save(tmp_path / name / f"{number:02}-{number % 2}.npy", volume)
+        options = {"folder": str(tmp_path / name)}
+        policy = SitePolicy(
+            share_prototypes=True, share_metrics="per_class", min_class_count=1, min_cell_count=1, training=None
+        )
+        data_source = DatasetSource(source="dataset", factory=f"{__name__}.volumes", options=options)
+        sites[name] = SiteConfig(data=data_source, policy=policy)
+    task = {"class_names": ["dark", "bright"], "transform": "none", "channels": 1}
+    dense = {"spatial_dims": 3, "init_features": 4, "growth_rate": 4, "block_config": [1, 1]}
+    changes = {"train.optimizer": "adam", "train.lr": 0.001, "train.batch_size": 4, "train.epochs": 1}
+    job = own_job(
+        "volumes", task, "fedmr", "monai.networks.nets.DenseNet", rounds=2, changes=changes | {"model.options": dense}
+    )
+    state = Federation(job, sites, tmp_path / "run").run()
+    assert state.round == 2 and state.prototypes.available.all()
+    assert state.history.head is not None
+    model = load_model(tmp_path / "run" / "best_model.pt", allow_code=True)
+    assert model.network(torch.zeros(1, 1, 6, 8, 8))[1].shape == (1, 2)
+    Image.new("RGB", (32, 32)).save(tmp_path / "picture.png")
+    with raises("model.not-for-images"):
+        model.predict(tmp_path / "picture.png")
 
 
 @pytest.mark.slow
