@@ -24,13 +24,13 @@ DATASET = '''
 
 import numpy as np
 
-from fedmr_med.data.base import ArrayFold, SiteData
+from fedmr_med.data.base import Fold, SiteData
 from fedmr_med.data.datasets import Dataset, Protocol
 
 
 def read(dataset, root, task):
     with np.load(root / "stripes.npz") as content:
-        train, test = (ArrayFold(content[f"x_{fold}"], content[f"y_{fold}"]) for fold in ("train", "test"))
+        train, test = (Fold(content[f"x_{fold}"], content[f"y_{fold}"]) for fold in ("train", "test"))
     return SiteData(train, test, dataset.class_names)
 
 

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from fedmr_med.cli import main
 from fedmr_med.config import TaskConfig
 from fedmr_med.data import flamby_isic, transforms
-from fedmr_med.data.base import ArrayFold, Fold, SiteData
-from fedmr_med.data.folds import ImageFold
+from fedmr_med.data.base import Fold, SiteData
 from fedmr_med.data.loading import Batches
 from fedmr_med.models import MODELS
 from fedmr_med.models.efficientnet import EfficientNetLite0
@@ -75,13 +74,12 @@ def with_maps(folder: Path) -> None:
     def load(source: FlambyIsicSource, task: TaskConfig, site: SiteConfig) -> SiteData:
         data = read(source, task, site)
         train, test = data.train, data.test
-        assert isinstance(train, ImageFold) and isinstance(test, ImageFold)
         path = folder / f"{source.center}.npy"
         if not path.exists():
             rows = np.arange(len(train) + len(test))
-            np.save(path, maps_of(replace(train, positions=rows, labels=np.zeros_like(rows))))
+            np.save(path, maps_of(replace(train, picked=rows, labels=np.zeros_like(rows))))
         maps = np.load(path)
-        made = (ArrayFold(maps[fold.positions], fold.labels) for fold in (train, test))
+        made = (Fold(maps[fold.rows], fold.labels) for fold in (train, test))
         return replace(data, **dict(zip(("train", "test"), made, strict=True)))
 
     flamby_isic.load_flamby_isic = load

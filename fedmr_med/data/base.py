@@ -3,131 +3,74 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 
-class Fold(Protocol):
-    """One fold (train or test) of one site's data.
+class Items(Protocol):
+    """Where a fold has its items: an array (n, ...), or anything else that gives one by its number.
 
-    Attributes:
-        groups: patient or lesion of each item, "" where it is not known; None where nothing says. Whatever is made of a
-            fold keeps them: privacy of patients, intervals and what is held out follow from them.
+    Items that are drawn at random have ``seeded(number, seed)`` besides, which depends on ``seed`` alone.
     """
-
-    @property
-    def labels(self) -> npt.NDArray[np.int64]:
-        """The class of each item, (n,) int64."""
-
-    @property
-    def groups(self) -> tuple[str, ...] | None:
-        """Patient or lesion of each item."""
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
-        """Return item ``index``; an image is (height, width, 3) uint8, RGB."""
+    def __getitem__(self, number: int, /) -> npt.NDArray[Any]: ...
 
 
 @dataclass(frozen=True)
-class ArrayFold:
-    """A fold held in memory.
+class Fold:
+    """One fold (train or test) of one site's data.
 
     Attributes:
-        items: (n, ...) array, one item per row; images are (n, height, width, channels) uint8, features (n, d) float32.
-        labels: (n,) int64.
-        groups: see :class:`Fold`.
+        items: images are (height, width, channels) uint8, RGB where they are in colour; features (d,) float32.
+        labels: the class of each item of the fold, (n,) int64.
+        groups: patient or lesion of each, "" where it is not known; None where nothing says. Whatever is made of a
+            fold keeps them: privacy of patients, intervals and what is held out follow from them.
+        picked: (n,) int64, where in ``items`` each is; None takes them in their order.
     """
 
-    items: npt.NDArray[Any]
+    items: Items
     labels: npt.NDArray[np.int64]
     groups: tuple[str, ...] | None = None
+    picked: npt.NDArray[np.int64] | None = None
+
+    @cached_property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """Where in ``items`` each item is, (n,)."""
+        return np.arange(len(self.labels)) if self.picked is None else self.picked
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> npt.NDArray[Any]:
-        item: npt.NDArray[Any] = self.items[index]
+        return self.items[int(self.rows[index])]
+
+    def drawn(self, index: int, seed: int) -> npt.NDArray[Any]:
+        """Return an item; what is drawn at random, as some datasets do, depends on ``seed`` alone."""
+        seeded = getattr(self.items, "seeded", None)
+        item: npt.NDArray[Any] = self[index] if seeded is None else seeded(int(self.rows[index]), seed)
         return item
 
+    def together(self, indices: Sequence[int]) -> npt.NDArray[Any] | None:
+        """Return some items at once, (k, ...), where they are in an array; else None."""
+        return self.items[self.rows[list(indices)]] if isinstance(self.items, np.ndarray) else None
 
-@dataclass(frozen=True)
-class SubsetFold:
-    """Some items of a fold, without a copy of them.
-
-    Attributes:
-        indices: (n,) which items.
-    """
-
-    fold: Fold
-    indices: npt.NDArray[np.int64]
-
-    @cached_property  # every batch asks for them
-    def labels(self) -> npt.NDArray[np.int64]:
-        """The class of each item, (n,) int64."""
-        labels: npt.NDArray[np.int64] = self.fold.labels[self.indices]
-        return labels
-
-    @cached_property
-    def groups(self) -> tuple[str, ...] | None:
-        """Patient or lesion of each item."""
-        groups = self.fold.groups
-        return None if groups is None else tuple(groups[index] for index in self.indices.tolist())
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
-        return self.fold[int(self.indices[index])]
+    def subset(self, indices: npt.NDArray[np.int64]) -> "Fold":
+        """Return some items of the fold, without a copy of them."""
+        groups = None if self.groups is None else tuple(self.groups[index] for index in indices.tolist())
+        return Fold(self.items, self.labels[indices], groups, self.rows[indices])
 
 
-@dataclass(frozen=True)
-class JoinedFold:
-    """Several folds, one after the other, without a copy of them."""
+def joined(folds: Sequence[Fold]) -> Fold:
+    """Return several folds, one after the other, without a copy of them; a group that several name is the same."""
+    from torch.utils.data import ConcatDataset
 
-    folds: Sequence[Fold]
-
-    @cached_property  # every batch asks for them
-    def labels(self) -> npt.NDArray[np.int64]:
-        """The class of each item, (n,) int64."""
-        return np.concatenate([fold.labels for fold in self.folds])
-
-    @cached_property
-    def groups(self) -> tuple[str, ...] | None:
-        """Patient or lesion of each item; one that several folds name is the same."""
-        if all(fold.groups is None for fold in self.folds):
-            return None
-        return tuple(name for fold in self.folds for name in fold.groups or [""] * len(fold))
-
-    @cached_property
-    def _ends(self) -> npt.NDArray[np.int64]:
-        return np.cumsum([len(fold) for fold in self.folds])
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
-        number = int(np.searchsorted(self._ends, index, side="right"))
-        fold = self.folds[number]
-        return fold[index - int(self._ends[number]) + len(fold)]
-
-
-def drawn_item(fold: Fold, index: int, seed: int) -> npt.NDArray[Any]:
-    """Return an item of a fold; what a fold draws at random, as some datasets do, depends on ``seed`` alone."""
-    if isinstance(fold, SubsetFold):
-        return drawn_item(fold.fold, int(fold.indices[index]), seed)
-    seeded = getattr(fold, "seeded", None)
-    item: npt.NDArray[Any] = fold[index] if seeded is None else seeded(index, seed)
-    return item
-
-
-def array_rows(fold: Fold, indices: Sequence[int]) -> npt.NDArray[Any] | None:
-    """Return items of a fold that is, or is part of, an array in memory; None for any other."""
-    if isinstance(fold, SubsetFold):
-        return array_rows(fold.fold, fold.indices[list(indices)].tolist())
-    return fold.items[list(indices)] if isinstance(fold, ArrayFold) else None
+    labels = np.concatenate([fold.labels for fold in folds])
+    names = tuple(name for fold in folds for name in fold.groups or [""] * len(fold))
+    return Fold(ConcatDataset(cast(Any, folds)), labels, None if all(fold.groups is None for fold in folds) else names)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedmr_med.data.base import Fold, SiteData, SubsetFold, units
+from fedmr_med.data.base import Fold, SiteData, units
 from fedmr_med.data.folds import FoldName
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.seeding import numpy_generator
@@ -130,7 +130,7 @@ def scarce_classes(items: Sequence[Item], folds: Sequence[FoldName]) -> tuple[st
 IntArray = npt.NDArray[np.int64]
 
 
-def set_aside(fold: Fold, share: float, seed: int) -> tuple[SubsetFold, SubsetFold]:
+def set_aside(fold: Fold, share: float, seed: int) -> tuple[Fold, Fold]:
     """Return what stays of a train fold, and what is held out of it: ``share`` of each class, never all of one.
 
     The images of a patient are all held out, or none of them.
@@ -141,7 +141,7 @@ def set_aside(fold: Fold, share: float, seed: int) -> tuple[SubsetFold, SubsetFo
     counts = Counter(fold.labels.tolist())
     targets = {label: min(round(share * count), count - 1) for label, count in sorted(counts.items())}
     held = draw(fold.labels, None if fold.groups is None else units(fold), targets, (seed, "validation"))
-    return SubsetFold(fold, np.flatnonzero(~held)), SubsetFold(fold, np.flatnonzero(held))
+    return fold.subset(np.flatnonzero(~held)), fold.subset(np.flatnonzero(held))
 
 
 def with_validation(site: SiteData, share: float, seed: int) -> SiteData:

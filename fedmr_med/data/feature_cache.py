@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedmr_med.data.base import Fold, SubsetFold
-from fedmr_med.data.cache import default_folder
-from fedmr_med.data.folds import ImageFold
+from fedmr_med.data.base import Fold
+from fedmr_med.data.cache import DecodedImages, default_folder
 from fedmr_med.errors import DataError
 from fedmr_med.files import atomic_writer, locked
 
@@ -108,16 +107,11 @@ def features_folder(folder: Path | None = None) -> Path:
 def fingerprint(fold: Fold) -> str:
     """Return a hash of a fold's items and their order; decoded images have one of their pixels each already."""
     digest = hashlib.blake2b(digest_size=16)
-    indices = np.arange(len(fold))
-    while isinstance(fold, SubsetFold):
-        indices = fold.indices[indices]
-        fold = fold.fold
-    for index in indices.tolist():
-        if isinstance(fold, ImageFold):
-            position = int(fold.positions[index])
-            digest.update(f"{fold.images[position].shape} {fold.images.digests[position]} ".encode())
+    for row in fold.rows.tolist():
+        if isinstance(fold.items, DecodedImages):
+            digest.update(f"{fold.items[row].shape} {fold.items.digests[row]} ".encode())
         else:
-            item = np.ascontiguousarray(fold[index])
+            item = np.ascontiguousarray(fold.items[row])
             digest.update(f"{item.dtype.str} {item.shape} ".encode())
             digest.update(item.data)
     return digest.hexdigest()

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmr_med.config import PreparationConfig, TaskConfig
-from fedmr_med.data.base import SiteData
+from fedmr_med.data.base import Fold, SiteData
 from fedmr_med.data.cache import DecodedImages, open_images
 from fedmr_med.data.transforms import edge_for
 from fedmr_med.errors import DataError
@@ -63,29 +63,6 @@ def shared_groups(rows: Sequence[Row]) -> set[str]:
     """Return the patients or lesions that have images in both folds."""
     train = {row.group for row in rows if row.fold == "train" and row.group}
     return train & {row.group for row in rows if row.fold == "test"}
-
-
-@dataclass(frozen=True)
-class ImageFold:
-    """A fold of images in the cache.
-
-    Attributes:
-        images: all decoded images of the site.
-        positions: (n,) int64, where in ``images`` each item is.
-        labels: (n,) int64.
-        groups: see :class:`fedmr_med.data.base.Fold`.
-    """
-
-    images: DecodedImages
-    positions: npt.NDArray[np.int64]
-    labels: npt.NDArray[np.int64]
-    groups: tuple[str, ...] | None = None
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]:
-        return self.images[int(self.positions[index])]
 
 
 @dataclass(frozen=True)
@@ -243,10 +220,9 @@ def too_many_bad(skipped: Sequence[str], total: int, site: SiteConfig) -> str | 
     )
 
 
-def _fold(images: DecodedImages, rows: Sequence[Row], fold: str) -> ImageFold:
+def _fold(images: DecodedImages, rows: Sequence[Row], fold: str) -> Fold:
     """Return the readable images of one fold."""
-    positions = [i for i, row in enumerate(rows) if row.fold == fold and images.errors[i] is None]
-    labels = [rows[i].label for i in positions]
-    groups = tuple(rows[i].group for i in positions)
-    arrays = np.array(positions, dtype=np.int64), np.array(labels, dtype=np.int64)
-    return ImageFold(images, *arrays, groups if any(groups) else None)
+    readable = [i for i, row in enumerate(rows) if row.fold == fold and images.errors[i] is None]
+    labels = np.array([rows[i].label for i in readable], dtype=np.int64)
+    groups = tuple(rows[i].group for i in readable)
+    return Fold(images, labels, groups if any(groups) else None, np.array(readable, dtype=np.int64))

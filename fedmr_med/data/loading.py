@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedmr_med.data.base import Fold, array_rows, drawn_item
+from fedmr_med.data.base import Fold
 from fedmr_med.data.transforms import Plain, Transform, unchanged
 from fedmr_med.seeding import derive_seed, numpy_generator
 
@@ -31,7 +31,7 @@ class _BatchMaker:
         stream, indices = key
         labels = torch.from_numpy(self.fold.labels[list(indices)])
         if self.transform is unchanged or isinstance(self.transform, Plain):
-            array = array_rows(self.fold, indices)  # all at once takes a tenth of the time, of features a hundredth
+            array = self.fold.together(indices)  # all at once takes a tenth of the time, of features a hundredth
             if array is not None:
                 made = self.transform.together(array) if isinstance(self.transform, Plain) else array
                 return torch.from_numpy(made), labels
@@ -43,7 +43,7 @@ class _BatchMaker:
         return torch.from_numpy(items), labels
 
     def _item(self, index: int, seed: int, out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
-        return self.transform(drawn_item(self.fold, index, seed), seed, out)
+        return self.transform(self.fold.drawn(index, seed), seed, out)
 
 
 class Batches:

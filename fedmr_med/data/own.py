@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import Subset
 
 from fedmr_med.config import TaskConfig
-from fedmr_med.data.base import SiteData
+from fedmr_med.data.base import Fold, SiteData
 from fedmr_med.data.labels import labels_of
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.registry import Registry
@@ -65,26 +65,18 @@ class OwnData:
 
 
 @dataclass(frozen=True)
-class DatasetFold:
-    """A fold over a torch dataset.
-
-    Attributes:
-        dataset: the items.
-        labels: (n,) int64.
-        groups: see :class:`fedmr_med.data.base.Fold`.
-    """
+class DatasetItems:
+    """The items of a torch dataset without their labels."""
 
     dataset: MapStyle
-    labels: npt.NDArray[np.int64]
-    groups: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.dataset)
 
-    def __getitem__(self, index: int) -> npt.NDArray[Any]:
-        return self.seeded(index, 0)
+    def __getitem__(self, number: int) -> npt.NDArray[Any]:
+        return self.seeded(number, 0)
 
-    def seeded(self, index: int, seed: int) -> npt.NDArray[Any]:
+    def seeded(self, number: int, seed: int) -> npt.NDArray[Any]:
         """Return an item; what the dataset draws at random depends on ``seed`` alone.
 
         Raises:
@@ -92,10 +84,10 @@ class DatasetFold:
         """
         try:
             with _randomness(seed):
-                return _array(self.dataset[index][0])
+                return _array(self.dataset[number][0])
         except Exception as e:  # whatever the dataset's own code raises
             raise DataError(
-                f"item {index} of {_name(self.dataset)} cannot be read: {brief(repr(e))}.", code="data.unreadable"
+                f"item {number} of {_name(self.dataset)} cannot be read: {brief(repr(e))}.", code="data.unreadable"
             ) from e
 
 
@@ -145,7 +137,7 @@ def from_torch(
     )
     if not len(train):
         raise DataError(f"{_name(own.train)} has no item in the train fold.", code="data.empty")
-    plain = None if own.plain is None else DatasetFold(own.plain, train.labels, train.groups)
+    plain = None if own.plain is None else Fold(DatasetItems(own.plain), train.labels, train.groups)
     if own.plain is not None and len(own.plain) != len(train):
         raise DataError(
             f"{_name(own.plain)} has {len(own.plain)} items without augmentation, the train fold {len(train)}.",
@@ -161,7 +153,7 @@ def _fold(
     labels: Mapping[str, int],
     task: TaskConfig,
     groups: Sequence[str],
-) -> DatasetFold:
+) -> Fold:
     numbers = np.empty(len(dataset), dtype=np.int64)
     for index, label in enumerate(_raw_labels(dataset)):
         text = _text(label, class_names)
@@ -170,9 +162,9 @@ def _fold(
             known = ", ".join(sorted(labels))
             raise DataError(f"item {index} of {_name(dataset)}: label {said} is not one of {known}.", code="data.label")
         numbers[index] = labels[text]
-    fold = DatasetFold(dataset, numbers, tuple(groups) if any(groups) else None)
+    fold = Fold(DatasetItems(dataset), numbers, tuple(groups) if any(groups) else None)
     if len(fold):
-        _check_item(fold, task)
+        _check_item(fold[0], _name(dataset), task)
     return fold
 
 
@@ -200,20 +192,19 @@ def _raw_labels(dataset: MapStyle) -> Iterator[Any]:
     return (dataset[index][1] for index in range(len(dataset)))
 
 
-def _check_item(fold: DatasetFold, task: TaskConfig) -> None:
+def _check_item(item: npt.NDArray[Any], dataset: str, task: TaskConfig) -> None:
     """Refuse items that the task's transform cannot take, by the first one."""
-    item = fold[0]
     is_image = item.dtype == np.uint8 and item.ndim == 3
     if task.transform != _UNCHANGED and not (is_image and item.shape[2] == task.channels):
         raise DataError(
-            f"item 0 of {_name(fold.dataset)} is {item.dtype} of shape {item.shape}, and task.transform "
+            f"item 0 of {dataset} is {item.dtype} of shape {item.shape}, and task.transform "
             f"{task.transform} is for images, (height, width, {task.channels}) uint8. Items that are ready for the "
             f"network need task.transform: {_UNCHANGED}.",
             code="data.item",
             key="task.transform",
         )
     if item.dtype.kind == "f" and not np.isfinite(item).all():
-        raise DataError(f"item 0 of {_name(fold.dataset)} has values that are NaN or infinite.", code="data.not-finite")
+        raise DataError(f"item 0 of {dataset} has values that are NaN or infinite.", code="data.not-finite")
 
 
 def _check_groups(own: OwnData, train: int, test: int, allowed: bool) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from fedmr_med import models
 from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
-from fedmr_med.data.base import Fold, SiteData, SubsetFold
+from fedmr_med.data.base import Fold, SiteData
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import ConfigError, FedMRError, WireError
 from fedmr_med.evaluation.metrics import Scores, scored
@@ -111,7 +111,7 @@ class LocalSites:
     def _test(self, test: Fold, rows: str, backbone: Backbone | None) -> Batches:
         job = self.work.job
         if rows not in self._test_batches:
-            part: Fold = SubsetFold(test, np.arange(*map(int, rows.split(":"))))
+            part = test.subset(np.arange(*map(int, rows.split(":"))))
             plain = transforms.build(job.task.transform, train=False, image_size=job.task.image_size)
             if backbone is not None:
                 part, plain = feature_fold(job, part, backbone), transforms.unchanged

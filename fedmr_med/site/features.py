@@ -12,7 +12,7 @@ from fedmr_med import models
 from fedmr_med.arrays import Arrays, difference, forms_of
 from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
-from fedmr_med.data.base import ArrayFold, Fold, SiteData
+from fedmr_med.data.base import Fold, SiteData
 from fedmr_med.data.feature_cache import Features, fingerprint, open_features
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import WireError
@@ -61,7 +61,7 @@ class SiteFeatures:
         return self._opened[1]
 
 
-def feature_fold(job: JobConfig, fold: Fold, backbone: Backbone, folder: Path | None = None) -> ArrayFold:
+def feature_fold(job: JobConfig, fold: Fold, backbone: Backbone, folder: Path | None = None) -> Fold:
     """Return the features of a fold's images, from the cache or into it.
 
     Where they are in the cache, the digest of the backbone is enough.
@@ -83,7 +83,7 @@ def feature_fold(job: JobConfig, fold: Fold, backbone: Backbone, folder: Path | 
         return extract(network, fold, job)
 
     features = open_features(made_from, make, shape=(len(fold), network.feature_size), folder=folder)
-    return ArrayFold(features, fold.labels, fold.groups)
+    return Fold(features, fold.labels, fold.groups)
 
 
 @torch.no_grad()

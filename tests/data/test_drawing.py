@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedmr_med import data
 from fedmr_med.config import TaskConfig
-from fedmr_med.data.base import ArrayFold, JoinedFold, SubsetFold, units
+from fedmr_med.data.base import Fold, joined, units
 from fedmr_med.data.datasets import DATASETS
 from fedmr_med.data.drawing import ENOUGH, Item, assign_folds, scarce_classes, set_aside
 from fedmr_med.jobs.benchmark import benchmark_sites
@@ -86,26 +86,26 @@ def test_groups_stay_whole_and_classes_of_two_groups_are_in_both_folds(
         assert set(folds) == {"test" if split else "train"}
 
 
-def fold_of(*counts: int) -> ArrayFold:
+def fold_of(*counts: int) -> Fold:
     """Return a fold whose items are their own numbers."""
     labels = np.repeat(np.arange(len(counts)), counts)
-    return ArrayFold(np.arange(len(labels), dtype=np.uint8), labels)
+    return Fold(np.arange(len(labels), dtype=np.uint8), labels)
 
 
 def test_the_share_of_each_class_is_held_out_and_never_all_of_one():
     fold = fold_of(20, 10, 1, 2)
     kept, held = set_aside(fold, 0.5, seed=3)
     assert np.bincount(held.labels, minlength=4).tolist() == [10, 5, 0, 1]
-    assert sorted([*kept.indices, *held.indices]) == list(range(33))
+    assert sorted([*kept.rows, *held.rows]) == list(range(33))
     again, other = set_aside(fold, 0.5, seed=3)[1], set_aside(fold, 0.5, seed=4)[1]
-    assert np.array_equal(held.indices, again.indices)
-    assert not np.array_equal(held.indices, other.indices)
+    assert np.array_equal(held.rows, again.rows)
+    assert not np.array_equal(held.rows, other.rows)
 
 
 def test_joined_folds_give_the_items_of_each_in_turn():
-    joined = JoinedFold([fold_of(2, 1), fold_of(0), fold_of(2)])
-    assert [int(joined[i]) for i in range(len(joined))] == [0, 1, 2, 0, 1]
-    assert joined.labels.tolist() == [0, 0, 1, 0, 0]
+    fold = joined([fold_of(2, 1), fold_of(0), fold_of(2)])
+    assert [int(fold[i]) for i in range(len(fold))] == [0, 1, 2, 0, 1]
+    assert fold.labels.tolist() == [0, 0, 1, 0, 0]
 
 
 def test_the_held_out_data_of_all_clients_is_what_the_server_scores_on(tmp_path: Path):
@@ -141,23 +141,23 @@ def test_patients_are_held_out_whole():
     """Forty patients of five images; one of them has images of two classes."""
     labels = np.repeat(np.arange(2), 100)
     groups = tuple(f"p{i // 5}" for i in range(200))
-    fold = ArrayFold(np.arange(200), labels, (*groups[:195], *["p0"] * 5))
+    fold = Fold(np.arange(200), labels, (*groups[:195], *["p0"] * 5))
     for seed in range(5):
         kept, held = set_aside(fold, 0.2, seed)
         assert not {*kept.groups} & {*held.groups}
         assert all(abs(count - 20) <= 5 for count in np.bincount(held.labels))
-    alone = ArrayFold(np.arange(6), np.array([0] * 3 + [1] * 3), ("a", "a", "a", "b", "", ""))
+    alone = Fold(np.arange(6), np.array([0] * 3 + [1] * 3), ("a", "a", "a", "b", "", ""))
     kept, held = set_aside(alone, 0.5, 0)
     assert 0 not in held.labels, "all of a class is one patient's"
     assert held.labels.tolist() == [1, 1]
 
 
 def test_whatever_is_made_of_a_fold_knows_its_patients():
-    fold = ArrayFold(np.arange(4), np.array([0, 1, 0, 1]), ("a", "a", "", "b"))
-    nobody = ArrayFold(np.arange(2), np.array([0, 1]))
-    assert SubsetFold(fold, np.array([3, 2, 0])).groups == ("b", "", "a")
-    assert SubsetFold(nobody, np.array([1])).groups is None
-    assert JoinedFold([fold, nobody]).groups == ("a", "a", "", "b", "", "")
-    assert JoinedFold([nobody, nobody]).groups is None
-    assert units(JoinedFold([fold, nobody])).tolist() == [0, 0, 1, 2, 3, 4]
+    fold = Fold(np.arange(4), np.array([0, 1, 0, 1]), ("a", "a", "", "b"))
+    nobody = Fold(np.arange(2), np.array([0, 1]))
+    assert fold.subset(np.array([3, 2, 0])).groups == ("b", "", "a")
+    assert nobody.subset(np.array([1])).groups is None
+    assert joined([fold, nobody]).groups == ("a", "a", "", "b", "", "")
+    assert joined([nobody, nobody]).groups is None
+    assert units(joined([fold, nobody])).tolist() == [0, 0, 1, 2, 3, 4]
     assert units(nobody).tolist() == [0, 1]

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from fedmr_med.data.base import ArrayFold, SubsetFold
+from fedmr_med.data.base import Fold
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import build
 
 STREAM = (0, "msk", 3, 1)
 
 
-def numbered_fold(count: int) -> ArrayFold:
+def numbered_fold(count: int) -> Fold:
     """A fold whose item i is filled with the value i and has label i."""
     items = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None], (count, 9, 9, 3))
-    return ArrayFold(items, np.arange(count, dtype=np.int64))
+    return Fold(items, np.arange(count, dtype=np.int64))
 
 
 def batches(count: int, batch_size: int = 4, **options: int) -> Batches:
@@ -49,7 +49,7 @@ def test_order_depends_on_the_stream_alone() -> None:
 
 
 def test_augmentation_depends_on_stream_and_item_not_on_the_batch() -> None:
-    fold = ArrayFold(np.random.default_rng(0).integers(0, 256, (7, 40, 40, 3), dtype=np.uint8), np.arange(7))
+    fold = Fold(np.random.default_rng(0).integers(0, 256, (7, 40, 40, 3), dtype=np.uint8), np.arange(7))
     transform = build("isic", train=True, image_size=32)
 
     def by_label(batch_size: int, *stream: int | str) -> dict[int, bytes]:
@@ -74,7 +74,7 @@ def test_an_empty_fold_has_no_batches() -> None:
 
 @pytest.mark.slow
 def test_worker_processes_give_the_same_batches_in_every_epoch_even_after_one_was_abandoned() -> None:
-    fold = ArrayFold(np.random.default_rng(0).integers(0, 256, (11, 40, 40, 3), dtype=np.uint8), np.arange(11))
+    fold = Fold(np.random.default_rng(0).integers(0, 256, (11, 40, 40, 3), dtype=np.uint8), np.arange(11))
     transform = build("isic", train=True, image_size=32)
     alone = Batches(fold, transform, batch_size=3)
     helped = Batches(fold, transform, batch_size=3, workers=2)
@@ -93,8 +93,8 @@ def test_worker_processes_give_the_same_batches_in_every_epoch_even_after_one_wa
 @pytest.mark.parametrize("channels", [1, 3])
 def test_plain_images_of_an_array_are_made_together_with_the_same_bits(edge: int, channels: int) -> None:
     drawn = np.random.default_rng(edge)
-    fold = ArrayFold(drawn.integers(0, 256, (20, 12, 12, channels), dtype=np.uint8), np.arange(20))
-    part = SubsetFold(SubsetFold(fold, np.arange(20)[::-1]), np.array([3, 0, 7, 7, 12]))
+    fold = Fold(drawn.integers(0, 256, (20, 12, 12, channels), dtype=np.uint8), np.arange(20))
+    part = fold.subset(np.arange(20)[::-1]).subset(np.array([3, 0, 7, 7, 12]))
     transform = build("plain", train=False, image_size=edge)
     for whole in (fold, part):
         images = np.concatenate([x.numpy() for x, _ in Batches(whole, transform, batch_size=4).epoch(0, shuffle=False)])

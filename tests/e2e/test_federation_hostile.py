@@ -20,7 +20,7 @@ from nvflare.apis.dxo import DataKind, from_shareable
 from nvflare.apis.shareable import Shareable
 
 from fedmr_med.config import JobConfig
-from fedmr_med.data.base import ArrayFold, SiteData
+from fedmr_med.data.base import Fold, SiteData
 from fedmr_med.deploy.kit import AUTHORIZATION, PRIVACY, RESOURCES
 from fedmr_med.files import write_text
 from fedmr_med.flare.audit import AUDIT_FILE
@@ -278,7 +278,7 @@ def without_small_classes(data: SiteData, policy: SitePolicy) -> Iterator[SiteDa
             fold = without(data.train, label)
             others = [c for c in np.unique(data.train.labels) if c != label and not chosen[c]]
             if not chosen[label] and others:
-                fold = ArrayFold(data.train.items, np.where(data.train.labels == label, others[0], data.train.labels))
+                fold = Fold(data.train.items, np.where(data.train.labels == label, others[0], data.train.labels))
             yield dataclasses.replace(data, train=fold)
         if 1 <= test <= 10:
             yield dataclasses.replace(data, test=without(data.test, label))

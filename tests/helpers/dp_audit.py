@@ -13,7 +13,7 @@ from scipy.stats import beta
 from fedmr_med import methods
 from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
-from fedmr_med.data.base import ArrayFold
+from fedmr_med.data.base import Fold
 from fedmr_med.data.loading import Batches
 from fedmr_med.methods.local import LocalRound
 from fedmr_med.models.job_network import ClassifierOnly
@@ -94,8 +94,8 @@ def audited(kind: str, folder: Path, *, grouped: bool, noise: float = 1.0, rate:
     canary = np.zeros((images, SIZE), np.float32)
     canary[:, 0] = 100
     groups = ("a", "b", "c", "d", *["canary"] * images) if grouped else None
-    whole = ArrayFold(np.concatenate([items, canary]), np.array([0, 0, 1, 1] + [2] * images), groups)
-    without = ArrayFold(items, whole.labels[:4], None if groups is None else groups[:4])
+    whole = Fold(np.concatenate([items, canary]), np.array([0, 0, 1, 1] + [2] * images), groups)
+    without = Fold(items, whole.labels[:4], None if groups is None else groups[:4])
     made = _training if kind == "training" else _sums
     return made(kind, folder, (whole, without), noise, rate)
 
@@ -111,16 +111,16 @@ def _job(**changes: Any) -> JobConfig:
     return small_job("fedavg", loss={"class_weights": "none"}, **changes)
 
 
-def _sums(kind: str, folder: Path, folds: Sequence[ArrayFold], noise: float, rate: float) -> Audited:
+def _sums(kind: str, folder: Path, folds: Sequence[Fold], noise: float, rate: float) -> Audited:
     private = {"clip": 1.0, "noise": noise}
     # A secure total of three sites, of which one tells its own part, and one has nothing.
     job = _job(federation={"min_sites": 3, "secure": "statistics", "private": private})
     network, count = _network(), iter(range(10**9))
 
-    def total(fold: ArrayFold) -> np.ndarray:
+    def total(fold: Fold) -> np.ndarray:
         return released(fold, POLICY) + released(fold, NOTHING)
 
-    def released(fold: ArrayFold, policy: SitePolicy) -> np.ndarray:
+    def released(fold: Fold, policy: SitePolicy) -> np.ndarray:
         ledger = Ledger(folder / f"{next(count)}.jsonl")
         assert job.federation.private is not None
         sums = PrivateSums("site", job, job.federation.private, policy, ledger)
@@ -145,7 +145,7 @@ def _sums(kind: str, folder: Path, folds: Sequence[ArrayFold], noise: float, rat
     return Audited(lambda: total(folds[0]), lambda: total(folds[1]), difference, ledger.total(DELTA))
 
 
-def _training(kind: str, folder: Path, folds: Sequence[ArrayFold], noise: float, rate: float) -> Audited:
+def _training(kind: str, folder: Path, folds: Sequence[Fold], noise: float, rate: float) -> Audited:
     told = POLICY.round_samples
     job = _job(
         train={
@@ -160,7 +160,7 @@ def _training(kind: str, folder: Path, folds: Sequence[ArrayFold], noise: float,
     )
     start, loss = _network().state_dict(), criterion.build(job.loss, np.ones(CLASSES, np.int64))
 
-    def released(fold: ArrayFold, settings: JobConfig = job) -> np.ndarray:
+    def released(fold: Fold, settings: JobConfig = job) -> np.ndarray:
         private = private_training(settings, fold, folder)
         network = _network()
         client = methods.build(settings.method).client(_local_round(network, private.told))
@@ -175,7 +175,7 @@ def _training(kind: str, folder: Path, folds: Sequence[ArrayFold], noise: float,
     return Audited(lambda: released(folds[0]), lambda: released(folds[1]), present - absent, site.ledger.total(DELTA))
 
 
-def private_training(job: JobConfig, fold: ArrayFold, folder: Path, policy: SitePolicy = POLICY) -> PrivateTraining:
+def private_training(job: JobConfig, fold: Fold, folder: Path, policy: SitePolicy = POLICY) -> PrivateTraining:
     assert job.train.private is not None
     return PrivateTraining("site", job, job.train.private, policy, fold, Ledgers.of(folder).training)
 

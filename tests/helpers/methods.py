@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedmr_med import methods, models
 from fedmr_med.config import JobConfig
-from fedmr_med.data.base import ArrayFold, SiteData
+from fedmr_med.data.base import Fold, SiteData
 from fedmr_med.methods.local import LocalRound
 from fedmr_med.models import Network
 from fedmr_med.privacy.policy import SitePolicy
@@ -88,7 +88,7 @@ def site_data(classes: Sequence[int], size: int, seed: int) -> SiteData:
     generator = np.random.default_rng(seed)
     labels = np.array([classes[i % len(classes)] for i in range(size)], dtype=np.int64)
     items = generator.integers(0, 120, (size, EDGE, EDGE, 1)) + 30 * labels[:, None, None, None]
-    fold = ArrayFold(items.astype(np.uint8), labels)
+    fold = Fold(items.astype(np.uint8), labels)
     return SiteData(fold, fold, tuple(f"class{c}" for c in range(CLASSES)))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmr_med.config import JobConfig
-from fedmr_med.data.base import ArrayFold
+from fedmr_med.data.base import Fold
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.privacy.policy import SitePolicy
@@ -46,10 +46,10 @@ def task_for(state: GlobalState, job: JobConfig) -> TrainTask:
     return train_task(state, job, "chain")
 
 
-def without(fold: ArrayFold, label: int) -> ArrayFold:
+def without(fold: Fold, label: int) -> Fold:
     """Return the fold without the images of a class."""
     keep = fold.labels != label
-    return ArrayFold(fold.items[keep], fold.labels[keep])
+    return Fold(fold.items[keep], fold.labels[keep])
 
 
 def first_replies(

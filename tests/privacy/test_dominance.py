@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedmr_med.data.base import ArrayFold
+from fedmr_med.data.base import Fold
 from fedmr_med.privacy.mechanisms import Dominance
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.site.ledger import Ledgers
@@ -68,7 +68,7 @@ def test_images_of_one_patient_count_as_one() -> None:
 def test_a_class_of_too_few_patients_does_not_leave(tmp_path: Path) -> None:
     labels = np.repeat([0, 1, 2], 20)
     groups = ["p1"] * 20 + [f"q{n}" for n in range(5)] * 4 + [""] * 20
-    fold = ArrayFold(np.zeros((60, 4, 4, 3), np.uint8), labels, groups)
+    fold = Fold(np.zeros((60, 4, 4, 3), np.uint8), labels, groups)
     job = small_job()
     for policy, expected in (
         (SitePolicy(share_prototypes=True, max_share=0.5), [1, 2]),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmr_med.data.base import ArrayFold
+from fedmr_med.data.base import Fold
 from fedmr_med.errors import FedMRError
 from fedmr_med.runner.local_sites import LocalSites, parts_of_test
 from fedmr_med.runner.pool import BROADCAST, ProcessPool
@@ -85,7 +85,7 @@ def test_answers_held_grow_with_the_workers_and_not_with_the_sites(tmp_path: Pat
 
 
 def test_the_parts_of_the_test_set_are_whole_batches() -> None:
-    test = ArrayFold(np.zeros((40, 1)), np.zeros(40, dtype=np.int64))
+    test = Fold(np.zeros((40, 1)), np.zeros(40, dtype=np.int64))
     assert parts_of_test(test, 8, 1) == ["0:40"]
     assert parts_of_test(test, 8, 2) == ["0:24", "24:40"]
     assert parts_of_test(test, 8, 9) == ["0:8", "8:16", "16:24", "24:32", "32:40"]

@@ -15,10 +15,9 @@ from typer.testing import CliRunner
 
 from fedmr_med.cli import app
 from fedmr_med.config import JobConfig
-from fedmr_med.data.base import ArrayFold, SubsetFold
+from fedmr_med.data.base import Fold
 from fedmr_med.data.cache import open_images
 from fedmr_med.data.feature_cache import clean, features_folder, fingerprint
-from fedmr_med.data.folds import ImageFold
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.records import RoundRecord, SiteRound
 from fedmr_med.models.job_network import backbone_of, build_network, feature_network
@@ -43,9 +42,9 @@ def frozen_job(method: str = "fedavg", /, **changes: object) -> JobConfig:
     return small_job(method, model={"freeze_backbone": True}, **changes)
 
 
-def images(seed: int, count: int = 6) -> ArrayFold:
+def images(seed: int, count: int = 6) -> Fold:
     pixels = np.random.default_rng(seed).integers(0, 256, (count, 24, 24, 3), dtype=np.uint8)
-    return ArrayFold(pixels, np.arange(count) % 8)
+    return Fold(pixels, np.arange(count) % 8)
 
 
 @pytest.fixture(autouse=True)
@@ -100,14 +99,14 @@ def test_other_weights_image_sizes_views_and_images_never_read_an_old_entry(extr
     first = feature_fold(job, fold, frozen).items
     one_weight = {name: array.copy() for name, array in frozen.arrays.items()}
     next(iter(one_weight.values())).flat[0] += 1e-3
-    changed = ArrayFold(fold.items.copy(), fold.labels)
+    changed = Fold(fold.items.copy(), fold.labels)
     changed.items[0, 0, 0, 0] ^= 1
     others = [
         feature_fold(job, fold, Backbone.of(one_weight)),
         feature_fold(job.override({"task": {"image_size": 20}}), fold, frozen),
         feature_fold(job.override({"model": {"views": "flips"}}), fold, _wrapped(frozen)),
         feature_fold(job, changed, frozen),
-        feature_fold(job, SubsetFold(fold, np.arange(6)[::-1].copy()), frozen),
+        feature_fold(job, fold.subset(np.arange(6)[::-1].copy()), frozen),
     ]
     assert extractions == [6] * 6
     assert not any(np.array_equal(other.items, first) for other in others)
@@ -122,21 +121,21 @@ def _wrapped(frozen: Backbone) -> Backbone:
 def test_the_fingerprint_is_of_the_items_however_they_are_dealt() -> None:
     fold = images(0)
     rows = np.array([4, 1, 2])
-    picked = ArrayFold(fold.items[rows], fold.labels[rows])
-    assert fingerprint(SubsetFold(fold, rows)) == fingerprint(picked)
-    assert fingerprint(SubsetFold(SubsetFold(fold, np.array([4, 0, 1, 2])), np.array([0, 2, 3]))) == fingerprint(picked)
-    assert fingerprint(SubsetFold(fold, rows[::-1].copy())) != fingerprint(picked)
+    picked = Fold(fold.items[rows], fold.labels[rows])
+    assert fingerprint(fold.subset(rows)) == fingerprint(picked)
+    assert fingerprint(fold.subset(np.array([4, 0, 1, 2])).subset(np.array([0, 2, 3]))) == fingerprint(picked)
+    assert fingerprint(fold.subset(rows[::-1].copy())) != fingerprint(picked)
 
 
 def test_the_fingerprint_of_decoded_images_is_of_their_pixels_not_of_the_list_they_came_in(tmp_path: Path) -> None:
     write_images(tmp_path / "images", 3)
 
-    def fold(*names: str) -> ImageFold:
+    def fold(*names: str) -> Fold:
         opened = open_images(tmp_path / "images", names, edge=24)
-        return ImageFold(opened, np.arange(len(names)), np.zeros(len(names), dtype=np.int64))
+        return Fold(opened, np.zeros(len(names), dtype=np.int64))
 
     both = fold("0.png", "1.png")
-    assert fingerprint(SubsetFold(fold("2.png", "0.png", "1.png"), np.array([1, 2]))) == fingerprint(both)
+    assert fingerprint(fold("2.png", "0.png", "1.png").subset(np.array([1, 2]))) == fingerprint(both)
     assert fingerprint(fold("1.png", "0.png")) != fingerprint(both)
     Image.new("RGB", (30, 30), (9, 9, 9)).save(tmp_path / "images" / "1.png")
     assert fingerprint(fold("0.png", "1.png")) != fingerprint(both)

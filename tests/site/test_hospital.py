@@ -201,9 +201,9 @@ def test_the_state_arrays_are_contiguous(tmp_path: Path) -> None:
 
 
 def test_too_few_images_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedmr_med.data.base import ArrayFold, SiteData
+    from fedmr_med.data.base import Fold, SiteData
 
-    empty = ArrayFold(np.zeros((1, 27, 27, 3), dtype=np.uint8), np.zeros(1, dtype=np.int64))
+    empty = Fold(np.zeros((1, 27, 27, 3), dtype=np.uint8), np.zeros(1, dtype=np.int64))
     names = small_job().task.class_names
     monkeypatch.setattr("fedmr_med.data.load", lambda *_, **__: SiteData(empty, empty, names))
     with raises("data.too-few"):

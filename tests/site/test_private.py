@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from fedmr_med.data import transforms
-from fedmr_med.data.base import ArrayFold
-from fedmr_med.data.folds import ImageFold
+from fedmr_med.data.base import Fold
 from fedmr_med.data.loading import Batches
 from fedmr_med.models.job_network import ClassifierOnly
 from fedmr_med.network import Network
@@ -37,7 +36,7 @@ def features_alone() -> Network:
 
 
 def statistics(items: np.ndarray, labels: Sequence[int], groups: tuple[str, ...] | None = None) -> Clipped:
-    fold = ArrayFold(items.astype(np.float32), np.array(labels), groups)
+    fold = Fold(items.astype(np.float32), np.array(labels), groups)
     batches = Batches(fold, transforms.unchanged, batch_size=4)
     return clipped(features_alone(), batches, fold, Clip(1.0), np.array([True, True]))
 
@@ -61,7 +60,7 @@ def test_a_patient_with_many_images_counts_as_one_image() -> None:
     items = np.random.default_rng(1).integers(0, 255, (9, 3))
     labels = [0, 0, 1, 0, 1, 1, 0, 0, 1]
     groups = ("p", "p", "p", "p", "q", "", "", "r", "r")
-    assert image_shares(ImageFold(None, items[:, 0], items[:, 0], groups)).tolist() == [  # type: ignore[arg-type]
+    assert image_shares(Fold(items, items[:, 0], groups)).tolist() == [  # type: ignore[arg-type]
         0.25,
         0.25,
         0.25,

@@ -17,7 +17,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from fedmr_med.config import JobConfig
-from fedmr_med.data.base import ArrayFold, units
+from fedmr_med.data.base import Fold, units
 from fedmr_med.errors import ConfigError
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.methods.base import Method
@@ -43,8 +43,8 @@ def private_job(base: str = "fedmr", /, **changes: Any) -> JobConfig:
     return small_job(base, method=method, train={"private": PRIVATE}, loss={"class_weights": "none"}).override(changes)
 
 
-def fold(size: int, groups: tuple[str, ...] | None = None) -> ArrayFold:
-    return ArrayFold(np.zeros((size, 2, 2, 3), dtype=np.uint8), np.arange(size) % 2, groups)
+def fold(size: int, groups: tuple[str, ...] | None = None) -> Fold:
+    return Fold(np.zeros((size, 2, 2, 3), dtype=np.uint8), np.arange(size) % 2, groups)
 
 
 def trainer(folder: Path, size: int = 1000, batch_size: int = 100, groups: tuple[str, ...] | None = None) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedmr_med.config import JobConfig, TaskConfig
-from fedmr_med.data.base import ArrayFold, SiteData
+from fedmr_med.data.base import Fold, SiteData
 from fedmr_med.data.demo.pictures import draw
 from fedmr_med.data.flamby_isic import CLASS_NAMES, HOSPITALS, TEST_COUNTS, TRAIN_COUNTS, check_names
 from fedmr_med.data.folds import FoldName
@@ -94,7 +94,7 @@ def load_demo(source: DemoSource, task: TaskConfig) -> SiteData:
     numbers = {name: label for label, name in enumerate(task.class_names)}
     label_of = tuple(numbers.get(name, -1) for name in CLASS_NAMES)
 
-    def fold(name: FoldName, counts: list[int]) -> ArrayFold:
+    def fold(name: FoldName, counts: list[int]) -> Fold:
         wanted = tuple(counts[label] if label >= 0 else 0 for label in label_of)
         return _fold(source.center, name, edge_for(task.image_size), wanted, label_of)
 
@@ -103,7 +103,7 @@ def load_demo(source: DemoSource, task: TaskConfig) -> SiteData:
 
 
 @lru_cache(maxsize=2 * len(HOSPITALS))
-def _fold(center: int, fold: FoldName, edge: int, counts: tuple[int, ...], label_of: tuple[int, ...]) -> ArrayFold:
+def _fold(center: int, fold: FoldName, edge: int, counts: tuple[int, ...], label_of: tuple[int, ...]) -> Fold:
     """Draw so many pictures of each class; picture ``index`` depends on centre, fold, class and index alone.
 
     They are kept, read-only: a process that works for several sites and rounds draws the pictures of each site once.
@@ -117,4 +117,4 @@ def _fold(center: int, fold: FoldName, edge: int, counts: tuple[int, ...], label
         items[indices] = draw(int(label), center, generators, edge)
     labels = np.array(label_of)[labels]
     items.flags.writeable = labels.flags.writeable = False
-    return ArrayFold(items, labels)
+    return Fold(items, labels)

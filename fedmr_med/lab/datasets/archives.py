@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmr_med.config import TaskConfig
-from fedmr_med.data.base import ArrayFold, SiteData
+from fedmr_med.data.base import Fold, SiteData
 from fedmr_med.data.datasets.base import Dataset, Reader, RemoteFile
 from fedmr_med.errors import DataError, FedMRError
 
@@ -72,7 +72,7 @@ def arrays(official: Official | None = None) -> Reader:
     return read
 
 
-def _checked(dataset: Dataset, images: Images, labels: Labels, place: Path) -> ArrayFold:
+def _checked(dataset: Dataset, images: Images, labels: Labels, place: Path) -> Fold:
     """Return a fold, or refuse other shapes, types and labels than the dataset has."""
     shape = (dataset.image_size, dataset.image_size, dataset.channels)
     problem, code, key = None, "data.damaged", "labels"
@@ -87,7 +87,7 @@ def _checked(dataset: Dataset, images: Images, labels: Labels, place: Path) -> A
         code = "data.label"
     if problem:
         raise DataError(f"{place}: {problem}. Get it again: {dataset.how_to_get}", code=code, key=key)
-    return ArrayFold(images, labels)
+    return Fold(images, labels)
 
 
 def read_npz(dataset: Dataset, place: Path) -> Folds | None:

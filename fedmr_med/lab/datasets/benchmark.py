@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmr_med.config import TaskConfig
-from fedmr_med.data.base import ArrayFold, Fold, JoinedFold, Partitioned, SiteData, SubsetFold
+from fedmr_med.data.base import Fold, Partitioned, SiteData, joined
 from fedmr_med.data.datasets import DATASETS, Dataset
 from fedmr_med.data.datasets.base import DATA_VARIABLE
 from fedmr_med.data.drawing import set_aside
@@ -38,7 +38,7 @@ def load_benchmark(source: BenchmarkSource, task: TaskConfig, *, seed: int) -> S
         raise _refused("data.client", why, "config.value")
     data = _partitioned_by(source, task, seed)
     own = np.arange(source.client, len(data.test), source.clients) if source.holds_test else np.arange(0)
-    test = SubsetFold(data.test, own)
+    test = data.test.subset(own)
     train, skipped = data.clients[source.client], data.skipped[source.client]
     return SiteData(train=train, test=test, class_names=task.class_names, skipped=skipped)
 
@@ -52,7 +52,7 @@ def load_test(source: BenchmarkSource, task: TaskConfig, *, seed: int, held_out:
         ConfigError, DataError: as :func:`load_benchmark`.
     """
     data = _partitioned_by(source, task, seed)
-    return JoinedFold([set_aside(fold, held_out, seed)[1] for fold in data.clients]) if held_out else data.test
+    return joined([set_aside(fold, held_out, seed)[1] for fold in data.clients]) if held_out else data.test
 
 
 def data_root(dataset: Dataset, root: Path | None) -> Path:
@@ -102,19 +102,20 @@ def _partitioned(root: Path, task: TaskConfig, clients: int, seed: int, fraction
     parts = [rows[part] for part in partition(data.train.labels[rows], task.split, clients, seed)]
     used = np.unique(np.concatenate(parts))
     train, test = data.train, _of_classes(data.test, data.train.labels[used])
-    if isinstance(train, ArrayFold):
+    if isinstance(train.items, np.ndarray):
         # What the fraction leaves out is not held in memory.
-        train = ArrayFold(train.items[used], train.labels[used], SubsetFold(train, used).groups)
+        part = train.subset(used)
+        train = Fold(train.items[part.rows], part.labels, part.groups)
         parts = [np.searchsorted(used, part) for part in parts]
     # Nobody knows whose the unreadable items would have been; the first client reports them.
     skipped = (data.skipped, *((),) * (clients - 1))
-    return Partitioned(tuple(SubsetFold(train, part) for part in parts), skipped, test)
+    return Partitioned(tuple(train.subset(part) for part in parts), skipped, test)
 
 
 def _of_classes(test: Fold, trained: npt.NDArray[np.int64]) -> Fold:
     """Leave out of the test set the classes that nobody could learn; none, unless the split asks for a subset."""
     known = np.isin(test.labels, trained)
-    return test if known.all() else SubsetFold(test, np.flatnonzero(known))
+    return test if known.all() else test.subset(np.flatnonzero(known))
 
 
 def _refused(key: str, why: str, code: str) -> ConfigError:

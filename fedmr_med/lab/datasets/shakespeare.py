@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedmr_med.data.base import ArrayFold, Partitioned
+from fedmr_med.data.base import Fold, Partitioned
 from fedmr_med.data.datasets.base import Dataset, Protocol
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.seeding import numpy_generator
@@ -30,7 +30,7 @@ _INDEX[[ord(character) for character in CHARACTERS]] = np.arange(len(CHARACTERS)
 class Speaker:
     """One speaker's samples, and a line for each that is left out because its next character is none of LEAF's."""
 
-    fold: ArrayFold
+    fold: Fold
     skipped: tuple[str, ...]
 
 
@@ -90,7 +90,7 @@ def read_clients(root: Path, clients: int, seed: int) -> Partitioned:
     drawn = numpy_generator(seed, "partition").permutation(len(usable))[:clients]
     users = [usable[number] for number in sorted(drawn)]
     folds = [test[user].fold for user in users]
-    joint = ArrayFold(np.concatenate([f.items for f in folds]), np.concatenate([f.labels for f in folds]))
+    joint = Fold(np.concatenate([f.items for f in folds]), np.concatenate([f.labels for f in folds]))
     speakers = [train[user] for user in users]
     return Partitioned(tuple(s.fold for s in speakers), tuple(s.skipped for s in speakers), joint)
 
@@ -111,7 +111,7 @@ def _speaker(texts: Any, following: Any, where: str) -> Speaker:
     labels = encode("".join(following)).astype(np.int64)
     known = labels != OTHER
     skipped = tuple(f"{where}: text {row} is followed by {following[row]!r}" for row in np.flatnonzero(~known).tolist())
-    return Speaker(ArrayFold(items[known], labels[known]), skipped)
+    return Speaker(Fold(items[known], labels[known]), skipped)
 
 
 SHAKESPEARE = Dataset(

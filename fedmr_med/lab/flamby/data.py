@@ -9,7 +9,7 @@ import numpy as np
 from fedmr_med import data
 from fedmr_med.config import TaskConfig
 from fedmr_med.data import transforms
-from fedmr_med.data.base import Fold, JoinedFold, SubsetFold
+from fedmr_med.data.base import Fold, joined
 from fedmr_med.data.flamby_isic import (
     LESIONS_FILE,
     PREPARED_FOLDER,
@@ -19,7 +19,7 @@ from fedmr_med.data.flamby_isic import (
     read_lesions,
     read_split,
 )
-from fedmr_med.data.folds import ImageFold, Row
+from fedmr_med.data.folds import Row
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import DataError
 from fedmr_med.evaluation.metrics import Scores, confusion_matrix, scores
@@ -65,7 +65,7 @@ class ComparisonData:
 
     def pooled_train(self) -> Fold:
         """Return the train folds of all sites in one."""
-        return JoinedFold(tuple(self.train.values()))
+        return joined(tuple(self.train.values()))
 
     def score(self, network: Network) -> dict[str, Scores]:
         """Return the scores of a network on the test fold of each site, and on all of them pooled."""
@@ -110,9 +110,7 @@ def load_data(request: CompareRequest) -> ComparisonData:
         known = 0
         for center in request.centers:
             fold = folds[site_name(center)].test
-            if not isinstance(fold, ImageFold):
-                raise TypeError(f"the test images of centre {center} are a {type(fold).__name__}")
-            tested = [rows[center][position] for position in fold.positions]
+            tested = [rows[center][row] for row in fold.rows]
             known += sum(bool(row.group) for row in tested)
             if request.without_leaked:
                 kept[site_name(center)] = np.array([i for i, row in enumerate(tested) if row.image not in leaked], int)
@@ -130,7 +128,7 @@ def load_data(request: CompareRequest) -> ComparisonData:
     return ComparisonData(
         task=task,
         train={name: site.train for name, site in folds.items()},
-        test={name: SubsetFold(site.test, kept[name]) for name, site in folds.items()},
+        test={name: site.test.subset(kept[name]) for name, site in folds.items()},
         leakage=leakage,
         batch=request.batch,
     )

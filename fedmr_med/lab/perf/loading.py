@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from fedmr_med.data import transforms
+from fedmr_med.data.base import Fold
 from fedmr_med.data.cache import open_images
-from fedmr_med.data.folds import ImageFold
 from fedmr_med.data.loading import Batches
 from fedmr_med.lab.perf.measure import CPU, WALL, Figure, interleaved, ratios
 from fedmr_med.lab.perf.workload import Case, Client
@@ -111,7 +111,7 @@ def _batches(
     workers: int = 0,
 ) -> Batches:
     images = open_images(folder, names, edge=transforms.edge_for(image_size), folder=cache)
-    fold = ImageFold(images, np.arange(len(names)), np.arange(len(names), dtype=np.int64) % 8)
+    fold = Fold(images, np.arange(len(names), dtype=np.int64) % 8)
     transform = transforms.build("isic", train=augmented, image_size=image_size)
     return Batches(fold, transform, batch_size=batch_size, workers=workers)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedmr_med import methods, models
 from fedmr_med.config import LossConfig, MethodConfig, PrivateTrainConfig, TrainConfig
-from fedmr_med.data.base import ArrayFold
+from fedmr_med.data.base import Fold
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import unchanged
 from fedmr_med.lab.perf.measure import CPU, Figure, interleaved, ratios
@@ -50,9 +50,7 @@ class ReadyBatches(Batches):
 
     def __init__(self, case: Case):
         labels = np.arange(case.batches * case.batch_size, dtype=np.int64) % max(case.classes // 2, 1)
-        super().__init__(
-            ArrayFold(np.zeros(len(labels), dtype=np.uint8), labels), unchanged, batch_size=case.batch_size
-        )
+        super().__init__(Fold(np.zeros(len(labels), dtype=np.uint8), labels), unchanged, batch_size=case.batch_size)
         images = torch.randn(len(labels), 3, case.image_size, case.image_size)
         self.ready = list(
             zip(

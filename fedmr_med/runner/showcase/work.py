@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedmr_med import models
 from fedmr_med.data import transforms
-from fedmr_med.data.base import JoinedFold
+from fedmr_med.data.base import joined
 from fedmr_med.data.loading import Batches
 from fedmr_med.evaluation.results import RunResult
 from fedmr_med.evaluation.seeds import Spread
@@ -59,7 +59,7 @@ class Outcome:
 def carry_out(run: Run, folder: Path, after_round: Callable[[GlobalState], None]) -> Outcome:
     """Do one run in this process, and keep its files in a folder of its own."""
     job, place = run.job, folder / run.name
-    test = JoinedFold([data.test for data in open_sites(job, hospitals()).values()])
+    test = joined([data.test for data in open_sites(job, hospitals()).values()])
     state = Federation(job, run.sites, place, test=test).run(after_round)
     network = build_network(job)
     models.load_arrays(network, state.leaving().model)

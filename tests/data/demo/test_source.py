@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from fedmr_med import data
-from fedmr_med.data.base import ArrayFold, SiteData, class_counts
+from fedmr_med.data.base import Fold, SiteData, class_counts
 from fedmr_med.data.demo import RARE, class_counts_of, effective_job, source
 from fedmr_med.data.flamby_isic import CLASS_NAMES, TEST_COUNTS, TRAIN_COUNTS
 from fedmr_med.data.loading import Batches
@@ -30,9 +30,9 @@ def sites() -> list[SiteData]:
     return [demo(center) for center in range(6)]
 
 
-def pooled(sites: list[SiteData], fold: str) -> ArrayFold:
+def pooled(sites: list[SiteData], fold: str) -> Fold:
     folds = [getattr(site, fold) for site in sites]
-    return ArrayFold(np.concatenate([f.items for f in folds]), np.concatenate([f.labels for f in folds]))
+    return Fold(np.concatenate([f.items for f in folds]), np.concatenate([f.labels for f in folds]))
 
 
 @pytest.mark.parametrize("center", range(6))
@@ -93,7 +93,7 @@ def test_thumbnails_are_not_enough_for_a_linear_classifier(sites: list[SiteData]
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    def thumbnails(fold: ArrayFold) -> np.ndarray:
+    def thumbnails(fold: Fold) -> np.ndarray:
         size = (8, 8)
         return np.stack([np.asarray(Image.fromarray(i).resize(size, Image.Resampling.BOX)).ravel() for i in fold.items])
 

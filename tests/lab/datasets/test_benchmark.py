@@ -113,8 +113,8 @@ def test_where_the_server_scores_the_clients_hold_no_test_images(tmp_path: Path)
 def test_clients_of_a_process_share_one_copy_of_the_data(tmp_path: Path):
     write_mini("fmnist", tmp_path, per_class=10)
     folds = [load_benchmark(source_of(tmp_path, c, 50), task_of("fmnist", "iid"), seed=0) for c in range(50)]
-    assert len({id(data.train.fold) for data in folds}) == 1
-    assert len({id(data.test.fold) for data in folds}) == 1
+    assert len({id(data.train.items) for data in folds}) == 1
+    assert len({id(data.test.items) for data in folds}) == 1
 
 
 def test_the_seed_decides_the_share(tmp_path: Path):
