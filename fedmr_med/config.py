@@ -21,6 +21,9 @@ if TYPE_CHECKING:  # with it come numpy and torch, which settings do not need
 
 JOB_FILE = "fedmr.yaml"
 
+NO_MODEL = "none"
+"""The name of the network that a survey has: none."""
+
 FIRST_DEFAULTS: Mapping[str, Any] = {}
 """The first default, by dotted key, of every key of a job whose default was changed since.
 
@@ -69,6 +72,9 @@ class TaskConfig(Strict):
         preparation: what pictures go through first, at sites and wherever the model is used, unless they are prepared
             already (``data.prepared`` of ``site.yaml``, ``--prepared``). None takes them as they are. Datasets of a
             site's own code are taken as prepared.
+        subgroups: columns of the hospitals' tables, such as sex, age or device, with the levels of each: images are
+            counted and scored by level too, as far as each hospital's policy allows. A level is a text of the column,
+            or for numbers a band such as ``40-59`` or ``60+``.
     """
 
     dataset: Name
@@ -78,6 +84,15 @@ class TaskConfig(Strict):
     transform: Name
     split: Name | None = None
     preparation: PreparationConfig | None = None
+    subgroups: dict[Name, Annotated[tuple[Name, ...], Field(min_length=1, max_length=20)]] = Field({}, max_length=8)
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())  # a mapping has no hash of its own
+
+    @property
+    def levels(self) -> tuple[tuple[str, str], ...]:
+        """Column and level of each subgroup, in order."""
+        return tuple((column, level) for column, levels in self.subgroups.items() for level in levels)
 
     @model_validator(mode="after")
     def _one_name_per_class(self) -> Self:
@@ -425,6 +440,7 @@ class JobConfig(Strict):
         seed: of every random number of the run.
         chain: id that a run and its resumptions have in common; None uses the id FLARE gives the job.
         demo: overrides of any section, applied where the built-in demo stands in for data.
+        survey: ask the sites what they hold, and for nothing else: one exchange without a model.
     """
 
     name: Name
@@ -439,6 +455,7 @@ class JobConfig(Strict):
     policy: Sharing = Sharing(share_prototypes=True, min_class_count=1, share_metrics="per_class")
     chain: FolderName | None = None
     demo: dict[str, Any] = {}
+    survey: bool = False
 
     @field_validator("policy", mode="before")
     @classmethod
@@ -460,7 +477,10 @@ class JobConfig(Strict):
         # A hospital's steward reads them in a terminal, where escape codes would redraw the other lines.
         if any(not text.isprintable() for text in _texts(self.model_dump(mode="json"))):
             raise invalid("a text has a control character, such as a line break or an escape code", code="config.text")
-        if self.federation.rounds == 0 and self.head.exchange is None:
+        if self.survey != (self.model.name == NO_MODEL) or (self.survey and self.federation.rounds):
+            message = f"survey: true asks for model.name: {NO_MODEL} and federation.rounds: 0, and they for it"
+            raise invalid(message, code="config.conflict", key="survey")
+        if self.federation.rounds == 0 and self.head.exchange is None and not self.survey:
             message = (
                 "federation.rounds: 0 rounds train nothing: say head.exchange: last for a closed-form head, or none to "
                 "score the initial model alone"

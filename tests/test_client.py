@@ -225,7 +225,7 @@ def test_a_script_site_refuses_by_name_what_it_cannot_keep(key: str, tmp_path: P
     with raises("config.conflict", key):
         check_job(job)
     at_work = SiteAtWork(tmp_path, SCRIPT_SITE, ScriptExecutor("script.py"), job=job)
-    assert [at_work.answer(kind).get_return_code() for kind in EXCHANGES] == [CONFIG] * 3
+    assert [at_work.answer(kind).get_return_code() for kind in EXCHANGES] == [CONFIG] * len(EXCHANGES)
 
 
 @pytest.mark.parametrize("key", sorted(NOT_FOR_SCRIPTS.keys() - {"method.name"}))

@@ -57,6 +57,9 @@ def new(
     ] = None,
     model: Annotated[str | None, typer.Option(help="Name of the network; default: that of the base.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds; default: those of the base.")] = None,
+    survey: Annotated[
+        bool, typer.Option("--survey", help="Train nothing: ask what the hospitals hold, in one exchange.")
+    ] = False,
     settings: Settings = None,
     out: Annotated[Path, typer.Option(help="Folder to write the job folder into.")] = Path("jobs"),
     as_json: Json = False,
@@ -64,23 +67,26 @@ def new(
     """Write a job for your own hospitals and classes, ready for the simulator."""
     from fedmr_med.jobs.changes import parse_settings
     from fedmr_med.jobs.folder import carried, write_job
-    from fedmr_med.jobs.new import new_job
+    from fedmr_med.jobs.new import SURVEY_CHANGES, new_job
     from fedmr_med.site.approval import amount_in_words
 
     changes = parse_settings(settings or [])
     changes |= {"federation.rounds": rounds} if rounds else {}
     changes |= {"model.name": model} if model else {}
+    changes |= SURVEY_CHANGES if survey else {}
     job, configs = new_job(name, sites, names(classes), method=method, base=base, changes=changes)
     folder = out / job.name
     write_job(job, folder, carried(configs))
-    silent = [site for site, config in configs.items() if config.policy.share_metrics == "none"]
+    key, what = ("share_survey", "tell nothing") if survey else ("share_metrics", "share no scores")
+    silent = [site for site, config in configs.items() if getattr(config.policy, key) == "none"]
     if silent and not as_json:
-        typer.echo(f"share no scores, by policy.share_metrics in their site.yaml: {', '.join(silent)}", err=True)
+        typer.echo(f"{what}, by policy.{key} in their site.yaml: {', '.join(silent)}", err=True)
     answer(
         as_json,
         {"folder": str(folder), "sites": list(configs), "without_scores": silent},
-        f"{folder}: {job.method.name} at {', '.join(configs)}, telling apart {', '.join(job.task.class_names)}",
-        f"a round at each hospital: {amount_in_words(job.train)}",
+        f"{folder}: {'a survey' if survey else job.method.name} at {', '.join(configs)}, "
+        f"{'of' if survey else 'telling apart'} {', '.join(job.task.class_names)}",
+        "nothing is trained" if survey else f"a round at each hospital: {amount_in_words(job.train)}",
         f"Next: nvflare simulator {folder} -w runs/{job.name}",
     )
 

@@ -1,8 +1,9 @@
 """What every data source gives a site: two folds of labelled items."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -21,6 +22,19 @@ class Items(Protocol):
 
 
 @dataclass(frozen=True)
+class Record:
+    """What is known of an image beside its pixels, class and group.
+
+    Attributes:
+        path: its file.
+        attributes: what the table says of it, by column in lower case.
+    """
+
+    path: Path
+    attributes: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Fold:
     """One fold (train or test) of one site's data.
 
@@ -30,12 +44,14 @@ class Fold:
         groups: patient or lesion of each, "" where it is not known; None where nothing says. Whatever is made of a
             fold keeps them: privacy of patients, intervals and what is held out follow from them.
         picked: (n,) int64, where in ``items`` each is; None takes them in their order.
+        records: of each item; None where there are no files.
     """
 
     items: Items
     labels: npt.NDArray[np.int64]
     groups: tuple[str, ...] | None = None
     picked: npt.NDArray[np.int64] | None = None
+    records: tuple[Record, ...] | None = None
 
     @cached_property
     def rows(self) -> npt.NDArray[np.int64]:
@@ -60,8 +76,11 @@ class Fold:
 
     def subset(self, indices: npt.NDArray[np.int64]) -> "Fold":
         """Return some items of the fold, without a copy of them."""
-        groups = None if self.groups is None else tuple(self.groups[index] for index in indices.tolist())
-        return Fold(self.items, self.labels[indices], groups, self.rows[indices])
+        groups, records = (
+            None if known is None else tuple(known[index] for index in indices.tolist())
+            for known in (self.groups, self.records)
+        )
+        return replace(self, labels=self.labels[indices], groups=groups, picked=self.rows[indices], records=records)
 
 
 def joined(folds: Sequence[Fold]) -> Fold:
@@ -70,7 +89,10 @@ def joined(folds: Sequence[Fold]) -> Fold:
 
     labels = np.concatenate([fold.labels for fold in folds])
     names = tuple(name for fold in folds for name in fold.groups or [""] * len(fold))
-    return Fold(ConcatDataset(cast(Any, folds)), labels, None if all(fold.groups is None for fold in folds) else names)
+    groups = None if all(fold.groups is None for fold in folds) else names
+    records = tuple(record for fold in folds for record in fold.records or ())
+    whole = all(fold.records is not None for fold in folds)
+    return Fold(ConcatDataset(cast(Any, folds)), labels, groups, records=records if whole else None)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """From a list of labelled image files to the two folds of a site, and pictures that are there twice."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmr_med.config import PreparationConfig, TaskConfig
-from fedmr_med.data.base import Fold, SiteData
+from fedmr_med.data.base import Fold, Record, SiteData
 from fedmr_med.data.cache import DecodedImages, open_images
 from fedmr_med.data.transforms import edge_for
 from fedmr_med.errors import DataError
@@ -42,12 +42,14 @@ class Row:
         image: path of the file, relative to the data folder.
         label: number of its class.
         group: patient or lesion, "" if not known.
+        attributes: what else the table says of it, by column in lower case.
     """
 
     image: str
     label: int
     fold: FoldName
     group: str = ""
+    attributes: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def as_fold(text: str) -> FoldName:
@@ -196,7 +198,7 @@ def site_data(root: Path, rows: Sequence[Row], task: TaskConfig, site: SiteConfi
     skipped = opened.skipped
     if problem := too_many_bad(skipped, len(rows), site):
         raise DataError(f"{problem}.", code="data.unreadable-images", key="max_bad_fraction")
-    train, test = (_fold(opened.images, rows, fold) for fold in ("train", "test"))
+    train, test = (_fold(root, opened.images, rows, fold) for fold in ("train", "test"))
     if not len(train):
         raise DataError(f"{root} has no readable image in the train fold.", code="data.empty")
     return SiteData(
@@ -220,9 +222,10 @@ def too_many_bad(skipped: Sequence[str], total: int, site: SiteConfig) -> str | 
     )
 
 
-def _fold(images: DecodedImages, rows: Sequence[Row], fold: str) -> Fold:
+def _fold(root: Path, images: DecodedImages, rows: Sequence[Row], fold: str) -> Fold:
     """Return the readable images of one fold."""
     readable = [i for i, row in enumerate(rows) if row.fold == fold and images.errors[i] is None]
     labels = np.array([rows[i].label for i in readable], dtype=np.int64)
     groups = tuple(rows[i].group for i in readable)
-    return Fold(images, labels, groups if any(groups) else None, np.array(readable, dtype=np.int64))
+    records = tuple(Record(root / rows[i].image, rows[i].attributes) for i in readable)
+    return Fold(images, labels, groups if any(groups) else None, np.array(readable, dtype=np.int64), records)

@@ -140,6 +140,19 @@ def _photograph(file: Path | BytesIO, at_least: int | None) -> "Image.Image":
         return to_rgb(ImageOps.exif_transpose(opened))
 
 
+def picture_size(path: Path) -> tuple[int, int]:
+    """Return the width and height of a picture that can be read, from the beginning of its file."""
+    if is_dicom(path):
+        from pydicom import dcmread
+
+        dataset = dcmread(path, stop_before_pixels=True, specific_tags=["Rows", "Columns"])
+        return int(dataset.Columns), int(dataset.Rows)
+    from PIL import Image
+
+    with Image.open(path, formats=_FORMATS) as opened:
+        return opened.size
+
+
 def to_rgb(image: "Image.Image") -> "Image.Image":
     """Convert any kind of image to RGB.
 

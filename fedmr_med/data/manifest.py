@@ -139,7 +139,9 @@ def parse_manifest(path: Path, labels: Mapping[str, int]) -> tuple[list[tuple[in
     known = _Labels(labels)
     for (number, record), group in zip(table.records, groups, strict=True):
         try:
-            row = Row(image_path(record["image"]), known.find(record["label"]), as_fold(record["fold"]), group)
+            attributes = {column: value for column, value in record.items() if column not in COLUMNS}
+            image, label, fold = image_path(record["image"]), known.find(record["label"]), as_fold(record["fold"])
+            row = Row(image, label, fold, group, attributes)
         except ValueError as e:
             problems.append((number, str(e)))
             continue

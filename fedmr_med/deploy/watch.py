@@ -180,7 +180,8 @@ def progress_line(progress: dict[str, Any]) -> str:
     """Return round, hospitals in and out, metric and time left, in one line."""
     parts = [f"round {progress['round'] + 1}/{progress['rounds']}"]
     if progress["round"] >= progress["rounds"]:
-        doing = "making the closed-form head" if progress.get("asked") == "head" else "scoring the model"
+        others = {"head": "making the closed-form head", "survey": "asking what the hospitals hold"}
+        doing = others.get(progress.get("asked", ""), "scoring the model")
         parts = [f"all {progress['rounds']} rounds done, {doing}" if progress["rounds"] else doing]
     parts.append(f"in: {' '.join(progress['answered']) or '-'}")
     parts.append(f"waiting for: {' '.join(progress['waiting']) or '-'}")

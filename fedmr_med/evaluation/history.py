@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from fedmr_med.evaluation.records import HeadRecord, RoundRecord, SiteRound
+from fedmr_med.evaluation.records import HeadRecord, RoundRecord, SiteRound, SurveyRecord
 from fedmr_med.evaluation.score import HELD_BY, Evaluation
 from fedmr_med.schema import Omitted, Strict
 
@@ -38,6 +38,7 @@ class History(Strict):
     Attributes:
         rounds, evaluations, best, head: as above.
         no_head: why the last head could not be solved for.
+        survey: what the sites hold, where the job asked.
     """
 
     rounds: tuple[RoundRecord, ...] = ()
@@ -45,6 +46,7 @@ class History(Strict):
     best: Best | None = None
     head: HeadRecord | None = None
     no_head: Omitted[str] = None
+    survey: Omitted[SurveyRecord] = None
 
     @property
     def best_evaluation(self) -> Evaluation | None:

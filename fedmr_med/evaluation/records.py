@@ -129,3 +129,49 @@ class HeadRecord(Strict):
     seconds: float = 0.0
     evaluation: Evaluation | None = None
     statistics: Statistics = {}
+
+
+class Tone(Strict):
+    """What was measured of pictures, from 0 to 1: the mean, and the standard deviation between them."""
+
+    mean: float
+    deviation: float
+
+
+class Held(Strict):
+    """What one or more sites hold, as far as their policies allow; 0 is none, or too few to tell.
+
+    Attributes:
+        train, test: images of each class, in the order of the labels.
+        edges: training images by the pixels of the picture's shorter edge: the least of a bin, and how many.
+        subgroups: training images by column of the table and level.
+        doubles: images that repeat the pixels of another one of the same site.
+        measured: training images behind ``tones``.
+        tones: brightness, contrast and colors.
+    """
+
+    train: tuple[int, ...]
+    test: tuple[int, ...]
+    edges: dict[int, int] = {}
+    subgroups: dict[Name, dict[Name, int]] = {}
+    doubles: int = 0
+    measured: int = 0
+    tones: dict[str, Tone] = {}
+
+
+class SurveyRecord(Strict):
+    """What the sites hold.
+
+    Attributes:
+        sites: by site; empty where a secure sum gave the total alone.
+        total: of all of them; None where nobody tells anything.
+        silent: the sites that answered and tell nothing.
+        refused: the sites whose answer did not count, with the reason.
+        secure: the secure sum, where the job has one.
+    """
+
+    sites: dict[Name, Held]
+    total: Held | None
+    silent: tuple[Name, ...] = ()
+    refused: dict[Name, str] = {}
+    secure: Omitted[SecureRecord] = None

@@ -10,13 +10,14 @@ from fedmr_med.exchange.closing import SecureTotals, Total
 from fedmr_med.exchange.events import Asked, Event, Kept, Refused, Replied, RoundDone
 from fedmr_med.exchange.head import HeadExchange
 from fedmr_med.exchange.plan import Step, draw_sites, due
+from fedmr_med.exchange.survey import SurveyExchange
 from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.exchange.transport import SERVER, Answer, Transport
 from fedmr_med.exchange.validate import ValidateExchange
 from fedmr_med.server.chain import Chain
 from fedmr_med.server.state import GlobalState, train_task
 from fedmr_med.wire.codec import Message, decode_task, encode_task
-from fedmr_med.wire.kinds import HEAD, SECURE, TRAIN
+from fedmr_med.wire.kinds import HEAD, SECURE, SURVEY, TRAIN
 from fedmr_med.wire.messages import TrainTask
 
 
@@ -161,6 +162,8 @@ class Server:
     def _exchange(self, step: Step, sites: Sequence[str]) -> Exchange:
         if step.kind == HEAD:
             return HeadExchange(self._job, self.state)
+        if step.kind == SURVEY:
+            return SurveyExchange(self._job, self.state)
         if step.kind != TRAIN:
             return ValidateExchange(self._job, self.state, head=self.state.history.head if step.of_head else None)
         # A transport may forget a site that died; FedDyn and FedDC still count what it contributed.

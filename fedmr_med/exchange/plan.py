@@ -7,7 +7,7 @@ from fedmr_med.methods.plan import Step, plan
 from fedmr_med.seeding import numpy_generator
 from fedmr_med.server.state import BIAS, WEIGHT, GlobalState
 from fedmr_med.server.stopping import has_ended
-from fedmr_med.wire.kinds import HEAD, TRAIN
+from fedmr_med.wire.kinds import HEAD, SURVEY, TRAIN
 
 __all__ = ["Step", "draw_sites", "due", "plan"]
 
@@ -22,6 +22,8 @@ def due(step: Step, job: JobConfig, state: GlobalState) -> bool:
         return not has_ended(job, state)
     if step.kind == HEAD:
         return not has_head and WEIGHT in state.model and BIAS in state.model
+    if step.kind == SURVEY:
+        return state.history.survey is None
     if step.of_head:
         return has_head and head is not None and head.evaluation is None
     return all(evaluation.round != state.round for evaluation in state.history.evaluations)

@@ -18,11 +18,12 @@ from fedmr_med.flare.transport import FlareTransport
 from fedmr_med.report.lines import refused_line, round_line, runaway_line, score_text, seconds_left, site_line
 from fedmr_med.server.chain import Chain
 from fedmr_med.server.state import GlobalState
-from fedmr_med.wire.kinds import HEAD, SECURE, TRAIN, VALIDATE
+from fedmr_med.wire.kinds import HEAD, SECURE, SURVEY, TRAIN, VALIDATE
 
 _NO_PART = {
     VALIDATE: "did not score the model",
     HEAD: "has no part in the closed-form head",
+    SURVEY: "has no part in the survey",
     SECURE: "takes no part in a secure sum",
 }
 

@@ -35,6 +35,7 @@ from fedmr_med.site.release import permitted
 from fedmr_med.site.training import Aborted
 from fedmr_med.site.view import SiteView
 from fedmr_med.site.weights import StartingWeights
+from fedmr_med.statistics.survey import Survey
 from fedmr_med.wire.kinds import EXCHANGES, TRAIN
 from fedmr_med.wire.messages import ScoreReply, SiteReply, StatisticsReply, TrainTask
 
@@ -42,7 +43,7 @@ from fedmr_med.wire.messages import ScoreReply, SiteReply, StatisticsReply, Trai
 class ScriptExecutor(ClientAPIExecutor):
     """Lets a script, in the job's ``custom`` folder, answer ``train``.
 
-    ``validate`` and ``head`` are answered without figures, as the script has the data.
+    ``validate``, ``head`` and ``survey`` are answered without figures, as the script has the data.
     """
 
     def __init__(self, task_script_path: str, task_script_args: str = ""):
@@ -100,6 +101,9 @@ class _Script:
 
     def head_statistics(self, task: TrainTask) -> StatisticsReply:
         return StatisticsReply(self._view.place.name, task.round)
+
+    def survey(self, task: TrainTask) -> Survey | None:
+        return None
 
     def trained_model(self) -> Arrays:
         raise PolicyError("A script keeps its model.", code="policy.task-refused")

@@ -6,13 +6,13 @@ import flwr.app
 
 from fedmr_med.errors import WireError
 from fedmr_med.wire.codec import Message
-from fedmr_med.wire.kinds import HEAD, SECURE, TRAIN, VALIDATE
+from fedmr_med.wire.kinds import HEAD, SECURE, SURVEY, TRAIN, VALIDATE
 
 META = "meta"
 NAME = "query.name"
 """Asks a node for the name of its site."""
 
-TYPES = {TRAIN: "train", VALIDATE: "evaluate", HEAD: f"query.{HEAD}", SECURE: f"query.{SECURE}"}
+TYPES = {TRAIN: "train", VALIDATE: "evaluate"} | {kind: f"query.{kind}" for kind in (HEAD, SURVEY, SECURE)}
 """Flower's type of message for each kind of ours."""
 
 

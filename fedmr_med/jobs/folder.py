@@ -124,10 +124,8 @@ def _heading(job: JobConfig) -> str:
     task, rounds = job.task, job.federation.rounds
     data = task.dataset if task.split is None else f"{task.dataset}, partitioned {task.split}"
     amount = f"{rounds} rounds" if rounds else "one exchange, no training"
-    return (
-        f"# {job.method.name} on {data}, with {job.model.name}: {amount}.\n"
-        "# The job says what it decides; `fedmr-med jobs show` prints every setting.\n"
-    )
+    what = f"A survey of {data}" if job.survey else f"{job.method.name} on {data}, with {job.model.name}"
+    return f"# {what}: {amount}.\n# The job says what it decides; `fedmr-med jobs show` prints every setting.\n"
 
 
 SERVER_PARTS: Mapping[str, Any] = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedmr_med.config import JobConfig
+from fedmr_med.config import NO_MODEL, JobConfig
 from fedmr_med.data.labels import check_classes, labels_of
 from fedmr_med.data.manifest import read_manifest
 from fedmr_med.errors import ConfigError, PolicyError
@@ -20,6 +20,16 @@ from fedmr_med.sites import SITE_FILE, ManifestSource, SiteConfig, load_site
 
 MOST_PASSES = 5
 """Passes over the images of an average site in a round, unless the job's steps are given."""
+
+
+SURVEY_CHANGES: Mapping[str, Any] = {
+    "survey": True,
+    "model.name": NO_MODEL,
+    "method.name": "fedavg",
+    "head.exchange": "none",
+    "federation.rounds": 0,
+}
+"""What makes a job a survey."""
 
 
 def new_job(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fedmr_med.config import JobConfig
 from fedmr_med.methods.base import build
-from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
+from fedmr_med.wire.kinds import HEAD, SURVEY, TRAIN, VALIDATE
 
 
 @dataclass(frozen=True)
@@ -12,7 +12,7 @@ class Step:
     """One exchange of a plan.
 
     Attributes:
-        kind: train, validate or head.
+        kind: train, validate, head or survey.
         round: completed rounds of the model it asks about; None: of the last model, whichever round it is of.
         of_head: whether a model is scored with its closed-form head.
         sites_score: whether sites score the model that they receive to train.
@@ -28,13 +28,16 @@ def plan(job: JobConfig, *, score_rounds: bool = False) -> list[Step]:
     """Return the steps of a whole chain; those that are done already are skipped when it resumes.
 
     ``[train] * rounds + [validate, head, validate]``, with a head after every k-th round where the job asks for it.
-    Without rounds ``[head, validate]``; without a head either ``[validate]``, the scores of the initial model.
+    Without rounds ``[head, validate]``; without a head either ``[validate]``, the scores of the initial model. A survey
+    is ``[survey]``.
 
     Args:
         job: the job's settings.
         score_rounds: whether the model of every round is scored by whoever answers ``validate``: a test set at the
             server. Otherwise sites score the model that they receive to train.
     """
+    if job.survey:
+        return [Step(SURVEY)]
     rounds, exchange, steps = job.federation.rounds, head_exchange(job), []
     for done in range(1, rounds + 1):
         steps.append(Step(TRAIN, done - 1, sites_score=not score_rounds))

@@ -22,6 +22,8 @@ def build_network(job: JobConfig, *, pretrained: bool = False) -> models.Network
     Raises:
         ConfigError: the network cannot be built, or does not go with the method or the wire.
     """
+    if job.survey:
+        return feature_network(job)  # nothing of any method looks at it
     method = methods.build(job.method)
     if method.exact_wire and job.federation.wire != "float32":
         raise ConfigError(

@@ -20,6 +20,7 @@ def reply_form(job: JobConfig) -> ReplyForm:
     sums, (model, payload) = sum_forms(job, network), reply_arrays(job, arrays, names)
     return ReplyForm(
         class_names=job.task.class_names,
+        levels=job.task.levels,
         feature_size=network.feature_size,
         statistics_size=sums.sizes.statistics_size,
         settings=job.digest(),
@@ -56,4 +57,5 @@ def statistic_sizes(job: JobConfig, feature_size: int) -> Sizes:
     """Return the sizes of the job's statistics, given the length of its network's features."""
     projected = min(job.head.projection or feature_size, feature_size)
     chooses = job.train.validation > 0
-    return Sizes(job.task.num_classes, feature_size, projected, job.federation.secure_digits, validation=chooses)
+    digits, levels = job.federation.secure_digits, len(job.task.levels)
+    return Sizes(job.task.num_classes, feature_size, projected, digits, validation=chooses, levels=levels)

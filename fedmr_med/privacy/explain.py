@@ -76,6 +76,7 @@ def explain(policy: SitePolicy) -> list[str]:
         }[level]
     )
     lines += small_cells(policy)
+    lines += survey(policy)
     lines.append(
         "Local models are handed out on request (submit_model)."
         if policy.allow_submit_model
@@ -100,6 +101,22 @@ def small_cells(policy: SitePolicy) -> list[str]:
         f"{least}. Rarer kinds of errors are joined, and score histograms stay then. So small test folds and good "
         "models have no score; set min_cell_count to 1 where you may."
     ]
+
+
+def survey(policy: SitePolicy) -> list[str]:
+    """Say what a survey is told, and by which columns of the table images are counted and scored."""
+    told = {
+        "none": "Survey: nothing leaves.",
+        "counts": "Survey: the number of images of each class",
+        "images": "Survey: the number of images of each class, their sizes, brightness, colors and doubles",
+    }[policy.share_survey]
+    if policy.share_survey != "none":
+        told += f", where there are at least {policy.min_class_count}."
+    columns = policy.share_subgroups
+    if columns is False or columns == ():
+        return [told]
+    which = "any column of the table that a job names" if columns is True else ", ".join(columns)
+    return [told, f"Subgroups: images are counted and scored by {which}, under the same rules of small numbers."]
 
 
 def privacy_costs(history: History) -> list[str]:

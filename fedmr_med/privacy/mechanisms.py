@@ -60,6 +60,18 @@ class Suppression:
         return f"where there are at least {self.smallest} training images"
 
 
+def without_small_parts(parts: IntArray, whole: int, least: int) -> IntArray:
+    """Return the parts (k,) of so many images of which each counts at least ``least``, and zeros in the others' places.
+
+    What is left of the whole is none or at least as many, too, or it would be the number of a part that is held back;
+    so the smallest parts go as well until it is.
+    """
+    left: IntArray = np.where(parts >= least, parts, 0)
+    while left.any() and 0 < whole - int(left.sum()) < least:
+        left[np.where(left > 0, left, left.max() + 1).argmin()] = 0
+    return left
+
+
 @dataclass(frozen=True)
 class Rounding:
     """Rounds numbers of images to multiples of ``base``; 1 leaves them as they are."""

@@ -103,6 +103,11 @@ class SitePolicy(Sharing):
             its most frequent one, and score histograms stay then. A class counts only with no right answer or at least
             so many, and no wrong one or at least so many: small test folds and good models have no score. Set 1 where
             you may: it joins nothing.
+        share_survey: what a survey may be told: ``none``; ``counts``: how many images there are of each class that is
+            shared, of all classes where none is; ``images``: their sizes, brightness and colors besides, and how many
+            of them are there twice. No number from 1 to ``min_class_count`` - 1 leaves.
+        share_subgroups: whether images may be counted and scored by columns of the table that a job names, such as sex
+            or device: True, False, or the columns.
         privacy: what its prototypes may tell about one image, over all jobs; None sets no limit. With it, class sums
             leave in jobs with ``federation.private`` only.
         training_privacy: what its model updates may tell about one image, over all jobs; None sets no limit. With it,
@@ -115,6 +120,8 @@ class SitePolicy(Sharing):
     round_samples: int = Field(10, ge=1, le=1000)
     max_share: float | None = Field(None, gt=0, le=1)
     min_cell_count: int = Field(11, ge=1)
+    share_survey: Literal["none", "counts", "images"] = "none"
+    share_subgroups: bool | tuple[Name, ...] = False
     privacy: PrivacyBudget | None = None
     training_privacy: PrivacyBudget | None = None
     training: TrainingFloors | None = TrainingFloors()
@@ -232,6 +239,20 @@ class SitePolicy(Sharing):
         if isinstance(self.share_prototypes, bool):
             return np.full(len(class_names), self.share_prototypes)
         return np.array([name in self.share_prototypes for name in class_names])
+
+    def told_classes(self, counts: "npt.NDArray[np.int64]", class_names: tuple[str, ...]) -> "npt.NDArray[np.bool_]":
+        """Return a mask (C,) of the classes that a survey is told of, given the local counts (C,) of a fold."""
+        chosen = self.chosen_classes(class_names)
+        told = (chosen | ~chosen.any()) & (counts >= self.min_class_count) & (self.share_survey != "none")
+        return told & (self.privacy is None)  # counts have no noise
+
+    def told_levels(self, levels: tuple[tuple[str, str], ...]) -> "npt.NDArray[np.bool_]":
+        """Return a mask (S,) of the levels of a job's subgroups that images may be counted and scored by."""
+        import numpy as np
+
+        shared = self.share_subgroups
+        told = [shared if isinstance(shared, bool) else column in shared for column, _ in levels]
+        return np.array(told, dtype=np.bool_)
 
     def restricted_by(self, other: Sharing) -> "SitePolicy":
         """Return the stricter of the two, setting by setting; what is not about sharing stays this policy's choice."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from fedmr_med.errors import ResultsError
 from fedmr_med.files import write_text
 from fedmr_med.report.elements import DEMO_NOTE, Section, rendered
-from fedmr_med.report.pages import CHAIN_PAGES, attacks, audit, comparison
+from fedmr_med.report.pages import CHAIN_PAGES, SURVEY_PAGES, attacks, audit, comparison
 from fedmr_med.report.sources import Attacks, AuditLog, ChainRun, Comparison, Source, find_sources
 from fedmr_med.version import __version__
 
@@ -79,7 +79,7 @@ def page_of(parts: Sequence[Part], *, refresh: int | None = None) -> str:
 def part(source: Source, name: str) -> Part:
     """Return what is said about one source."""
     if isinstance(source, ChainRun):
-        pages = (page(source) for page in CHAIN_PAGES)
+        pages = (page(source) for page in (CHAIN_PAGES if source.history.survey is None else SURVEY_PAGES))
         result = source.result
         return Part(name, result.name or result.dataset, result.demo, tuple(page for page in pages if page is not None))
     if isinstance(source, Comparison):

@@ -12,7 +12,12 @@ from fedmr_med.report.lines import duration
 from fedmr_med.report.svg import lines
 
 REFRESH_SECONDS = 5
-_DOING = {"train": "training", "validate": "scoring the model", "head": "making the closed-form head"}
+_DOING = {
+    "train": "training",
+    "validate": "scoring the model",
+    "head": "making the closed-form head",
+    "survey": "asking what the hospitals hold",
+}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from fedmr_med.config import JobConfig
 from fedmr_med.evaluation.history import Best, History
-from fedmr_med.evaluation.records import SiteRound
+from fedmr_med.evaluation.records import SiteRound, SurveyRecord
 from fedmr_med.methods.label import label_of
 from fedmr_med.methods.plan import head_exchange
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
@@ -32,6 +32,9 @@ def print_summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo:
 def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool) -> Group:
     """Return the tables: scores by round, and what each hospital took part with."""
     history = state.history
+    if history.survey is not None:
+        lines = [Text(f"\n{job.name}: what the hospitals hold", style="bold"), *_survey(history.survey, job)]
+        return Group(*lines, *_files(history, checkpoint), *([Text(DEMO_NOTE, style="bold yellow")] if demo else []))
     parts: list[RenderableType] = [
         Text(f"\n{job.name}: {label_of(job)}, {job.model.name}, {state.round} rounds", style="bold"),
         scores_table(history, job.task.class_names),
@@ -67,6 +70,21 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
     if demo:
         parts.append(Text(DEMO_NOTE, style="bold yellow"))
     return Group(*parts)
+
+
+def _survey(record: SurveyRecord, job: JobConfig) -> list[RenderableType]:
+    """Return the training images by hospital and class, and who tells nothing."""
+    names = job.task.class_names
+    table = Table(title="Training images; 0 is none, or too few to tell")
+    table.add_column("hospital")
+    for name in (*names, "all"):
+        table.add_column(name, justify="right")
+    total = {} if record.total is None else {"all together": record.total}
+    for site, held in (record.sites | total).items():
+        table.add_row(site, *map(str, held.train), str(sum(held.train)))
+    silent = [f"{site} tells nothing (policy.share_survey)" for site in record.silent]
+    refused = [f"the answer of {site} did not count: {reason}" for site, reason in record.refused.items()]
+    return [table, *map(Text, [*silent, *refused])]
 
 
 def _head_lines(history: History, job: JobConfig) -> list[RenderableType]:

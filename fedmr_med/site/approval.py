@@ -208,9 +208,11 @@ def in_words(job: JobConfig) -> list[str]:
     options = ", ".join(f"{name} {value}" for name, value in job.method.options.items())
     asked = Counter(f"{step.kind} with the closed-form head" if step.of_head else step.kind for step in plan(job))
     words = [
-        f"{job.model.name} with {job.method.name}{f' ({options})' if options else ''}, to tell apart "
+        f"A survey of images of {', '.join(task.class_names)} ({task.dataset}), without a model."
+        if job.survey
+        else f"{job.model.name} with {job.method.name}{f' ({options})' if options else ''}, to tell apart "
         f"{', '.join(task.class_names)} ({task.dataset}), {federation.rounds} rounds.",
-        _weights_in_words(job),
+        *([] if job.survey else [_weights_in_words(job)]),
         f"Asks for {', '.join(f'{kind} ({count}x)' for kind, count in asked.items())}.",
         f"Each round: {amount_in_words(train)}, {train.optimizer} with learning rate {train.lr}, loss {job.loss.name}."
         if federation.rounds
@@ -237,6 +239,9 @@ def _sharing_in_words(job: JobConfig, *, head: bool) -> str:
     if head and which:
         parts.append("means, counts and scatter of the features of the same classes for a closed-form head")
     parts.append(_METRICS[asked.share_metrics])
+    parts += ["a survey of its images (share_survey)"] if job.survey else []
+    if job.task.subgroups:
+        parts.append(f"numbers and scores by {', '.join(job.task.subgroups)} (share_subgroups)")
     parts += ["local models"] if asked.allow_submit_model else []
     return f"Asks at most for {', '.join(parts)}; the site's own policy can only give less."
 

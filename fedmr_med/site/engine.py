@@ -17,9 +17,18 @@ from fedmr_med.site.release import released
 from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.view import Place, SiteView, SiteViews
 from fedmr_med.sites import SiteConfig
+from fedmr_med.statistics.survey import Survey
 from fedmr_med.wire.agreement import check_settings
-from fedmr_med.wire.codec import MODEL, Message, decode_task, encode_reply, encode_statistics, encode_validation
-from fedmr_med.wire.kinds import EXCHANGES, HEAD, SECURE, SUBMIT_MODEL, TRAIN
+from fedmr_med.wire.codec import (
+    MODEL,
+    Message,
+    decode_task,
+    encode_reply,
+    encode_statistics,
+    encode_survey,
+    encode_validation,
+)
+from fedmr_med.wire.kinds import EXCHANGES, HEAD, SECURE, SUBMIT_MODEL, SURVEY, TRAIN
 from fedmr_med.wire.messages import ScoreReply, SiteReply, StatisticsReply, TrainTask
 from fedmr_med.wire.secure import decode_question, encode_answer
 
@@ -38,6 +47,9 @@ class Answers(Protocol):
 
     def head_statistics(self, task: TrainTask) -> StatisticsReply:
         """Return the statistics for a closed-form head."""
+
+    def survey(self, task: TrainTask) -> Survey | None:
+        """Return what the site holds."""
 
     def trained_model(self) -> Arrays:
         """Return the local model of the last round."""
@@ -120,6 +132,8 @@ class Site:
             return self._released(kind, encode_reply(reply, halved=view.form.halved), view)
         if kind == HEAD:
             return self._released(kind, encode_statistics(hospital.head_statistics(task)), view)
+        if kind == SURVEY:
+            return self._released(kind, encode_survey(hospital.survey(task)), view)
         answer = hospital.validate(task)
         return self._released(kind, encode_validation(answer.scores, answer.shared), view)
 

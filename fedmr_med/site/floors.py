@@ -74,7 +74,7 @@ class SiteFloors:
     def check_amount(self, job: JobConfig, samples: int) -> None:
         """Look at a round of training on ``samples`` local images."""
         floors = self.floors
-        if floors is None:
+        if floors is None or job.survey:
             return
         size, steps = job.train.batch_size, local_steps(samples, job.train)
         if samples <= size * (floors.min_batches - 1):

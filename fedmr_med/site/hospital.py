@@ -31,6 +31,7 @@ from fedmr_med.site.releases import Images, Releases
 from fedmr_med.site.training import place
 from fedmr_med.site.weights import StartingWeights
 from fedmr_med.sites import SiteConfig
+from fedmr_med.statistics.survey import Survey
 from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
 from fedmr_med.wire.messages import ScoreReply, SiteReply, StatisticsReply, TrainTask
 
@@ -188,6 +189,10 @@ class Hospital:
         answer = self.releases.head(task, self.network, lambda: self._load(task))
         self.floors.note_answered(HEAD, task)
         return answer
+
+    def survey(self, task: TrainTask) -> Survey | None:
+        """Count and measure the images as far as the policy allows, in the reply or for a secure sum."""
+        return self.releases.survey(task, self.data, self.network)
 
     def _check(self, kind: str, task: TrainTask) -> None:
         """Look at the values of a task whose form was checked, before any image is."""

@@ -47,9 +47,13 @@ class LocalRounds:
         private: PrivateTraining | None,
     ):
         self._name, self._job, self._method = name, job, methods.build(job.method)
-        self._network, self._device = network, next(network.parameters()).device
+        self._network = network
         self._counts, self._samples = counts, samples
         self._folder, self._private = state_folder, private
+
+    @cached_property
+    def _device(self) -> torch.device:
+        return next(self._network.parameters()).device
 
     @cached_property
     def classification_loss(self) -> criterion.Criterion:

@@ -4,7 +4,7 @@ The site already makes no more than the policy allows. This is the same rule onc
 the work and the network: the site's engine, FLARE's filter and FLARE's guard.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure import Secure
 from fedmr_med.secure.messages import Masked
+from fedmr_med.site.survey import permitted_survey
 from fedmr_med.statistics.fields import Values, add
 from fedmr_med.statistics.moments import COUNTS, MEANS, SUMS
 from fedmr_med.statistics.shared import only_classes
@@ -28,15 +29,19 @@ from fedmr_med.wire.codec import (
     Message,
     decode_reply,
     decode_statistics,
+    decode_survey,
     decode_validation,
     encode_reply,
     encode_statistics,
+    encode_survey,
     encode_validation,
     split_shared,
 )
-from fedmr_med.wire.kinds import HEAD, SECURE, SUBMIT_MODEL, TRAIN, VALIDATE
+from fedmr_med.wire.kinds import HEAD, SECURE, SUBMIT_MODEL, SURVEY, TRAIN, VALIDATE
 from fedmr_med.wire.messages import ReplyForm, SiteReply, StatisticsReply
 from fedmr_med.wire.secure import decode_answer, encode_answer
+
+Shared = dict[str, Values]
 
 _DIGITS = 3
 
@@ -263,34 +268,69 @@ def released(kind: str, message: Message, policy: SitePolicy, form: ReplyForm) -
         WireError: the answer does not have the agreed form.
         PolicyError: the policy does not allow an answer of this kind.
     """
-    names, summed = form.class_names, form.secure != "none"
     message, values = split_shared(message, form.shared.get(kind, {}))
-    shared = {} if summed else permitted_shared(kind, values, policy, form)
-    if kind == TRAIN:
-        reply = decode_reply(message, "", num_classes=len(names), feature_size=form.feature_size)
-        form.check(reply)
-        secure, noise = form.secure, form.training_noise
-        left = permitted(reply, policy, names, secure=secure, private=form.private, training_noise=noise)
-        return encode_reply(replace(left, shared=shared), halved=form.halved)
-    if kind == VALIDATE:
-        scores = decode_validation(message, len(names))
-        return encode_validation(None if summed else permitted_scores(scores, policy, names), shared)
-    if kind == HEAD:
-        statistics = decode_statistics(message, "", num_classes=len(names), feature_size=form.statistics_size)
-        if summed or (policy.privacy is not None and not form.private):
-            return encode_statistics(StatisticsReply("", statistics.round))
-        allowed = permitted_statistics(statistics.values, policy, names) | shared
-        return encode_statistics(replace(statistics, values=allowed))
-    if kind == SECURE and summed:
-        # What a masked vector holds, nobody can see: whoever made it answers for that.
-        answer = decode_answer(message, "")
-        if isinstance(answer, Masked) and len(answer.vector) not in form.sum_sizes:
-            raise WireError("the masked vector is of no sum of this job", code="wire.form", key="vector")
-        return encode_answer(answer)
-    if kind == SUBMIT_MODEL and policy.allow_submit_model and form.secure != "all":
-        policy.check_training_noise(form.training_noise)
-        if message.parts.keys() != {MODEL} or message.meta:
-            raise WireError("the local model comes with something else", code="wire.unasked", key="model")
-        form.check_model(message.parts[MODEL])
-        return message
-    raise PolicyError(f"the policy does not allow an answer to the task {kind!r}", code="policy.task-refused")
+    shared = {} if form.sums else permitted_shared(kind, values, policy, form)
+    left = _RULES[kind](message, shared, policy, form) if kind in _RULES else None
+    if left is None:
+        raise PolicyError(f"the policy does not allow an answer to the task {kind!r}", code="policy.task-refused")
+    return left
+
+
+def _trained(message: Message, shared: Shared, policy: SitePolicy, form: ReplyForm) -> Message:
+    names, secure = form.class_names, form.secure
+    reply = decode_reply(message, "", num_classes=len(names), feature_size=form.feature_size)
+    form.check(reply)
+    noise = form.training_noise
+    left = permitted(reply, policy, names, secure=secure, private=form.private, training_noise=noise)
+    return encode_reply(replace(left, shared=shared), halved=form.halved)
+
+
+def _validated(message: Message, shared: Shared, policy: SitePolicy, form: ReplyForm) -> Message:
+    scores = decode_validation(message, len(form.class_names))
+    return encode_validation(None if form.sums else permitted_scores(scores, policy, form.class_names), shared)
+
+
+def _head(message: Message, shared: Shared, policy: SitePolicy, form: ReplyForm) -> Message:
+    names = form.class_names
+    statistics = decode_statistics(message, "", num_classes=len(names), feature_size=form.statistics_size)
+    if form.sums or (policy.privacy is not None and not form.private):
+        return encode_statistics(StatisticsReply("", statistics.round))
+    return encode_statistics(
+        replace(statistics, values=permitted_statistics(statistics.values, policy, names) | shared)
+    )
+
+
+def _surveyed(message: Message, shared: Shared, policy: SitePolicy, form: ReplyForm) -> Message:
+    survey = decode_survey(message, len(form.class_names), len(form.levels))
+    return encode_survey(None if form.sums else permitted_survey(survey, policy, form.class_names, form.levels))
+
+
+def _secure(message: Message, shared: Shared, policy: SitePolicy, form: ReplyForm) -> Message | None:
+    """Pass a step of a secure sum on. What a masked vector holds, nobody can see: whoever made it answers for that."""
+    if not form.sums:
+        return None
+    answer = decode_answer(message, "")
+    if isinstance(answer, Masked) and len(answer.vector) not in form.sum_sizes:
+        raise WireError("the masked vector is of no sum of this job", code="wire.form", key="vector")
+    return encode_answer(answer)
+
+
+def _own_model(message: Message, shared: Shared, policy: SitePolicy, form: ReplyForm) -> Message | None:
+    if not policy.allow_submit_model or form.secure == "all":
+        return None
+    policy.check_training_noise(form.training_noise)
+    if message.parts.keys() != {MODEL} or message.meta:
+        raise WireError("the local model comes with something else", code="wire.unasked", key="model")
+    form.check_model(message.parts[MODEL])
+    return message
+
+
+_RULES: Mapping[str, Callable[[Message, Shared, SitePolicy, ReplyForm], Message | None]] = {
+    TRAIN: _trained,
+    VALIDATE: _validated,
+    HEAD: _head,
+    SURVEY: _surveyed,
+    SECURE: _secure,
+    SUBMIT_MODEL: _own_model,
+}
+"""What may leave of each kind of answer; None refuses it."""

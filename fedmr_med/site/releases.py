@@ -38,6 +38,7 @@ from fedmr_med.site.private import PrivateSums
 from fedmr_med.site.release import permitted, permitted_statistics, released_scores, shared_classes
 from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.statistics import Bound, head_statistics, hold_out, shared_values
+from fedmr_med.site.survey import permitted_survey, survey_of
 from fedmr_med.site.training import class_sums, outputs
 from fedmr_med.statistics.base import Statistic
 from fedmr_med.statistics.fields import Values
@@ -46,7 +47,8 @@ from fedmr_med.statistics.model_sums import ModelSums
 from fedmr_med.statistics.moments import HELD_OUT, KEPT, PROTOTYPES
 from fedmr_med.statistics.scores import SCORES
 from fedmr_med.statistics.shared import shared_statistics
-from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
+from fedmr_med.statistics.survey import SURVEY_STATISTIC, Survey
+from fedmr_med.wire.kinds import HEAD, SURVEY, TRAIN, VALIDATE
 from fedmr_med.wire.messages import ScoreReply, SiteReply, StatisticsReply, TrainTask
 from fedmr_med.wire.totals import MODELS
 
@@ -237,6 +239,21 @@ class Releases:
         )
         values = _values(KEPT, kept) | _values(HELD_OUT, held_out if held.any() else None)
         return permitted_statistics(values, self.policy, self._names)
+
+    def survey(self, task: TrainTask, data: SiteData, network: Network) -> Survey | None:
+        """Return what leaves of a survey of the site's images, if a secure sum does not take it."""
+        train, test = (
+            self.policy.told_classes(class_counts(fold, len(self._names)), self._names)
+            for fold in (data.train, data.test)
+        )
+        found, levels = None, self._job.task.levels
+        if train.any() or test.any():
+            made = survey_of(data, train, test, levels, pictures=self.policy.share_survey == "images")
+            found = permitted_survey(made, self.policy, self._names, levels)
+        if not self._job.federation.sums_statistics:
+            return found
+        self._hold(SURVEY, task, _values(SURVEY_STATISTIC, found), network)
+        return None
 
     def package_classes(self, kind: str, counts: IntArray) -> Mask:
         """Return the mask (C,) of the classes whose images, ``counts`` of each, statistics of other packages are shown.

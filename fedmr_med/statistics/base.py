@@ -21,6 +21,7 @@ class Sizes:
         statistics_size: length of a class sum for a closed-form head, which may be of projected features.
         digits: binary digits after the point of sums of features in a secure sum.
         validation: whether models are scored on validation images too.
+        levels: how many levels the job's subgroups have.
     """
 
     num_classes: int
@@ -28,6 +29,7 @@ class Sizes:
     statistics_size: int
     digits: int = BITS
     validation: bool = False
+    levels: int = 0
 
 
 @dataclass(frozen=True)

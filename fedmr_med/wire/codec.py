@@ -32,6 +32,7 @@ from fedmr_med.statistics.moments import HELD_OUT, KEPT
 from fedmr_med.statistics.moments import PROTOTYPES as CLASS_SUMS
 from fedmr_med.statistics.scores import SCORES as SCORE_STATISTIC
 from fedmr_med.statistics.scores import VALIDATION
+from fedmr_med.statistics.survey import SURVEY_STATISTIC, Survey
 from fedmr_med.wire.agreement import agreed_settings, agreement
 from fedmr_med.wire.half import pack, unpack
 from fedmr_med.wire.kinds import HEAD
@@ -194,6 +195,26 @@ def decode_statistics(message: Message, site: str, *, num_classes: int, feature_
         raise WireError("held-out statistics without the others", code="wire.form", key="held-out")
     values = {name: layouts[name].checked(part, name) for name, part in message.parts.items()}
     return StatisticsReply(site, whole_number(message.meta, ROUND), values, bytes_up=message.size)
+
+
+def encode_survey(survey: Survey | None) -> Message:
+    """Encode what a site tells of its images; None where it tells nothing, or a secure sum takes it."""
+    if survey is None:
+        return Message({})
+    sizes = Sizes(len(survey.train), 0, 0, levels=len(survey.levels))
+    return Message({SURVEY_STATISTIC.name: encode_part(SURVEY_STATISTIC, survey, sizes)})
+
+
+def decode_survey(message: Message, num_classes: int, levels: int) -> Survey | None:
+    """Decode what a site tells of its images.
+
+    Raises:
+        WireError: it does not have the agreed form, or no images add up to it.
+    """
+    if unexpected := (message.parts.keys() | message.meta.keys()) - {SURVEY_STATISTIC.name}:
+        raise WireError(f"the survey has an unexpected part {min(unexpected)!r}", code="wire.unasked", key="survey")
+    sizes = Sizes(num_classes, 0, 0, levels=levels)
+    return decode_part(SURVEY_STATISTIC, message.parts.get(SURVEY_STATISTIC.name), sizes)
 
 
 def split_shared(message: Message, layouts: Mapping[str, Layout]) -> tuple[Message, dict[str, Values]]:

@@ -177,6 +177,7 @@ class ReplyForm:
         sum_sizes: lengths of the vectors of secure sums.
         private: whether the job has noise on class sums.
         shared: fields of the statistics of other packages, by part, by exchange.
+        levels: column and level of each subgroup.
         training_noise: noise on gradients relative to their clip; 0 where local training has none.
     """
 
@@ -192,6 +193,12 @@ class ReplyForm:
     private: bool = False
     training_noise: float = 0.0
     shared: Mapping[str, Mapping[str, Layout]] = field(default_factory=dict)
+    levels: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def sums(self) -> bool:
+        """Whether statistics leave in secure sums only."""
+        return self.secure != "none"
 
     def check(self, reply: SiteReply) -> None:
         """Compare a reply's settings and arrays with the form.

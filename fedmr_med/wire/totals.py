@@ -15,7 +15,8 @@ from fedmr_med.statistics.fields import Field, Layout, Values
 from fedmr_med.statistics.moments import HELD_OUT, KEPT, MEANS, PROTOTYPES
 from fedmr_med.statistics.scores import SCORES
 from fedmr_med.statistics.shared import layouts
-from fedmr_med.wire.kinds import EXCHANGES, HEAD, TRAIN, VALIDATE
+from fedmr_med.statistics.survey import SURVEY_STATISTIC
+from fedmr_med.wire.kinds import EXCHANGES, HEAD, SURVEY, TRAIN, VALIDATE
 
 MODELS = "models"
 """Name of the sums of trained models (:mod:`fedmr_med.statistics.model_sums`) in a secure sum."""
@@ -24,6 +25,7 @@ STATISTICS: Mapping[str, tuple[Statistic[Any], ...]] = {
     TRAIN: (PROTOTYPES, SCORES),
     VALIDATE: (SCORES,),
     HEAD: (KEPT, HELD_OUT, MEANS),
+    SURVEY: (SURVEY_STATISTIC,),
 }
 """What sites share in each exchange."""
 

@@ -24,6 +24,7 @@ from fedmr_med.schema import dump_yaml
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire import codec
 from fedmr_med.wire.codec import Message
+from fedmr_med.wire.kinds import EXCHANGES
 from fedmr_med.wire.messages import SiteReply, StatisticsReply
 from tests.helpers import containers as wire
 from tests.helpers.contexts import Engine
@@ -67,7 +68,7 @@ class SiteAtWork:
         for item in site_filters:
             self.scope.add_task_result_filter(item, FilterKey.OUT)
         router = TaskRouter()
-        router.add_executor(["train", "validate", "head", "submit_model"], executor or FedMRExecutor())
+        router.add_executor([*EXCHANGES, "submit_model"], executor or FedMRExecutor())
         filters = {f"{task}{FilterKey.DELIMITER}out": list(job_filters) for task in router.task_table}
         config = ClientRunnerConfig(router, {}, filters)
         self.runner = ClientRunner({}, config, JOB, self.engine)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from fedmr_med.report.elements import Section
-from fedmr_med.report.pages import classes, headline, hospitals, matrices, metrics, privacy, rounds, settings
+from fedmr_med.report.pages import classes, headline, hospitals, matrices, metrics, privacy, rounds, settings, survey
 from fedmr_med.report.sources import ChainRun
 
 CHAIN_PAGES: tuple[Callable[[ChainRun], Section | None], ...] = (
@@ -22,3 +22,6 @@ CHAIN_PAGES: tuple[Callable[[ChainRun], Section | None], ...] = (
     settings.page,
 )
 """The sections about a run, in the order a clinician reads them."""
+
+SURVEY_PAGES: tuple[Callable[[ChainRun], Section | None], ...] = (survey.page, settings.page)
+"""The sections about a survey, which has no model."""

@@ -1,0 +1,80 @@
+"""A survey: what the sites hold, added up."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from fedmr_med.config import JobConfig, TaskConfig
+from fedmr_med.errors import WireError
+from fedmr_med.evaluation.records import Held, SurveyRecord, Tone
+from fedmr_med.exchange.base import Exchange
+from fedmr_med.exchange.closing import Total
+from fedmr_med.server.state import GlobalState
+from fedmr_med.statistics.base import Origin
+from fedmr_med.statistics.fields import add
+from fedmr_med.statistics.survey import EDGES, SURVEY_STATISTIC, TONES, Survey, moments
+from fedmr_med.wire.codec import Message, decode_survey
+from fedmr_med.wire.kinds import SURVEY
+
+_DIGITS = 4
+
+
+class SurveyExchange(Exchange):
+    """What the sites tell of their images. No model is sent, and none is asked about."""
+
+    kind = SURVEY
+
+    def __init__(self, job: JobConfig, state: GlobalState):
+        super().__init__(job, state)
+        self._found: dict[str, Survey | None] = {}
+
+    def close(self, total: Total | None = None) -> GlobalState:
+        """Return the state with what the sites hold put down."""
+        with self._lock:
+            self._closed = True
+            known = {site: found for site, found in sorted(self._found.items()) if found is not None}
+            secure = None
+            if total is None:
+                parts, origin = [SURVEY_STATISTIC.values(found) for found in known.values()], Origin(len(known))
+                whole = SURVEY_STATISTIC.read(add(*parts), origin) if parts else None
+                silent = tuple(sorted(self._found.keys() - known.keys()))
+            else:
+                origin, silent = Origin(len(total.record.sites)), ()
+                whole, secure = total.read(lambda values: SURVEY_STATISTIC.read(values[SURVEY_STATISTIC.name], origin))
+            record = SurveyRecord(
+                sites={site: held(found, self.job.task) for site, found in known.items()},
+                total=None if whole is None else held(whole, self.job.task),
+                silent=silent,
+                refused=dict(sorted(self._refused.items())),
+                secure=secure,
+            )
+        return replace(self.state, history=self.state.history.model_copy(update={"survey": record}))
+
+    def _counted(self) -> Collection[str]:
+        return self._found
+
+    def _take(self, site: str, message: Message) -> None:
+        found = decode_survey(message, self.job.task.num_classes, len(self.job.task.levels))
+        most = self.job.federation.max_samples
+        if found is not None and max(found.train.sum(), found.test.sum()) > most:
+            raise WireError(f"it tells of more than {most} images", code="wire.counts", key="survey")
+        self._found[site] = found
+
+
+def held(survey: Survey, task: TaskConfig) -> Held:
+    """Return what a survey tells, by name."""
+    subgroups: dict[str, dict[str, int]] = {}
+    for (column, level), count in zip(task.levels, survey.levels.tolist(), strict=True):
+        subgroups.setdefault(column, {})[level] = count
+    tones = zip(TONES, *moments(survey), strict=True) if survey.measured.any() else ()
+    return Held(
+        train=tuple(survey.train.tolist()),
+        test=tuple(survey.test.tolist()),
+        edges={edge: count for edge, count in zip(EDGES, survey.edges.tolist(), strict=True) if count},
+        subgroups=subgroups,
+        doubles=int(survey.doubles[0]),
+        measured=int(survey.measured[0]),
+        tones={
+            name: Tone(mean=round(float(mean), _DIGITS), deviation=round(float(deviation), _DIGITS))
+            for name, mean, deviation in tones
+        },
+    )
