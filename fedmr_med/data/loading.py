@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedmr_med.config import TaskConfig
+from fedmr_med.data import transforms
 from fedmr_med.data.base import Fold
-from fedmr_med.data.transforms import Plain, Transform, unchanged
+from fedmr_med.data.transforms import Augment, Plain, Transform, unchanged
 from fedmr_med.seeding import derive_seed, numpy_generator
 
 if TYPE_CHECKING:
@@ -61,6 +63,14 @@ class Batches:
         self._workers = workers
         self._plan: list[tuple[Stream, tuple[int, ...]]] = []
         self._loader: DataLoader[Batch] | None = None
+
+    @classmethod
+    def of(
+        cls, fold: Fold, task: TaskConfig, *, batch_size: int, augment: Augment = False, workers: int = 0
+    ) -> "Batches":
+        """Return a fold in batches as the network of a task takes it, with or without its random augmentation."""
+        transform = transforms.build(task.transform, train=augment, image_size=task.image_size)
+        return cls(fold, transform, batch_size=batch_size, workers=workers)
 
     @property
     def labels(self) -> npt.NDArray[np.int64]:

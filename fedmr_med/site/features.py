@@ -11,7 +11,6 @@ import torch
 from fedmr_med import models
 from fedmr_med.arrays import Arrays, difference, forms_of
 from fedmr_med.config import JobConfig
-from fedmr_med.data import transforms
 from fedmr_med.data.base import Fold, SiteData
 from fedmr_med.data.feature_cache import Features, fingerprint, open_features
 from fedmr_med.data.loading import Batches
@@ -90,14 +89,12 @@ def feature_fold(job: JobConfig, fold: Fold, backbone: Backbone, folder: Path | 
 def extract(network: Network, fold: Fold, job: JobConfig) -> Features:
     """Return the features (n, d) float32 of a fold's images, in evaluation mode and without augmentation."""
     started = time.monotonic()
-    transform = transforms.build(job.task.transform, train=False, image_size=job.task.image_size)
     network = place(network, device()).eval()
     features = np.empty((len(fold), network.feature_size), dtype=np.float32)
     start = 0
     with kept_memory():
-        for images, labels in Batches(fold, transform, batch_size=_BATCH, workers=job.train.workers).epoch(
-            "features", shuffle=False
-        ):
+        batches = Batches.of(fold, job.task, batch_size=_BATCH, workers=job.train.workers)
+        for images, labels in batches.epoch("features", shuffle=False):
             placed = to_device(images, device())
             if not start:
                 check_not_raw(network, placed)

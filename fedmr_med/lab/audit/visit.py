@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from fedmr_med import models
 from fedmr_med.config import JobConfig
-from fedmr_med.data import transforms
 from fedmr_med.data.base import class_counts
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import ConfigError, DataError
@@ -102,9 +101,8 @@ class Visit:
     def images(self) -> Iterator[Tensor]:
         """Yield the images of both folds, train first, as the network takes them in evaluation mode."""
         job, data = self.hospital.job, self.hospital.data
-        plain = transforms.build(job.task.transform, train=False, image_size=job.task.image_size)
         for fold in (data.plain or data.train, data.test):
-            for images, _ in Batches(fold, plain, batch_size=job.train.batch_size).epoch("audit", shuffle=False):
+            for images, _ in Batches.of(fold, job.task, batch_size=job.train.batch_size).epoch("audit", shuffle=False):
                 yield images
 
 

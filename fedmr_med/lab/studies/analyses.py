@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmr_med.data import transforms
 from fedmr_med.data.flamby_isic import CLASS_NAMES, HOSPITALS, TRAIN_COUNTS
+from fedmr_med.data.loading import Batches
 from fedmr_med.errors import ConfigError
 from fedmr_med.evaluation.results import RunResult
 from fedmr_med.jobs.catalog import job_for
@@ -137,9 +137,8 @@ def _test_features(run: Run, out: Path) -> Tensor:
         raise ConfigError(f"{run.job.task.dataset} has no test set at the server.", code="data.missing")
     network = load_model(checkpoint_of(run, out / "runs"), allow_code=True).network()
     drawn = numpy_generator(run.job.seed, "eigenvalues").permutation(len(test))[:BATCH]
-    transform = transforms.build(run.job.task.transform, train=False, image_size=run.job.task.image_size)
-    images = np.stack([transform(test[int(index)], 0) for index in drawn])
-    features: Tensor = network(torch.from_numpy(images))[0]
+    (images, _), *_ = Batches.of(test.subset(drawn), run.job.task, batch_size=BATCH).epoch(shuffle=False)
+    features: Tensor = network(images)[0]
     return features
 
 

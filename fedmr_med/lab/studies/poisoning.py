@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedmr_med.data import transforms
 from fedmr_med.data.base import Fold
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.data.loading import Batches
@@ -160,8 +159,7 @@ class PoisonedSites(LocalSites):
             settings, train = hospital.job.task, hospital.data.train
             items = np.stack([train[index] for index in range(len(train))])
             fold = Fold(items, self.attack.labels(train.labels, settings.num_classes), train.groups)
-            plain = transforms.build(settings.transform, train=False, image_size=settings.image_size)
-            batches = Batches(fold, plain, batch_size=hospital.job.train.batch_size)
+            batches = Batches.of(fold, settings, batch_size=hospital.job.train.batch_size)
             hospital.batches.train = batches
             if self.attack.shows:
                 hospital.batches.plain = batches

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmr_med import models
-from fedmr_med.data import transforms
 from fedmr_med.data.base import joined
 from fedmr_med.data.loading import Batches
 from fedmr_med.evaluation.results import RunResult
@@ -63,8 +62,7 @@ def carry_out(run: Run, folder: Path, after_round: Callable[[GlobalState], None]
     state = Federation(job, run.sites, place, test=test).run(after_round)
     network = build_network(job)
     models.load_arrays(network, state.leaving().model)
-    plain = transforms.build(job.task.transform, train=False, image_size=job.task.image_size)
-    answers, labels = outputs(network, Batches(test, plain, batch_size=job.train.batch_size))
+    answers, labels = outputs(network, Batches.of(test, job.task, batch_size=job.train.batch_size))
     return Outcome(run, RunResult.of(run.setup(), state.history), labels, answers, place / BEST_MODEL)
 
 
