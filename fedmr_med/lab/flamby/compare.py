@@ -8,9 +8,10 @@ from fedmr_med.lab.comparison.launchers import Local
 from fedmr_med.lab.flamby.checkout import HOW_TO_GET, find_dataset, find_strategies, published, results_of
 from fedmr_med.lab.flamby.data import load_data
 from fedmr_med.lab.flamby.datasets import known_set
+from fedmr_med.lab.flamby.isic import IsicRun
 from fedmr_med.lab.flamby.request import CompareRequest, SetRequest
 from fedmr_med.lab.flamby.results import FlambyResults, RunRows
-from fedmr_med.lab.flamby.runs import FlambyRun, Training, planned
+from fedmr_med.lab.flamby.runs import Training, planned
 from fedmr_med.lab.flamby.sets import set_notes, set_runs
 from fedmr_med.lab.flamby.tables import differences, notes, published_rows, write_outputs
 from fedmr_med.process import available_cores, set_threads
@@ -40,7 +41,7 @@ def _on_isic(request: CompareRequest, out: Path, launch: Local) -> FlambyResults
     """Compare on Fed-ISIC2019: through the executor, and FLamby's strategies on the executor's batches."""
     strategies, reason = find_strategies(request.flamby) if request.strategies else (None, "")
     chosen = () if strategies is None else request.strategies
-    runs = planned(FlambyRun, request, "ours", request.centers, chosen, request.policies)
+    runs = planned(IsicRun, request, "ours", request.centers, chosen, request.policies)
     try:
         data = load_data(request)
         finished = engine.complete(runs, out, launch, unit="local step")

@@ -8,7 +8,6 @@ import numpy as np
 
 from fedmr_med import data
 from fedmr_med.config import TaskConfig
-from fedmr_med.data import transforms
 from fedmr_med.data.base import Fold, joined
 from fedmr_med.data.flamby_isic import (
     LESIONS_FILE,
@@ -16,10 +15,9 @@ from fedmr_med.data.flamby_isic import (
     find_root,
     find_split,
     leaked_images,
-    read_lesions,
+    read_centers,
     read_split,
 )
-from fedmr_med.data.folds import Row
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import DataError
 from fedmr_med.evaluation.metrics import Scores, confusion_matrix, scores
@@ -58,21 +56,15 @@ class ComparisonData:
     leakage: Leakage | None
     batch: int
 
-    def train_batches(self, fold: Fold, *, augment: transforms.Augment) -> Batches:
-        """Return the batches of a train fold, as the executor makes them."""
-        transform = transforms.build(self.task.transform, train=augment, image_size=self.task.image_size)
-        return Batches(fold, transform, batch_size=self.batch)
-
     def pooled_train(self) -> Fold:
         """Return the train folds of all sites in one."""
         return joined(tuple(self.train.values()))
 
     def score(self, network: Network) -> dict[str, Scores]:
         """Return the scores of a network on the test fold of each site, and on all of them pooled."""
-        plain = transforms.build(self.task.transform, train=False, image_size=self.task.image_size)
         confusions = {}
         for site, fold in self.test.items():
-            logits, labels = outputs(network, Batches(fold, plain, batch_size=self.batch))
+            logits, labels = outputs(network, Batches.of(fold, self.task, batch_size=self.batch))
             confusions[site] = confusion_matrix(labels, logits.argmax(1), self.task.num_classes)
         pooled = {POOLED: np.sum(list(confusions.values()), axis=0)}
         return {test: scores(confusion) for test, confusion in (pooled | confusions).items()}
@@ -105,7 +97,7 @@ def load_data(request: CompareRequest) -> ComparisonData:
     kept = {name: np.arange(len(site.test)) for name, site in folds.items()}
     leakage = None
     if not request.is_demo:
-        rows = _rows(request)
+        rows = read_centers(find_root(request.data), flamby=request.flamby)
         leaked = leaked_images([rows[center] for center in request.centers])
         known = 0
         for center in request.centers:
@@ -132,11 +124,3 @@ def load_data(request: CompareRequest) -> ComparisonData:
         leakage=leakage,
         batch=request.batch,
     )
-
-
-def _rows(request: CompareRequest) -> list[list[Row]]:
-    """Return the rows of all centres, with the lesion of each image where it is known."""
-    root = find_root(request.data)
-    lesions = root / LESIONS_FILE
-    groups = read_lesions(lesions) if lesions.is_file() else None
-    return read_split(find_split(root, flamby=request.flamby), groups)

@@ -1,28 +1,13 @@
-"""The runs of a comparison with FLamby: what each trains, and the rows that come of it."""
+"""What all runs of a comparison with FLamby are: who trains, by what, and which of them there are."""
 
-import math
 import shutil
-import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import JsonValue
-
-from fedmr_med import models
-from fedmr_med.arrays import Arrays
-from fedmr_med.config import JobConfig
-from fedmr_med.lab.comparison.runs import OnProgress, Progress
-from fedmr_med.lab.flamby import training
-from fedmr_med.lab.flamby.checkout import published
-from fedmr_med.lab.flamby.data import load_data
 from fedmr_med.lab.flamby.request import LOCAL, POOLED, Buffers, CompareRequest, SetRequest
-from fedmr_med.lab.flamby.results import Row, RunRows
-from fedmr_med.models.job_network import build_network
-from fedmr_med.network import Network
-from fedmr_med.process import kept_memory
+from fedmr_med.lab.flamby.results import RunRows
 
 CHECKPOINTS = "federation"
 
@@ -114,75 +99,3 @@ def planned(
                 made += [kind(request, "ours", method, seed, own) for own in each]
         made += [kind(request, "flamby", strategy, seed, policies) for strategy in strategies]
     return made
-
-
-@dataclass(frozen=True)
-class FlambyRun(Training):
-    """A training on Fed-ISIC2019; ours goes through the executor, unless it is without a federation."""
-
-    request: CompareRequest
-
-    @property
-    def steps(self) -> int:
-        """The local steps of the whole run, and what scoring its models takes, in local steps."""
-        return self.training_steps + max(len(self.policies), 1) * self._scoring_steps
-
-    @property
-    def training_steps(self) -> int:
-        """The local steps of the whole run."""
-        return self.request.rounds * self.request.updates * (1 if self.method == LOCAL else len(self.request.centers))
-
-    @property
-    def _scoring_steps(self) -> int:
-        """How many local steps take as long as a model's pass over all test images: forwards are a third of a step."""
-        images = sum(len(fold) for fold in load_data(self.request).test.values())
-        return math.ceil(images / self.request.batch / 3)
-
-    def job(self) -> JobConfig:
-        """Return its job; what is not federated takes network, loss and optimiser from FedAvg's."""
-        if self.source == "ours" and self.federated:
-            return self.request.job(self.method, self.seed, self.policies[0])
-        return self.request.job("fedavg", self.seed)
-
-    def execute(self, folder: Path, on_progress: OnProgress) -> RunRows:
-        """Train, or train the rest, and score the model on all test folds."""
-        # FLamby prints on standard output, which belongs to the result of the command.
-        with kept_memory(), redirect_stdout(sys.stderr):
-            job = self.job()
-            network = training.placed(build_network(job))
-            rows: list[Row] = []
-            trained = self.train(folder, on_progress)
-            on_progress(Progress(self.training_steps, 0, "scoring"))
-            for number, (policy, arrays) in enumerate(trained.items(), start=1):
-                models.load_arrays(network, arrays)
-                rows += self._rows(job, policy, network)
-                done = self.training_steps + number * self._scoring_steps
-                on_progress(Progress(done, self._scoring_steps, "scoring"))
-        return RunRows(rows=tuple(rows))
-
-    def train(self, folder: Path, on_progress: OnProgress) -> dict[str, Arrays]:
-        """Return the trained model by what became of BatchNorm statistics."""
-        data, job = load_data(self.request), self.job()
-        if self.source == "flamby":
-            return training.by_strategy(self.method, self.policies, self.request, data, job, on_progress)
-        if self.federated:
-            return {self.policies[0]: training.by_federation(self.request, job, folder / CHECKPOINTS, on_progress)}
-        return {"own": training.without_federation(self.center, self.training_steps, data, job, on_progress)}
-
-    def _rows(self, job: JobConfig, policy: str, network: Network) -> list[Row]:
-        settings: dict[str, JsonValue] = {"learning_rate": job.train.lr, **job.method.options}
-        if self.source == "flamby":
-            settings = published().strategies[self.method]
-        return [
-            Row(
-                method=self.label,
-                source=self.source,
-                bn=policy,
-                test=test,
-                balanced_accuracy=score.mean_recall,
-                seed=self.seed,
-                images=score.samples,
-                settings=settings,
-            )
-            for test, score in load_data(self.request).score(network).items()
-        ]

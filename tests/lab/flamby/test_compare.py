@@ -21,11 +21,10 @@ from fedmr_med.lab.flamby import checkout
 from fedmr_med.lab.flamby.checkout import published
 from fedmr_med.lab.flamby.compare import compare
 from fedmr_med.lab.flamby.data import load_data, present_centers
+from fedmr_med.lab.flamby.isic import IsicRun, average_buffers
 from fedmr_med.lab.flamby.request import CompareRequest
 from fedmr_med.lab.flamby.results import FlambyResults, Row
-from fedmr_med.lab.flamby.runs import FlambyRun
 from fedmr_med.lab.flamby.tables import COLUMNS, _csv_row
-from fedmr_med.lab.flamby.training import average_buffers
 from fedmr_med.schema import validated
 from tests.helpers.errors import raises
 from tests.helpers.pictures import write_csv, write_flamby_folder
@@ -58,9 +57,9 @@ def test_fedavg_through_the_executor_is_flambys_fedavg(flamby_strategies: Module
     """With FLamby's BatchNorm policy, on the same batches, after two rounds."""
     asked = small(DEMO, batch=16, centers=(4, 5))
     reports: list[Progress] = []
-    ours = FlambyRun(asked, "ours", "fedavg", 0, ("first",)).train(tmp_path, reports.append)["first"]
+    ours = IsicRun(asked, "ours", "fedavg", 0, ("first",)).train(tmp_path, reports.append)["first"]
     assert [report.done for report in reports] == [4, 8]
-    theirs = FlambyRun(asked, "flamby", "FedAvg", 0, ("first", "average")).train(tmp_path, reports.append)
+    theirs = IsicRun(asked, "flamby", "FedAvg", 0, ("first", "average")).train(tmp_path, reports.append)
     assert [report.done for report in reports[2:]] == list(range(1, 9))
     for name, array in ours.items():
         np.testing.assert_allclose(array, theirs["first"][name], atol=1e-5, rtol=1e-5, err_msg=name)
@@ -107,13 +106,13 @@ def test_finished_runs_are_not_done_again(folder: Path, tmp_path: Path, monkeypa
     asked = small(folder, rounds=1, updates=1, methods=("local",))
     before = compare(asked, tmp_path).rows
     done: list[str] = []
-    execute = FlambyRun.execute
+    execute = IsicRun.execute
 
-    def recorded(self: FlambyRun, *arguments: Any) -> Any:
+    def recorded(self: IsicRun, *arguments: Any) -> Any:
         done.append(self.title)
         return execute(self, *arguments)
 
-    monkeypatch.setattr(FlambyRun, "execute", recorded)
+    monkeypatch.setattr(IsicRun, "execute", recorded)
     more = compare(small(folder, rounds=1, updates=1, methods=("local", "pooled")), tmp_path)
     assert done == ["Pooled Training, seed 0"]
     assert [row for row in more.rows if row.method.startswith("Local") and row.source == "ours"] == [
@@ -135,7 +134,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(
     def refuse(*arguments: Any) -> Any:
         raise FedMRError("Round 1 has 0 usable replies.", code="round.too-few-replies")
 
-    monkeypatch.setattr("fedmr_med.lab.flamby.training.by_federation", refuse)
+    monkeypatch.setattr("fedmr_med.lab.flamby.isic.Federation.run", refuse)
     results = compare(small(folder, rounds=1, updates=1, methods=("fedavg", "pooled")), tmp_path)
     assert results.failed == ("fedavg, first, seed 0: Round 1 has 0 usable replies.",)
     assert {row.method for row in results.rows if row.source == "ours"} == {"Pooled Training"}

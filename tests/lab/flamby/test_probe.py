@@ -4,11 +4,11 @@ import copy
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from fedmr_med.inference.predict import Logits
 from fedmr_med.lab.flamby.probe import Probe
 from fedmr_med.models import build
-from fedmr_med.network import Network
 from tests.helpers.errors import raises
 from tests.helpers.flamby_clients import model
 
@@ -22,21 +22,11 @@ def test_features_are_taken_before_the_dropout() -> None:
     assert probe.feature_size == 6
 
 
-class _LogitsOnly(nn.Module):
-    def __init__(self, network: Network) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.network(x)[1]
-        return logits
-
-
 @pytest.mark.parametrize("name", ["small_cnn", "resnet18", "efficientnet_b0"])
 def test_features_are_those_that_our_networks_return(name: str) -> None:
     network = build(name, num_classes=5, in_channels=3).eval()
     x = torch.randn(2, 3, 32, 32)
-    for ours, probed in zip(network(x), Probe(_LogitsOnly(network)).eval()(x), strict=True):
+    for ours, probed in zip(network(x), Probe(Logits(network)).eval()(x), strict=True):
         assert torch.equal(ours, probed)
 
 
