@@ -6,7 +6,7 @@ from typing import Any
 
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import SiteData
-from fedmr_med.data.drawing import set_aside
+from fedmr_med.data.drawing import with_validation
 from fedmr_med.data.labels import check_classes
 from fedmr_med.errors import DataError
 from fedmr_med.registry import Registry
@@ -47,10 +47,10 @@ def load(site: SiteConfig, task: TaskConfig, *, seed: int) -> SiteData:
     loaded = _load(site, task, seed)
     if not site.held_out:
         return loaded
-    kept, held_out = set_aside(loaded.train, site.held_out, seed)
+    divided = with_validation(loaded, site.held_out, seed)
     server_scores = isinstance(site.data, BenchmarkSource) and not site.data.holds_test
-    plain = None if loaded.plain is None else set_aside(loaded.plain, site.held_out, seed)[0]
-    return replace(loaded, train=kept, plain=plain, test=loaded.test if server_scores else held_out)
+    test = loaded.test if server_scores or divided.validation is None else divided.validation
+    return replace(divided, test=test, validation=None)
 
 
 def _load(site: SiteConfig, task: TaskConfig, seed: int) -> SiteData:

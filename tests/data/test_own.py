@@ -121,6 +121,16 @@ def test_what_a_dataset_draws_depends_on_the_stream_alone(monkeypatch: pytest.Mo
     assert not loaded.plain[3].any()
 
 
+def test_what_is_held_out_is_scored_without_augmentation(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = torch.tensor([0, 1] * 10)
+    noisy, plain = Noisy(torch.zeros(20, 3), labels), TensorDataset(torch.zeros(20, 3), labels)
+    loaded = load(monkeypatch, OwnData(noisy, noisy, plain=plain), ARRAYS, held_out=0.2)
+    assert (len(loaded.train), len(loaded.test), loaded.validation) == (16, 4, None)
+    assert loaded.plain is not None and len(loaded.plain) == 16
+    assert not any(loaded.test[index].any() for index in range(4))
+    assert all(loaded.train[index].all() for index in range(16))
+
+
 @pytest.mark.parametrize(
     ("own", "fault"),
     [
