@@ -27,7 +27,7 @@ def prepare_isic(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from fedmr_med.data.prepare import prepare_isic as prepare
+    from fedmr_med.data.prepare_isic import prepare_isic as prepare
     from fedmr_med.process import available_cores
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -38,7 +38,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Write a probability per class for each image; one that cannot be read is named and left out."""
-    from fedmr_med.data.prepared import find_images
+    from fedmr_med.data.image_files import find_images
     from fedmr_med.inference.predict import Predictor, write_predictions
 
     saved, place = _load(model, allow_code), find_images(images)

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmr_med.config import PreparationConfig, TaskConfig
-from fedmr_med.data.base import Fold, Record, SiteData
+from fedmr_med.data.base import Fold, Items, Record, SiteData
 from fedmr_med.data.cache import DecodedImages, open_images
+from fedmr_med.data.images import grey
 from fedmr_med.data.transforms import edge_for
 from fedmr_med.errors import DataError
 from fedmr_med.sites import SiteConfig
@@ -65,6 +66,19 @@ def shared_groups(rows: Sequence[Row]) -> set[str]:
     """Return the patients or lesions that have images in both folds."""
     train = {row.group for row in rows if row.fold == "train" and row.group}
     return train & {row.group for row in rows if row.fold == "test"}
+
+
+@dataclass(frozen=True)
+class GreyImages:
+    """The images of the cache, which are in RGB, as a task of one channel takes them: (height, width, 1)."""
+
+    images: DecodedImages
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, number: int) -> npt.NDArray[np.uint8]:
+        return grey(self.images[number])
 
 
 @dataclass(frozen=True)
@@ -191,14 +205,21 @@ def site_data(root: Path, rows: Sequence[Row], task: TaskConfig, site: SiteConfi
     ``prepared`` already, they go through the preparation of the task.
 
     Raises:
-        DataError: too many images cannot be read, or none of the train fold is left.
+        DataError: the task is not for image files, too many of them cannot be read, or none of the train fold is left.
     """
+    if task.channels not in (1, 3):
+        raise DataError(
+            f"task.channels of the job is {task.channels}, and image files have 1 (grey) or 3 (colour).",
+            code="data.channels",
+            key="task.channels",
+        )
     preparation = None if prepared else task.preparation
     opened = open_rows(root, rows, image_size=task.image_size, cache=site.cache, preparation=preparation)
     skipped = opened.skipped
     if problem := too_many_bad(skipped, len(rows), site):
         raise DataError(f"{problem}.", code="data.unreadable-images", key="max_bad_fraction")
-    train, test = (_fold(root, opened.images, rows, fold) for fold in ("train", "test"))
+    items = GreyImages(opened.images) if task.channels == 1 else opened.images
+    train, test = (_fold(root, items, opened.images.errors, rows, fold) for fold in ("train", "test"))
     if not len(train):
         raise DataError(f"{root} has no readable image in the train fold.", code="data.empty")
     return SiteData(
@@ -222,10 +243,10 @@ def too_many_bad(skipped: Sequence[str], total: int, site: SiteConfig) -> str | 
     )
 
 
-def _fold(root: Path, images: DecodedImages, rows: Sequence[Row], fold: str) -> Fold:
+def _fold(root: Path, items: Items, errors: Sequence[str | None], rows: Sequence[Row], fold: str) -> Fold:
     """Return the readable images of one fold."""
-    readable = [i for i, row in enumerate(rows) if row.fold == fold and images.errors[i] is None]
+    readable = [i for i, row in enumerate(rows) if row.fold == fold and errors[i] is None]
     labels = np.array([rows[i].label for i in readable], dtype=np.int64)
     groups = tuple(rows[i].group for i in readable)
     records = tuple(Record(root / rows[i].image, rows[i].attributes) for i in readable)
-    return Fold(images, labels, groups if any(groups) else None, np.array(readable, dtype=np.int64), records)
+    return Fold(items, labels, groups if any(groups) else None, np.array(readable, dtype=np.int64), records)

@@ -178,6 +178,13 @@ def to_rgb(image: "Image.Image") -> "Image.Image":
     return image.convert("RGB")
 
 
+def grey(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return an image (height, width, 3) in RGB as a grey one, (height, width, 1)."""
+    from PIL import Image
+
+    return np.asarray(Image.fromarray(image).convert("L"))[:, :, None]
+
+
 _MOST_BITS = 32
 _MAGIC_AT, _MAGIC = 128, b"DICM"
 

@@ -10,8 +10,8 @@ import torch
 from monai.transforms import MapTransform
 
 from fedmr_med.config import load_job
+from fedmr_med.data.image_files import ImageReader, find_images
 from fedmr_med.data.images import UnreadableImageError
-from fedmr_med.data.prepared import Preparation, find_images
 from fedmr_med.evaluation.clinical import softmax
 from fedmr_med.evaluation.results import RunResults, write_result
 from fedmr_med.inference.evaluate import OwnTable, evaluate_here
@@ -44,7 +44,7 @@ class ReadImaged(MapTransform):  # type: ignore[misc]
 
     def __init__(self, keys: str | Sequence[str], job: str, prepared: bool = False):
         super().__init__(keys)
-        self.prepare = Preparation(load_job(Path(job)).task, prepared)
+        self.prepare = ImageReader(load_job(Path(job)).task, prepared)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Replace paths by tensors (channels, size, size)."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedmr_med.config import JobConfig
 from fedmr_med.data.folds import Row
+from fedmr_med.data.image_files import ImageFiles
 from fedmr_med.data.labels import labels_of
 from fedmr_med.data.manifest import read_manifest
-from fedmr_med.data.prepared import Place
 from fedmr_med.errors import DataError
 from fedmr_med.evaluation.catalog import described
 from fedmr_med.evaluation.history import History
@@ -99,7 +99,7 @@ def evaluate_here(saved: SavedModel, table: OwnTable, name: str) -> tuple[RunRes
     check_name(name, "--site")
     labels = {row.image: row.label for row in table.rows}
     predictor = Predictor(saved, prepared=table.prepared)
-    found = list(predictor(Place(table.manifest.parent, tuple(labels))))
+    found = list(predictor(ImageFiles(table.manifest.parent, tuple(labels))))
     good = [prediction for prediction in found if not prediction.error]
     if not good:
         raise DataError(

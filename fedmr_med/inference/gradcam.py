@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
+from fedmr_med.data.image_files import ImageFiles
 from fedmr_med.data.images import UnreadableImageError
-from fedmr_med.data.prepared import Place
 from fedmr_med.errors import FedMRError
 from fedmr_med.files import atomic_writer
 from fedmr_med.inference.predict import Logits, Predictor
@@ -16,7 +16,7 @@ from fedmr_med.inference.predict import Logits, Predictor
 _STRENGTH = 0.4  # of the colours over the picture
 
 
-def write_overlays(predictor: Predictor, place: Place, folder: Path) -> Iterator[Path]:
+def write_overlays(predictor: Predictor, place: ImageFiles, folder: Path) -> Iterator[Path]:
     """Write one picture per readable image: what the network saw, coloured where it supports the model's answer.
 
     Raises:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedmr_med.data.prepared import Place, Preparation, find_images
+from fedmr_med.data.image_files import ImageFiles, ImageReader, find_images
 from fedmr_med.data.tables import table_text
 from fedmr_med.evaluation.clinical import softmax
 from fedmr_med.files import write_text
@@ -72,7 +72,7 @@ class Predictor:
         self.class_names = saved.job.task.class_names
         self.temperature = (saved.temperature or 1.0) if calibrated else 1.0
         self.network = saved.network()
-        self.preparation = Preparation(saved.job.task, prepared)
+        self.preparation = ImageReader(saved.job.task, prepared)
         self._prototypes = saved.prototypes
 
     def predict(self, images: Path | str) -> list[Prediction]:
@@ -83,7 +83,7 @@ class Predictor:
         """
         return list(self(find_images(Path(images))))
 
-    def __call__(self, place: Place) -> Iterator[Prediction]:
+    def __call__(self, place: ImageFiles) -> Iterator[Prediction]:
         """Answer for every image, in order; one that cannot be read has its reason instead."""
         for names, images, errors in self.preparation.batches(place.root, place.names):
             answers = {name: Prediction(name, error=error) for name, error in errors.items()}

@@ -11,10 +11,10 @@ from PIL import Image
 from fedmr_med.data.check import check_folder
 from fedmr_med.data.drawing import Item, assign_folds
 from fedmr_med.data.folds import shared_groups
+from fedmr_med.data.image_files import find_images
 from fedmr_med.data.images import SUFFIXES
 from fedmr_med.data.make_manifest import make_manifest
 from fedmr_med.data.manifest import parse_manifest
-from fedmr_med.data.prepared import find_images
 from fedmr_med.errors import DataError, PolicyError
 from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.policy import SitePolicy

@@ -8,7 +8,7 @@ import pytest
 
 from fedmr_med.config import load_job
 from fedmr_med.data.flamby_isic import HOSPITALS
-from fedmr_med.data.prepare import prepare_isic
+from fedmr_med.data.prepare_isic import prepare_isic
 from fedmr_med.runner import Federation
 from tests.helpers import REPOSITORY
 from tests.helpers.simulator import Simulation, change_job, simulate, without_floors

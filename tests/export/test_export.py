@@ -13,7 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from fedmr_med.cli import app
-from fedmr_med.data.prepared import find_images
+from fedmr_med.data.image_files import find_images
 from fedmr_med.evaluation.results import RunResults, read_result
 from fedmr_med.export import EXPORTERS, Source
 from fedmr_med.export.card import Card, make_card

@@ -18,8 +18,8 @@ from fedmr_med import data
 from fedmr_med.cli import app
 from fedmr_med.config import PreparationConfig
 from fedmr_med.data.flamby_isic import CLASS_NAMES, PREPARED_FOLDER, RAW_FOLDER, SPLIT_FILE
-from fedmr_med.data.prepare import prepare_isic
-from fedmr_med.data.prepared import Preparation, find_images
+from fedmr_med.data.image_files import ImageReader, find_images
+from fedmr_med.data.prepare_isic import prepare_isic
 from fedmr_med.data.transforms import IsicTest
 from fedmr_med.evaluation.clinical import softmax
 from fedmr_med.inference.predict import Predictor
@@ -151,7 +151,7 @@ def test_onnx_after_the_documented_step(case: Case, bundle: Path) -> None:
     session = onnxruntime.InferenceSession(model)
     facts = session.get_modelmeta().custom_metadata_map
     assert PreparationConfig.model_validate_json(facts["preparation"]).edge == EDGE
-    prepare = Preparation(case.saved.job.task)
+    prepare = ImageReader(case.saved.job.task)
     images = np.stack([prepare(case.raw / name).numpy() for name in case.names])
     (logits,) = session.run(["logits"], {"image": images})
     np.testing.assert_allclose(softmax(logits.astype(np.float64)), case.expected, **SAME)

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 import fedmr_med
 from fedmr_med.cli import app
-from fedmr_med.data import prepared
+from fedmr_med.data import image_files
+from fedmr_med.data.image_files import find_images
 from fedmr_med.data.images import decode
-from fedmr_med.data.prepared import find_images
 from fedmr_med.data.transforms import IsicTest, edge_for
 from fedmr_med.errors import DataError
 from fedmr_med.inference.predict import Predictor
@@ -101,7 +101,7 @@ def test_a_file_that_memory_is_too_small_for_does_not_end_the_folder(
             raise MemoryError
         return decode(path, edge)
 
-    monkeypatch.setattr(prepared, "decode", scarce)
+    monkeypatch.setattr(image_files, "decode", scarce)
     found = {p.image: p.error for p in Predictor(load_model(run / "best_model.pt"))(find_images(pictures))}
     assert found["a.png"]
     assert not found["b.jpg"]

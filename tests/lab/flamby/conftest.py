@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from fedmr_med.data.flamby_isic import RAW_FOLDER, SPLIT_FILE, read_split
-from fedmr_med.data.prepare import prepare_isic
+from fedmr_med.data.prepare_isic import prepare_isic
 from tests.helpers.flamby_clients import CENTERS, PER_CENTER
 
 

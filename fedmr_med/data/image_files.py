@@ -10,7 +10,7 @@ import torch
 
 from fedmr_med.config import TaskConfig
 from fedmr_med.data import transforms
-from fedmr_med.data.images import SUFFIXES, UnreadableImageError, decode, image_files
+from fedmr_med.data.images import SUFFIXES, UnreadableImageError, decode, grey, image_files
 from fedmr_med.data.manifest import image_path
 from fedmr_med.data.tables import read_table
 from fedmr_med.data.transforms import edge_for
@@ -22,7 +22,7 @@ SMALL = 32
 
 
 @dataclass(frozen=True)
-class Place:
+class ImageFiles:
     """Image files.
 
     Attributes:
@@ -34,22 +34,22 @@ class Place:
     names: tuple[str, ...]
 
 
-def find_images(place: Path) -> Place:
+def find_images(place: Path) -> ImageFiles:
     """Return the images of a folder and its subfolders by name, those of a manifest in its order, or a single file.
 
     Raises:
         DataError: there is no such place, or it has no image.
     """
     if place.is_dir():
-        images = Place(place, tuple(image_files(place)))
+        images = ImageFiles(place, tuple(image_files(place)))
     elif place.suffix.lower() in (".csv", ".tsv", ".txt"):
         try:
             names = tuple(image_path(record["image"]) for _, record in read_table(place, ("image",)))
         except ValueError as e:
             raise DataError(f"{place}: {e}.", code="data.row", key="image") from e
-        images = Place(place.parent, names)
+        images = ImageFiles(place.parent, names)
     elif place.is_file():
-        images = Place(place.parent, (place.name,))
+        images = ImageFiles(place.parent, (place.name,))
     else:
         raise DataError(
             f"{place} does not exist; give a folder of images, a manifest or an image.", code="file.missing"
@@ -60,8 +60,8 @@ def find_images(place: Path) -> Place:
 
 
 @dataclass(frozen=True)
-class Preparation:
-    """What is done to an image before a model sees it: the preparation and the test transform of its task.
+class ImageReader:
+    """Reads image files as the sites of a task do: its preparation, then its test transform.
 
     Attributes:
         prepared: whether the images went through the preparation already.
@@ -88,11 +88,7 @@ class Preparation:
         small = size <= SMALL and self.task.split is not None
         preparation = None if self.prepared else self.task.preparation
         image = decode(path, size if small else edge_for(size), preparation)
-        if self.task.channels == 1:
-            from PIL import Image
-
-            return np.asarray(Image.fromarray(image).convert("L"))[:, :, None]
-        return image
+        return grey(image) if self.task.channels == 1 else image
 
     def __call__(self, path: Path) -> torch.Tensor:
         """Return an image as a tensor (channels, image_size, image_size).

@@ -19,7 +19,7 @@ from fedmr_med.data.flamby_isic import (
     read_split,
 )
 from fedmr_med.data.preparation import RECORD, shades_of_grey
-from fedmr_med.data.prepare import prepare_isic
+from fedmr_med.data.prepare_isic import prepare_isic
 from fedmr_med.errors import DataError
 from tests.helpers.errors import raises
 from tests.helpers.pictures import flamby_site, isic_task, write_picture
