@@ -1,8 +1,11 @@
 """The check at the end of the suite: a process that outlives it is named, ended, and makes the suite fail."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -58,3 +61,28 @@ def test_another_suite_at_the_same_time_is_none_of_its_business() -> None:
         other.kill()
         other.wait()
     assert processes_of("other") == []
+
+
+@pytest.mark.parametrize(("sent", "workers"), [(signal.SIGINT, 2), (signal.SIGTERM, 2), (signal.SIGHUP, 0)])
+def test_an_interrupted_suite_leaves_nothing(sent: signal.Signals, workers: int, tmp_path: Path) -> None:
+    """Ctrl-C and a closed terminal reach the check, pytest and its workers alike; a service's stop the check alone."""
+    noted = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(process.pid))"
+    stray = STRAY.format(98765, NEW_SESSION).replace("; ", "; process = ") + f"; {noted}"
+    (tmp_path / "test_long.py").write_text(f"def test_long():\n    {stray}; import time; time.sleep(98765)\n")
+    check = "import sys; from tests.helpers.leftovers import main; sys.exit(main(sys.argv[1:], patience=1))"
+    pytest_command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", str(workers), "--rootdir"]
+    command = [sys.executable, "-c", check, *pytest_command, str(tmp_path), str(tmp_path)]
+    suite = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not ((tmp_path / "pid").exists() and (pid := (tmp_path / "pid").read_text())):
+        assert suite.poll() is None
+        time.sleep(0.05)
+    if sent == signal.SIGTERM:
+        suite.terminate()
+    else:
+        os.killpg(suite.pid, sent)
+    _, said = suite.communicate(timeout=120)
+    assert suite.returncode > 0
+    assert f"{pid}, " in said and "time.sleep(98765)" in said
+    assert not psutil.pid_exists(int(pid)) or psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE
+    with pytest.raises(ProcessLookupError):
+        os.killpg(suite.pid, 0)

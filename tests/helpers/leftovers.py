@@ -67,7 +67,8 @@ def main(command: Sequence[str], patience: float = PATIENCE) -> int:
     process = subprocess.Popen(command, env=os.environ | {VARIABLE: run})
     # The command hears Ctrl-C itself. Whatever ends it, what it leaves is looked for.
     signal.signal(signal.SIGINT, lambda *_: None)
-    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda *_: process.terminate())
     code = process.wait()
     left = survivors_of(run, patience)
     if not left:
