@@ -32,6 +32,9 @@ def predict(
     images: Annotated[Path, typer.Argument(help="A folder of images, a manifest, or an image; DICOM too.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The table to write.")] = Path("predictions.csv"),
     calibrate: Annotated[bool, typer.Option(help="Divide logits by the model's temperature.")] = True,
+    page: Annotated[
+        Path | None, typer.Option(help="Also write an HTML page with the images and where the network looked.")
+    ] = None,
     gradcam: Annotated[Path | None, typer.Option(help="Write Grad-CAM overlays into this folder.")] = None,
     prepared: Prepared = False,
     allow_code: AllowCode = False,
@@ -43,8 +46,13 @@ def predict(
 
     saved, place = _load(model, allow_code), find_images(images)
     predictor = Predictor(saved, calibrated=calibrate, prepared=prepared)
-    failed = write_predictions(out, predictor(place), predictor.class_names)
+    predictions = list(predictor(place))
+    failed = write_predictions(out, predictions, predictor.class_names)
     _name(failed, place.root)
+    if page is not None:
+        from fedmr_med.cli.cases import write_cases
+
+        write_cases(page, predictor, place.root, predictions)
     overlays = 0
     if gradcam is not None:
         from fedmr_med.inference.gradcam import write_overlays
@@ -52,11 +60,13 @@ def predict(
         overlays = sum(1 for _ in write_overlays(predictor, place, gradcam))
     total, temperature = len(place.names), predictor.temperature
     values = {"predictions": str(out), "images": total, "failed": len(failed), "overlays": overlays}
+    values |= {"page": str(page)} if page is not None else {}
     scale = "not calibrated" if temperature == 1 else f"calibrated with temperature {temperature:.2f}"
     answer(
         as_json,
         values | {"temperature": temperature},
         f"{total - len(failed)} of {total} images, {scale}: {out}",
+        *([f"page: {page}"] if page is not None else []),
         *([f"{overlays} overlays: {gradcam}"] if gradcam is not None else []),
     )
 
@@ -66,9 +76,9 @@ def evaluate(
     place: Annotated[
         Path | None, typer.Argument(help="A manifest, or a folder with a manifest.csv: score the model here, offline.")
     ] = None,
-    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for results.json and predictions.csv.")] = Path(
-        "evaluation"
-    ),
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="Folder for results.json, predictions.csv, report.html and missed.html.")
+    ] = Path("evaluation"),
     job: Annotated[
         Path | None, typer.Option(help="Write a FLARE job into this folder, in which all sites score the model.")
     ] = None,
@@ -101,13 +111,19 @@ def evaluate(
         write_job(work.evaluation_job(saved, carried), job, carried, initial_model=model)
         answer(as_json, {"folder": str(job)}, job)
         return
+    from fedmr_med.cli.cases import write_missed
     from fedmr_med.evaluation.results import RunResults, versioned, write_result
-    from fedmr_med.inference.predict import write_predictions
+    from fedmr_med.inference.predict import Predictor, write_predictions
     from fedmr_med.report.document import write_report
 
     table = work.OwnTable.open(place, saved.job.task.class_names, fold, prepared=prepared)  # type: ignore[arg-type]
     result, predictions = work.evaluate_here(saved, table, site)
     _name(write_predictions(out / "predictions.csv", predictions, saved.job.task.class_names), table.manifest.parent)
+    names = saved.job.task.class_names
+    truth = {row.image: names[row.label] for row in table.rows}
+    missed = write_missed(
+        out / "missed.html", Predictor(saved, prepared=prepared), table.manifest.parent, predictions, truth
+    )
     runs = [result]
     if local_baseline:
         from fedmr_med.runner.alone import local_baseline as train_alone
@@ -117,7 +133,8 @@ def evaluate(
     write_result(out / "results.json", results)
     write_report([out / "results.json"], out / "report.html")
     written = f"results: {out / 'results.json'}, predictions: {out / 'predictions.csv'}, report: {out / 'report.html'}"
-    answer(as_json, versioned(results), *(line for run in runs for line in work.lines(run)), written)
+    wrong = f"{missed} images answered wrongly: {out / 'missed.html'}"
+    answer(as_json, versioned(results), *(line for run in runs for line in work.lines(run)), wrong, written)
 
 
 def export(

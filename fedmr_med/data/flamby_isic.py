@@ -18,7 +18,19 @@ from fedmr_med.sites import ISIC_VARIABLE, FlambyIsicSource, SiteConfig
 HOSPITALS = ("bcn", "vidir-molemax", "vidir-modern", "rosendahl", "msk", "vienna-dias")
 """The hospitals behind centres 0 to 5."""
 
-CLASS_NAMES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
+DIAGNOSES: Mapping[str, str] = {
+    "MEL": "melanoma",
+    "NV": "melanocytic nevus",
+    "BCC": "basal cell carcinoma",
+    "AK": "actinic keratosis",
+    "BKL": "benign keratosis",
+    "DF": "dermatofibroma",
+    "VASC": "vascular lesion",
+    "SCC": "squamous cell carcinoma",
+}
+"""What the names of the classes stand for, in the order of the labels."""
+
+CLASS_NAMES = tuple(DIAGNOSES)
 
 # Images per centre (row) and class (column) in FLamby's split.
 TRAIN_COUNTS = (

@@ -1,4 +1,4 @@
-"""Which site holds how many images of which class: as tables for the terminal and as heat maps."""
+"""Which site holds how many images of which class: as tables for the terminal and for a page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +13,7 @@ from fedmr_med.data.describe import Description
 from fedmr_med.data.folds import FoldName
 from fedmr_med.files import write_text
 from fedmr_med.report.document import Part, page_of
-from fedmr_med.report.elements import Section, figure
-from fedmr_med.report.svg import heat_map
+from fedmr_med.report.elements import Section, shade, table
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -40,7 +39,7 @@ def unreadable_lines(description: Description) -> list[str]:
 
 
 def write_counts(description: Description, path: Path) -> None:
-    """Write the counts of all sites as an HTML page with a heat map for each fold."""
+    """Write the counts of all sites as an HTML page with a table for each fold."""
     demo = any(site.is_demo for site in description.sites)
     sections = []
     for fold in get_args(FoldName):
@@ -51,10 +50,16 @@ def write_counts(description: Description, path: Path) -> None:
 
 
 def counts_map(title: str, sites: Sequence[str], classes: Sequence[str], counts: npt.NDArray[np.int64]) -> Markup:
-    """Return a heat map of (sites, classes) counts, on a logarithmic scale."""
-    most = np.log1p(max(1, counts.max()))
-    chart = heat_map(title, sites, classes, counts.tolist(), strength=lambda n: float(np.log1p(n) / most), form="d")
-    return figure(chart, title)
+    """Return a table of (sites, classes) counts, shaded on a logarithmic scale."""
+    shares = np.log1p(counts) / np.log1p(max(1, counts.max()))
+    shades = {
+        (row, column): shade("hit", float(share))
+        for row, line in enumerate(shares)
+        for column, share in enumerate(line, start=1)
+        if share
+    }
+    rows = [(site, *map(str, line)) for site, line in zip(sites, counts.tolist(), strict=True)]
+    return table(title, ("site", *classes), rows, classes=shades, matrix=True)
 
 
 def _table(description: Description, fold: FoldName) -> "Table":

@@ -14,10 +14,11 @@ def wide_console(width: int) -> Console:
 def text_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", names: int = 1
 ) -> Table:
-    """Return a table of text whose first ``names`` columns are names, and the others figures."""
-    table = Table(title=title, caption=caption or None)
+    """Return a table of text whose first ``names`` columns are names, and the others figures, which never wrap."""
+    table, body = Table(title=title, caption=caption or None), [tuple(row) for row in rows]
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number < names else "right", no_wrap=True)
-    for row in rows:
+        widest = max((len(row[number]) for row in body), default=0)
+        table.add_column(column, justify="left" if number < names else "right", min_width=widest, overflow="fold")
+    for row in body:
         table.add_row(*row)
     return table

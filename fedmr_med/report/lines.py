@@ -48,8 +48,10 @@ def score_text(history: History) -> str | None:
     return f"model after round {evaluation.round}: {value} ({evaluation.coverage})"
 
 
-def chosen_line(evaluation: Evaluation) -> str:
-    """Say on which images the model was chosen, in a sentence."""
+def chosen_line(evaluation: Evaluation, *, trained: bool = True) -> str:
+    """Say on which images the model was chosen, in a sentence; of one that was not trained, what was fitted to them."""
+    if not trained:
+        return "Thresholds and the temperature were fitted to these test images; nothing else of the model was."
     what = "The round, classifier or closed-form head, thresholds and the temperature were chosen on"
     if evaluation.validation is None:
         return f"{what} these test images, so all figures are somewhat optimistic."

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fedmr_med.data.flamby_isic import DIAGNOSES
 from fedmr_med.errors import FedMRError, ResultsError
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.results import RunResult, RunResults, read_result
@@ -50,6 +51,11 @@ class ChainRun:
         """The names of the classes; their numbers where the results do not name them."""
         found = self.final.pooled_figures if self.final else None
         return self.result.class_names or tuple(f"class {label}" for label in range(len(found.classes) if found else 0))
+
+    def spelled(self, name: str) -> str:
+        """Return the name of a class with the diagnosis that it stands for, where that is known."""
+        diagnosis = DIAGNOSES.get(name) if self.result.dataset == "isic2019" else None
+        return f"{name} {diagnosis}" if diagnosis else name
 
     @cached_property
     def sites(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Charts as inline SVG: no script, no font, no file from elsewhere. Points say their value under the mouse."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -11,6 +11,7 @@ Points = Sequence[tuple[float, float]]
 
 _WIDTH, _HEIGHT = 640, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 12, 42
+_LONGEST_NAME = 28  # of a row, in characters
 _numbers = count()
 
 
@@ -66,15 +67,28 @@ def lines(
     return _picture(title, axes, parts, f"{len(series)} lines: {', '.join(series)}.")
 
 
-def square(title: str, series: Mapping[str, Points], *, xlabel: str, ylabel: str, dots: bool = False) -> Markup:
-    """Return a chart from 0 to 1 with its diagonal: ROC or reliability curves."""
+def square(title: str, series: Mapping[str, Points], *, xlabel: str, ylabel: str) -> Markup:
+    """Return a chart of lines from 0 to 1 with its diagonal, such as ROC curves."""
     axes = Axes((0, 1), (0, 1), width=360, height=348)
     parts = [_frame(axes, xlabel, ylabel), _shape(axes, [(0, 0), (1, 1)], "diagonal")]
-    for index, (name, line) in enumerate(series.items()):
-        parts.append(_shape(axes, line, f"l{index % 8}"))
-        if dots:
-            parts += [_dot(axes, x, y, f"d{index % 8}", f"{name}: {xlabel} {x:.2f}, {ylabel} {y:.2f}") for x, y in line]
+    parts += [_shape(axes, line, f"l{index % 8}") for index, line in enumerate(series.values())]
     return _picture(title, axes, parts, f"{len(series)} curves: {', '.join(series)}.")
+
+
+def reliability(title: str, points: Sequence[tuple[float, float, int]], *, color: int) -> Markup:
+    """Return a small chart of predicted against observed frequencies; dots are as large as they have images.
+
+    Args:
+        points: predicted and observed frequency, and the number of images.
+        color: number of the color.
+    """
+    axes = Axes((0, 1), (0, 1), width=220, height=208, left=46)
+    parts = [_frame(axes, "predicted", "observed"), _shape(axes, [(0, 0), (1, 1)], "diagonal")]
+    total = sum(images for *_, images in points) or 1
+    for x, y, images in points:
+        hover = f"{title}: predicted {x:.2f}, observed {y:.2f}, {images} images"
+        parts.append(_dot(axes, x, y, f"d{color % 8} see-through", hover, radius=2 + 14 * math.sqrt(images / total)))
+    return _picture(title, axes, parts, f"Reliability in {len(points)} bins.")
 
 
 def scatter(title: str, groups: Mapping[str, Points], *, limit: float) -> Markup:
@@ -117,13 +131,13 @@ def forest(
 ) -> Markup:
     """Return a forest plot: per name a value and its interval; the last row can be the total."""
     height = _TOP + _BOTTOM + 30 * len(rows)
-    axes = Axes((0, 1), (len(rows) - 0.5, -0.5), height=height, left=170)
+    left = 16 + round(7.2 * max((len(_short(name)) for name, *_ in rows), default=0))
+    axes = Axes((0, 1), (len(rows) - 0.5, -0.5), width=480, height=height, left=left)
     parts = [_frame(axes, xlabel, "", yticks=False)]
     for index, (name, value, low, high) in enumerate(rows):
         x, y = axes.place(value, index)
         hover = f"{name}: {value:.3f}" + ("" if low is None or high is None else f" ({low:.3f} to {high:.3f})")
-        label = name if len(name) <= 22 else f"{name[:21]}…"
-        parts.append(_mark("text", "name", label, x=axes.left - 8, y=y + 4))
+        parts.append(_mark("text", "name", _short(name), x=axes.left - 8, y=y + 4))
         if low is not None and high is not None:
             (x0, _), (x1, _) = axes.place(low, index), axes.place(high, index)
             parts.append(_mark("line", "whisker", x1=x0, y1=y, x2=x1, y2=y))
@@ -134,41 +148,41 @@ def forest(
     return _picture(title, axes, parts, "; ".join(f"{name} {value:.3f}" for name, value, *_ in rows) + ".")
 
 
-def heat_map(
-    title: str,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    values: Sequence[Sequence[float]],
-    *,
-    strength: Callable[[float], float] = float,
-    form: str = ".2f",
-) -> Markup:
-    """Return a table of colours, in which each cell says its value.
+def plane(title: str, points: Mapping[str, tuple[float, float]]) -> Markup:
+    """Return named points at their distances from each other; the axes mean nothing."""
+    reach = 1.25 * max((abs(value) for point in points.values() for value in point), default=1.0)
+    axes = Axes((-reach, reach), (-reach, reach), width=420, height=300, left=_RIGHT)
+    parts = []
+    for index, (name, (x, y)) in enumerate(points.items()):
+        across, up = axes.place(x, y)
+        parts.append(_dot(axes, x, y, f"d{index % 8}", name))
+        parts.append(_mark("text", "tick", name, x=across, y=up - 8))
+    return _picture(title, axes, parts, f"{len(points)} points: {', '.join(points)}.")
 
-    Args:
-        strength: of the colour of a value, from 0 to 1; the value itself unless told otherwise.
-        form: of a value as text.
-    """
-    left, top, wide, high = 270, 24, 92, 26
-    area = Axes((0, 1), (0, 1), width=left + wide * len(columns), height=top + high * len(rows))
-    parts = [_mark("text", "tick", name, x=left + wide * (place + 0.5), y=16) for place, name in enumerate(columns)]
-    for line, (name, cells) in enumerate(zip(rows, values, strict=True)):
+
+def strips(title: str, rows: Mapping[str, Sequence[tuple[str, str]]], *, xlabel: str) -> Markup:
+    """Return a line of cells per name, from left to right: of each its class, and what it says under the mouse."""
+    most = max(map(len, rows.values()), default=1)
+    left, top, high = 200, 6, 24
+    wide = (_WIDTH - left - _RIGHT) / max(most, 12)
+    axes = Axes((0, 1), (0, 1), height=top + high * len(rows) + _BOTTOM)
+    parts = []
+    for line, (name, cells) in enumerate(rows.items()):
         y = top + high * line
-        parts.append(_mark("text", "name", name, x=left - 8, y=y + 17))
-        for place, value in enumerate(cells):
-            x, hover = left + wide * place, f"{name}, {columns[place]}: {value:{form}}"
-            strong = round(0.05 + 0.7 * strength(value), 3)
-            parts += [
-                _mark(
-                    "rect", "heat", hover=hover, x=x + 1, y=y + 1, width=wide - 2, height=high - 2, fill_opacity=strong
-                ),
-                _mark("text", "cell", f"{value:{form}}", x=x + wide / 2, y=y + 17),
-            ]
-    worst = max(
-        ((v, row, c) for row, cells in zip(rows, values, strict=True) for c, v in zip(columns, cells, strict=True))
-    )
-    said = f"{len(rows)} rows by {len(columns)} columns; the highest is {worst[0]:{form}}: {worst[1]}, {worst[2]}."
-    return _picture(title, area, parts, said)
+        parts.append(_mark("text", "name", _short(name), x=left - 8, y=y + 17))
+        for place, (kind, said) in enumerate(cells, start=1):
+            hover, x = f"{name}, {xlabel} {place}: {said}", round(left + wide * (place - 1), 1)
+            width = round(max(wide - 2, 1), 1)
+            parts.append(_mark("rect", kind, hover=hover, x=x, y=y + 2, width=width, height=high - 4))
+    below = top + high * len(rows) + 16
+    for tick in sorted({1, *(int(t) for t in _ticks(1, max(most, 2), whole=True)), most}):
+        parts.append(_mark("text", "tick", str(tick), x=round(left + wide * (tick - 0.5), 1), y=below))
+    parts.append(_mark("text", "label", xlabel, x=left + wide * most / 2, y=below + 18))
+    return _picture(title, axes, parts, f"{len(rows)} rows, {most} cells each: {', '.join(rows)}.")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
 
 
 def _picture(title: str, axes: Axes, parts: Sequence[Markup], description: str) -> Markup:
@@ -205,9 +219,9 @@ def _shape(axes: Axes, points: Points, kind: str, element: str = "polyline") -> 
     return _mark(element, kind, points=" ".join("{},{}".format(*axes.place(x, y)) for x, y in points))
 
 
-def _dot(axes: Axes, x: float, y: float, kind: str, hover: str) -> Markup:
+def _dot(axes: Axes, x: float, y: float, kind: str, hover: str, radius: float = 3.2) -> Markup:
     across, up = axes.place(x, y)
-    return _mark("circle", kind, hover=hover, cx=across, cy=up, r=3.2)
+    return _mark("circle", kind, hover=hover, cx=across, cy=up, r=round(radius, 1))
 
 
 def _mark(element: str, kind: str, content: str = "", *, hover: str = "", **attributes: float | str) -> Markup:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,16 @@ def test_a_hospital_outside_the_federation_checks_a_model(run: Path, hospital: P
     assert [c.status for c in figures.classes[:4]] == ["scored", "scored", "scored", "none"]
     assert "auroc" in figures.classes[0].metrics
     with (tmp_path / "predictions.csv").open() as stream:
-        assert len(list(csv.DictReader(stream))) == 18
+        answers = list(csv.DictReader(stream))
+    assert len(answers) == 18
+    with (hospital / "manifest.csv").open() as stream:
+        truth = {row["image"]: row["label"] for row in csv.DictReader(stream)}
+    wrong = {row["image"] for row in answers if not row["error"] and row["answer"] != truth[row["image"]]}
+    missed = (tmp_path / "missed.html").read_text()
+    assert wrong and set(re.findall(r"<br>([^<]+)</figcaption>", missed)) == wrong
+    report = (tmp_path / "report.html").read_text()
+    assert "data:image" not in report, "the report may leave the hospital: it has no image"
+    assert "were sent by" not in report, "nothing was sent to anybody"
 
 
 def test_the_federations_model_beside_one_of_this_hospital_alone(run: Path, hospital: Path, tmp_path: Path) -> None:

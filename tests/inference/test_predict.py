@@ -1,11 +1,13 @@
 """Predictions of a model file on images of any kind."""
 
 import csv
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from typer.testing import CliRunner
 
 import fedmr_med
@@ -15,6 +17,7 @@ from fedmr_med.data.image_files import find_images
 from fedmr_med.data.images import decode
 from fedmr_med.data.transforms import IsicTest, edge_for
 from fedmr_med.errors import DataError
+from fedmr_med.inference.gradcam import contributions
 from fedmr_med.inference.predict import Predictor
 from fedmr_med.models.model_file import load_model
 from tests.helpers.dicoms import write_dicom
@@ -84,6 +87,41 @@ def test_overlays_show_what_the_network_saw(run: Path, pictures: Path, tmp_path:
     assert done.exit_code == 0, done.output
     assert len(list((tmp_path / "cam").rglob("*.gradcam.png"))) == 4
     assert decode(tmp_path / "cam" / "a.gradcam.png", 24).shape == (24, 24, 3)
+
+
+def test_the_page_has_every_image_with_the_least_sure_first(run: Path, pictures: Path, tmp_path: Path) -> None:
+    command = ["predict", str(run / "best_model.pt"), str(pictures), "-o", str(tmp_path / "p.csv")]
+    done = CliRunner().invoke(app, [*command, "--page", str(tmp_path / "page.html")])
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "page.html").read_text()
+    readable = [row for row in table(tmp_path / "p.csv") if not row["error"]]
+    shown = re.findall(r"<br>([^<]+)</figcaption>", page)
+    surest = {row["image"]: max(float(value) for key, value in row.items() if key.startswith("p_")) for row in readable}
+    assert sorted(shown) == sorted(surest) and shown == sorted(shown, key=surest.__getitem__)
+    assert page.count("data:image/jpeg;base64,") == 2 * len(readable), "the image, and where the network looked"
+    assert "images of patients" in page and "<script" not in page
+
+
+class PooledLinear(nn.Module):
+    """A network that ends in mean pooling and one linear layer; its feature map is changed in place, as by many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.linear = nn.Conv2d(3, 4, 3), nn.Linear(4, 3)
+        self.active, self.pool = nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.pool(self.active(self.conv(x))).flatten(1))  # type: ignore[no-any-return]
+
+
+def test_what_places_add_up_to_is_the_logit_where_pooling_and_a_linear_layer_follow() -> None:
+    network, image = PooledLinear(), torch.randn(1, 3, 9, 9)
+    places, logits = contributions(network, image), network(image)[0]
+    answer = int(logits.argmax())
+    assert places.shape == (7, 7)
+    torch.testing.assert_close(places.sum(), (logits - network.linear.bias)[answer])
+    assert (places[network.active(network.conv(image))[0].sum(0) == 0] == 0).all(), "places that no unit sees"
 
 
 def test_a_place_without_images_is_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from fedmr_med.report.sources import AuditLog, ChainRun, Comparison, Tables, fin
 from tests.helpers.browser import CHROMIUM, Page, browser
 from tests.helpers.command_line import run
 from tests.helpers.errors import printed_fault, raises
-from tests.helpers.reports import SITES, made_up_history, part, scores, write_chain
+from tests.helpers.reports import CLASSES, SITES, made_up_history, part, scores, write_chain
 
 
 def text_of(html: str) -> str:
@@ -129,7 +129,7 @@ def test_an_opt_out_in_mid_run_says_when_it_was_and_what_had_left_before(tmp_pat
     write_result(tmp_path / "results.json", RunResults(runs=(result,)))
     text = text_of(render(find_sources(tmp_path)))
     assert "nord-klinik sent class prototypes in rounds 1 to 2, and none in rounds 3 to 4." in text
-    assert "Confusion matrix and score histograms of test images left nord-klinik, ouest." in text
+    assert "Confusion matrix and score histograms of test images were sent by nord-klinik, ouest." in text
     assert (
         "nord-klinik changed what it shares: confusion matrix and score histograms of test images of the model after "
         "rounds 0 to 2; no score of the model after rounds 3 to 4." in text
@@ -225,7 +225,7 @@ def test_in_a_browser_the_elements_are_there(page: Page) -> None:
     assert page.evaluate("document.querySelectorAll('svg.chart').length") >= 6
     assert page.evaluate("document.querySelectorAll('svg.chart circle title').length") > 20
     names = page.evaluate("[...document.querySelectorAll('svg .name')].map(e => e.textContent)")
-    assert names == [*SITES[:2], "all together"]
+    assert names == [*CLASSES, *SITES[:2], "all together", *SITES]
 
 
 def test_a_screen_reader_finds_names_and_tables(page: Page) -> None:

@@ -3,8 +3,8 @@
 import re
 from xml.etree import ElementTree
 
-from fedmr_med.report.pages.comparison import accuracies, seeds_chart
-from fedmr_med.report.svg import bars, heat_map, scatter
+from fedmr_med.report.pages.comparison import seed_curves, seeds_chart
+from fedmr_med.report.svg import bars, plane, scatter, strips
 from tests.helpers.results import run_of
 
 
@@ -14,11 +14,11 @@ def titles(svg: str) -> list[str | None]:
 
 
 def test_curves_show_the_mean_of_the_seeds_and_their_band() -> None:
-    series = accuracies([run_of(0.1 * seed, 0.5, None) for seed in (1, 2)])
-    assert series == {"a": [[10.0, 50.0], [20.0, 50.0]]}
+    series = seed_curves([run_of(0.1 * seed, 0.5, None) for seed in (1, 2)])
+    assert series == {"a": [[0.0, 40.0], [10.0, 40.0]]}
     chart = seeds_chart("t", series, ylabel="accuracy, %")
     assert chart is not None
-    assert re.findall(r"<title>(a: [^<]*)", chart) == ["a: 15 at round 1", "a: 50 at round 2"]
+    assert re.findall(r"<title>(a: [^<]*)", chart) == ["a: 5 at round 1", "a: 40 at round 2"]
     assert chart.count("<polygon") == 1
 
 
@@ -42,7 +42,9 @@ def test_every_point_has_the_colour_of_its_group() -> None:
     assert titles(chart) == ["one", "two", "two"]
 
 
-def test_a_heat_map_takes_any_scale() -> None:
-    chart = heat_map("t", ["site"], ["a", "b"], [[0, 200]], strength=lambda n: n / 200, form="d")
-    assert titles(chart) == ["site, a: 0", "site, b: 200"]
-    assert [r.attrib["fill-opacity"] for r in ElementTree.fromstring(chart).iter("rect")] == ["0.05", "0.75"]
+def test_a_strip_has_a_cell_for_each_round_and_a_plane_a_name_for_each_point() -> None:
+    chart = strips("t", {"nord": [("sent-all", "2 of 2"), ("absent", "took no part")]}, xlabel="round")
+    assert titles(chart) == ["nord, round 1: 2 of 2", "nord, round 2: took no part"]
+    assert [r.attrib["class"] for r in ElementTree.fromstring(chart).iter("rect")] == ["sent-all", "absent"]
+    dots = ElementTree.fromstring(plane("t", {"a": (0, 0), "b": (3, 4)})).findall("circle")
+    assert [dot.attrib["cx"] < dots[-1].attrib["cx"] for dot in dots] == [True, False]

@@ -13,7 +13,7 @@ from fedmr_med.lab.bench.runs import Run
 from fedmr_med.lab.studies.base import Cells, Outcome, PaperRow, Setting, StudyTable
 from fedmr_med.methods import PAPER_METHODS
 from fedmr_med.report.elements import Section
-from fedmr_med.report.pages.comparison import accuracies, seeds_chart
+from fedmr_med.report.pages.comparison import seed_curves, seeds_chart
 
 BEST_BASELINE = "best baseline"
 BASELINES = tuple(name for name in PAPER_METHODS if name not in ("fedavg", "fedmr"))
@@ -139,7 +139,7 @@ def curves(entries: Mapping[Key, Sequence[RunResult]]) -> list[Section]:
     pictures = []
     for number, place in enumerate(dict.fromkeys(key[:2] for key in entries)):
         runs = [entry for key, of_key in entries.items() if key[:2] == place for entry in of_key]
-        if chart := seeds_chart("Accuracy by round", accuracies(runs), ylabel="accuracy, %"):
+        if chart := seeds_chart("Accuracy by round", seed_curves(runs, "accuracy"), ylabel="accuracy, %"):
             pictures.append(Section(f"curves{number}", " ".join(place), chart))
     return pictures
 

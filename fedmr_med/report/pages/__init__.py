@@ -8,17 +8,17 @@ from fedmr_med.report.sources import ChainRun
 
 CHAIN_PAGES: tuple[Callable[[ChainRun], Section | None], ...] = (
     headline.page,
-    hospitals.forest,
-    rounds.scores,
-    metrics.page,
     classes.page,
     matrices.confusion,
+    hospitals.forest,
+    rounds.scores,
     hospitals.sharing,
+    privacy.page,
+    hospitals.images,
+    metrics.page,
     matrices.prototypes,
     rounds.losses,
     rounds.costs,
-    hospitals.images,
-    privacy.page,
     settings.page,
 )
 """The sections about a run, in the order a clinician reads them."""

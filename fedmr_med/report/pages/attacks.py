@@ -4,8 +4,8 @@ from markupsafe import Markup
 
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.privacy.findings import Audit
-from fedmr_med.report.elements import Section, figure, join, legend, number, paragraph, shade, table
-from fedmr_med.report.svg import heat_map, lines
+from fedmr_med.report.elements import Section, figure, join, number, paragraph, shade, table
+from fedmr_med.report.svg import lines
 
 _NAME, _CELL = 40, 14  # widths in the terminal
 
@@ -41,8 +41,7 @@ def _map(audit: Audit) -> Markup:
         if value >= 0.005
     }
     rows = [(attack, *(number(v, 2) for v in cells)) for attack, cells in zip(audit.attacks, values, strict=True)]
-    numbers = table(title, ("attack", *audit.defences), rows, classes=shades)
-    return figure(heat_map(title, audit.attacks, audit.defences, values), title, numbers)
+    return table(title, ("attack", *audit.defences), rows, classes=shades)
 
 
 def _sizes(audit: Audit) -> Markup:
@@ -56,7 +55,7 @@ def _sizes(audit: Audit) -> Markup:
     rows = [(str(s.images), number(s.nearest, 2), number(s.membership, 2), number(s.inversion, 2)) for s in audit.sizes]
     values = table(title, ("images", "nearest", "membership", "inversion"), rows)
     chart = lines(title, series, xlabel="images in the prototype", ylabel="success", yrange=(0, 1))
-    return join([legend(list(series)), figure(chart, title, values)])
+    return figure(chart, title, values, names=list(series))
 
 
 def audit_lines(audit: Audit) -> list[str]:

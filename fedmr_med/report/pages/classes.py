@@ -1,4 +1,4 @@
-"""The model class by class: how well it ranks, where it decides, whether its probabilities can be believed."""
+"""The model class by class: how much it finds, how well it ranks, whether its probabilities can be believed."""
 
 from markupsafe import Markup
 
@@ -6,23 +6,25 @@ from fedmr_med.evaluation.catalog import described, names_in
 from fedmr_med.evaluation.figures import ClassFigures
 from fedmr_med.report.elements import (
     Section,
+    estimate,
     figure,
     figures_side_by_side,
     join,
-    legend,
     number,
     paragraph,
     table,
 )
 from fedmr_med.report.pages.metrics import headings
 from fedmr_med.report.sources import ChainRun
-from fedmr_med.report.svg import square
+from fedmr_med.report.svg import forest, reliability, square
 
 _STATUS = {"held_back": "held back", "none": "no test image"}
-_THRESHOLD = "The threshold maximizes the sum of sensitivity and specificity on "
-
+_THRESHOLD = (
+    "Sensitivity and specificity at the threshold: the class counts as called from this probability on. The threshold "
+    "maximizes their sum on "
+)
 _OPTIMISTIC = {
-    "test images": "these images, so the figures at the threshold are optimistic.",
+    "test images": "these images, so these figures are optimistic.",
     "validation images": "validation images, which are not among these.",
 }
 
@@ -33,25 +35,30 @@ def page(run: ChainRun) -> Section | None:
     found = chosen.pooled_figures if chosen else None
     if chosen is None or found is None:
         return None
-    classes = dict(zip(run.classes, found.classes, strict=False))
+    classes = {run.spelled(name): figures for name, figures in zip(run.classes, found.classes, strict=False)}
     measured = names_in(figures.metrics for figures in found.classes)
     exact, binned = ([name for name in measured if described(name).binned is of_bins] for of_bins in (False, True))
     answers = [
-        (name, _STATUS.get(figures.status, str(figures.positives)), *map(figures.text, exact))
+        (
+            name,
+            _STATUS.get(figures.status, str(figures.positives)),
+            *(estimate(figures.text(metric)) for metric in exact),
+        )
         for name, figures in classes.items()
     ]
-    scores = [(name, number(figures.threshold), *map(figures.text, binned)) for name, figures in classes.items()]
+    scores = [
+        (name, number(figures.threshold), *(estimate(figures.text(metric)) for metric in binned))
+        for name, figures in classes.items()
+    ]
+    title = f"Each class against the others, by the model's own answer, all hospitals together ({chosen.coverage})"
     parts: list[Markup | None] = [
-        table(
-            f"Each class against the others, all hospitals together ({chosen.coverage}): by the model's own answer",
-            ("class", "test images", *headings(exact, of_a_class=True)),
-            answers,
-        ),
+        figures_side_by_side(picture for picture in (_sensitivity(classes), _roc(classes)) if picture is not None),
+        table(title, ("class", "test images", *headings(exact, of_a_class=True)), answers),
         table("By the probability of the class", ("class", "threshold", *headings(binned, of_a_class=True)), scores)
         if binned
         else None,
-        _curves(classes),
         paragraph(_THRESHOLD + _OPTIMISTIC[chosen.chosen_on]) if binned else None,
+        _reliability(classes),
     ]
     if found.temperature is not None:
         parts.append(
@@ -60,21 +67,40 @@ def page(run: ChainRun) -> Section | None:
     return Section("classes", "Class by class", join(parts))
 
 
-def _curves(classes: dict[str, ClassFigures]) -> Markup | None:
-    roc = {name: found.roc for name, found in classes.items() if found.roc}
-    pictures = []
-    if roc:
-        chart = square("ROC curves", roc, xlabel="1 - specificity", ylabel="sensitivity")
-        pictures.append(figure(chart, "ROC curves, from score histograms. The dashed line is chance."))
-    reliable = {
-        name: [(point.predicted, point.observed) for point in found.reliability]
-        for name, found in classes.items()
-        if name in roc and found.reliability
-    }
-    if reliable:
-        axes = {"xlabel": "predicted probability", "ylabel": "observed frequency"}
-        chart = square("Reliability", reliable, **axes, dots=True)
-        pictures.append(figure(chart, "Reliability. Perfect calibration lies on the dashed line."))
+def _sensitivity(classes: dict[str, ClassFigures]) -> Markup | None:
+    found = {name: figures.metrics.get("sensitivity") for name, figures in classes.items()}
+    rows = [(name, metric.value, metric.low, metric.high) for name, metric in found.items() if metric is not None]
+    if not rows:
+        return None
+    chart = forest("Sensitivity of each class", rows, xlabel="sensitivity", total=False)
+    return figure(
+        chart, "Sensitivity: the share of a class's test images that the model recognizes. Lines are 95 % intervals."
+    )
+
+
+def _roc(classes: dict[str, ClassFigures]) -> Markup | None:
+    curves = {name: found.roc for name, found in classes.items() if found.roc}
+    if not curves:
+        return None
+    chart = square("ROC curves", curves, xlabel="1 - specificity", ylabel="sensitivity")
+    return figure(chart, "ROC curves, from score histograms. The dashed line is chance.", names=list(curves))
+
+
+def _reliability(classes: dict[str, ClassFigures]) -> Markup | None:
+    pictures = [
+        figure(
+            reliability(
+                name, [(point.predicted, point.observed, point.count) for point in found.reliability], color=index
+            ),
+            name,
+        )
+        for index, (name, found) in enumerate(classes.items())
+        if found.roc and found.reliability
+    ]
     if not pictures:
         return None
-    return join([legend(list(roc)) if roc else None, figures_side_by_side(pictures)])
+    said = (
+        "Reliability: predicted probability and how often it was true, in ten bins; a dot is as large as the bin has "
+        "images. Perfect calibration lies on the dashed line."
+    )
+    return join([figures_side_by_side(pictures, small=True), paragraph(said)])

@@ -16,9 +16,9 @@ from fedmr_med.report.elements import (
     bullets,
     figure,
     join,
-    legend,
     paragraph,
     table,
+    two_lines,
 )
 from fedmr_med.report.pages.metrics import BY_METHOD, by_method, headings
 from fedmr_med.report.sources import ChainRun, Comparison, Tables
@@ -44,11 +44,11 @@ def methods(source: Comparison) -> Section:
     parts = [
         paragraph(_setup(first)),
         *(paragraph(line, "note") for line in remarks(source.runs)),
-        table(caption(first), COLUMNS, [cells(row) for row in summary]),
-        table(BY_METHOD, metric_columns, metric_rows) if metric_rows else None,
+        table(caption(first), COLUMNS, [two_lines(cells(row)) for row in summary]),
+        table(BY_METHOD, metric_columns, map(two_lines, metric_rows)) if metric_rows else None,
         paragraph("Some runs failed.", "loud") if failed else None,
         bullets(failed) if failed else None,
-        seeds_chart("Accuracy by round", accuracies(source.runs), ylabel="accuracy, %"),
+        seeds_chart("Balanced accuracy by round", seed_curves(source.runs), ylabel="balanced accuracy, %"),
     ]
     return Section("comparison", f"Methods on {first.dataset}", join(parts))
 
@@ -81,11 +81,12 @@ def remarks(runs: Sequence[RunResult]) -> list[str]:
     return sentences
 
 
-def accuracies(runs: Sequence[RunResult]) -> dict[str, list[list[float]]]:
-    """Return the accuracy in percent by round of each seed, by label."""
+def seed_curves(runs: Sequence[RunResult], metric: str = "balanced_accuracy") -> dict[str, list[list[float]]]:
+    """Return a score in percent by round of each seed, by label."""
     series: dict[str, list[list[float]]] = {}
     for run in runs:
-        values = [100 * record.accuracy for record in run.rounds if record.accuracy is not None]
+        scores = [getattr(record, metric) for record in run.rounds]
+        values = [100 * score for score in scores if score is not None]
         if values:
             series.setdefault(run.label or run.method, []).append(values)
     return series
@@ -107,9 +108,8 @@ def seeds_chart(title: str, series: Mapping[str, Sequence[Sequence[float]]], *, 
             above = [(float(number), max(values)) for number, values in by_round]
             bands[label] = above + [(float(number), min(values)) for number, values in reversed(by_round)]
     chart = lines(title, means, xlabel="round", ylabel=ylabel, bands=bands)
-    return join(
-        [legend(list(means)), figure(chart, f"{title}: mean over the seeds, and from the lowest to the highest")]
-    )
+    spread = ": mean over the seeds, with the range from the lowest to the highest" if bands else ""
+    return figure(chart, f"{title}{spread}.", names=list(means))
 
 
 def tables(source: Tables) -> list[Section]:
@@ -138,7 +138,7 @@ def side_by_side(runs: Sequence[ChainRun]) -> Section:
     title = "Balanced accuracy of all hospitals together, run by run"
     chart = lines(title, series, xlabel="rounds done", ylabel="balanced accuracy", yrange=(0, 1))
     note = paragraph("Intervals are of each run by itself: overlap says little about runs on the same test images.")
-    body = join([table(title, columns, lines_of_runs), legend(list(series)), figure(chart, title), note])
+    body = join([table(title, columns, lines_of_runs), figure(chart, title, names=list(series)), note])
     return Section("side-by-side", "Side by side", body)
 
 

@@ -7,7 +7,7 @@ from fedmr_med.report.elements import NONE, Section, bullets, cards, join, parag
 from fedmr_med.report.lines import chosen_line
 from fedmr_med.report.sources import ChainRun
 
-_METRICS = ("balanced_accuracy", "auroc", "calibration_error")
+_METRICS, _SENSITIVITY = ("balanced_accuracy", "auroc", "calibration_error"), "sensitivity"
 
 
 def page(run: ChainRun) -> Section:
@@ -59,9 +59,15 @@ def _score(run: ChainRun) -> Markup:
     shown = [("balanced accuracy", f"{score.balanced_accuracy:.3f}")]
     if figures:
         shown = [(described(name).heading, figures.text(name)) for name in _METRICS if name in figures.metrics]
+        worst = min(
+            ((found.metrics[_SENSITIVITY].value, name, found.text(_SENSITIVITY))
+             for name, found in zip(run.classes, figures.classes, strict=False) if _SENSITIVITY in found.metrics),
+            default=None,
+        )  # fmt: skip
+        shown += [(f"lowest sensitivity: {run.spelled(worst[1])}", worst[2])] if worst else []
     head, which, lost = ", with its closed-form head" if best and best.head else "", "last", ""
     if best is not None and best.balanced_accuracy is not None:
-        which = "best"
+        which = "best" if run.history.rounds else "saved"
         if chosen is not run.history.best_evaluation:  # figures are kept of one head alone, the last
             lost = f"The best model, after round {best.round}{head}, has a balanced accuracy of "
             lost += f"{best.balanced_accuracy:.3f}."
@@ -73,7 +79,7 @@ def _score(run: ChainRun) -> Markup:
             f"Of the {which} model, after round {chosen.round}{head}, on {score.samples} test images of {where} "
             f"({chosen.coverage}). Intervals are of 95 %{f' and {figures.unit}' if figures else ''}.{_chance(run)}"
         ),
-        paragraph(chosen_line(chosen)),
+        paragraph(chosen_line(chosen, trained=bool(run.history.rounds))),
         *(paragraph(line, "note") for line in (lost, why) if line),
     ])  # fmt: skip
 
@@ -95,4 +101,4 @@ def _who(run: ChainRun) -> Markup | None:
         taken = len(past.parts_of(site))
         share = f"{100 * count / total:.0f} %" if total and count else NONE
         rows.append((site, f"{taken} of {len(past.rounds)}", str(count) if count else NONE, share))
-    return table("Who took part", ("hospital", "rounds", "training images", "share"), rows)
+    return table("Who took part", ("hospital", "rounds", "training images, as reported", "share"), rows)

@@ -1,16 +1,37 @@
 """Hospital by hospital: how good the model is there, who shared what, which images were left out."""
 
-from fedmr_med.report import svg
-from fedmr_med.report.elements import NONE, Section, bullets, figure, join, paragraph, table
-from fedmr_med.report.sources import ChainRun
+from markupsafe import Markup
 
+from fedmr_med.evaluation.records import RoundRecord
+from fedmr_med.report import svg
+from fedmr_med.report.elements import (
+    NONE,
+    Section,
+    bullets,
+    estimate,
+    figure,
+    figures_side_by_side,
+    join,
+    paragraph,
+    table,
+)
+from fedmr_med.report.sources import ChainRun
+from fedmr_med.report.svg import strips
+
+_KEYS = {
+    "sent-all": "trained, shared all classes",
+    "sent-some": "shared some classes",
+    "sent-none": "trained, shared none",
+    "refused": "reply refused",
+    "absent": "took no part",
+}
 SHARED, WITHHELD, OPTED_OUT, ABSENT = "shared", "withheld", "opted out", "took no part"
 
 
 def forest(run: ChainRun) -> Section | None:
     """Return a forest plot of the mean recall by hospital."""
     chosen = run.final
-    if chosen is None or not (chosen.sites or chosen.pooled):
+    if chosen is None or len(chosen.sites) < 2:
         return None
     rows, cells = [], []
     answers = [(site, chosen.figures.get(site), score) for site, score in sorted(chosen.sites.items())]
@@ -18,9 +39,9 @@ def forest(run: ChainRun) -> Section | None:
         if score is None:
             continue
         metric = "mean_recall" if score.balanced_accuracy is None else "balanced_accuracy"
-        estimate = figures.metrics.get(metric) if figures else None
-        low, high = (estimate.low, estimate.high) if estimate else (None, None)
-        shown = figures.text(metric) if figures else f"{score.cell()}, no interval: scalars alone"
+        found = figures.metrics.get(metric) if figures else None
+        low, high = (found.low, found.high) if found else (None, None)
+        shown = estimate(figures.text(metric) if figures else f"{score.cell()} (no interval: it shares scalars alone)")
         cells.append((name, shown, score.coverage, str(score.samples)))
         if score.mean_recall is not None:
             rows.append((name, score.mean_recall, low, high))
@@ -33,7 +54,7 @@ def forest(run: ChainRun) -> Section | None:
     total = chosen.pooled is not None and chosen.pooled.mean_recall is not None
     picture = svg.forest(title, rows, xlabel="mean recall", total=total)
     held = chosen.why_missing
-    parts = [figure(picture, caption, values), paragraph(held, "note") if held else None]
+    parts = [figures_side_by_side([figure(picture, caption)]), values, paragraph(held, "note") if held else None]
     return Section("forest", "Hospital by hospital", join(parts))
 
 
@@ -54,14 +75,37 @@ def sharing(run: ChainRun) -> Section | None:
             marks[number, column] = state.split()[0]
     chosen = run.final
     few = [
-        f"{site} lets no score of {', '.join(classes[label] for label in score.withheld if label < len(classes))} out: "
-        "it has few images, right answers or wrong ones of it, or none."
+        f"{site} shares no score of {', '.join(classes[label] for label in score.withheld if label < len(classes))}: "
+        "it has no or few test images, right answers or wrong answers of it."
         for site, score in sorted(chosen.sites.items() if chosen else ())
         if score.withheld
     ]
-    caption = "Prototypes by hospital and class; withheld: few images of the class, none, or the hospital's decision"
-    parts = [table(caption, ("hospital", *classes), rows, classes=marks), bullets(few) if few else None]
-    return Section("sharing", "Who shared what", join(parts))
+    caption = (
+        "Prototypes by hospital and class: ● shared, ○ withheld (few images of the class, none, or the hospital's "
+        "decision), ✕ opted out, - took no part"
+    )
+    values = table(caption, ("hospital", *classes), rows, classes=marks, matrix=True)
+    return Section("sharing", "Who shared what", join([values, _timeline(run), bullets(few) if few else None]))
+
+
+def _timeline(run: ChainRun) -> Markup | None:
+    """Return what each hospital did in each round; None for a single one."""
+    rounds = run.history.rounds
+    if len(rounds) < 2:
+        return None
+    most = len(run.classes)
+
+    def cell(record: RoundRecord, site: str) -> tuple[str, str]:
+        if site in record.refused:
+            return "refused", "refused"
+        if site not in record.sites:
+            return "absent", ABSENT
+        shared = len(record.sites[site].shared_classes)
+        return ("sent-all" if shared == most else "sent-some" if shared else "sent-none"), f"{shared} of {most} classes"
+
+    rows = {site: [cell(record, site) for record in rounds] for site in run.sites}
+    chart = strips("Prototypes shared, round by round", rows, xlabel="round")
+    return figure(chart, "What each hospital did in each round.", keys=_KEYS)
 
 
 def _shared(last: int, end: int) -> str:

@@ -1,10 +1,14 @@
 """Class against class: confusion matrices, and the distances between prototypes."""
 
+import numpy as np
 from markupsafe import Markup
 
 from fedmr_med.evaluation.figures import Figures
-from fedmr_med.report.elements import NONE, Section, join, paragraph, shade, table
+from fedmr_med.report.elements import NONE, Section, figure, figures_side_by_side, join, shade, table
 from fedmr_med.report.sources import ChainRun
+from fedmr_med.report.svg import plane
+
+_FEWEST_POINTS = 3  # that a plane says something about
 
 
 def confusion(run: ChainRun) -> Section | None:
@@ -32,9 +36,8 @@ def _matrix(title: str, figures: Figures, classes: tuple[str, ...]) -> Markup:
             kind = "hit" if column - 1 == row else "miss"
             if count:
                 shades[row, column] = shade(kind, count / total)
-    return table(
-        f"{title}: rows are the truth, columns the answer", ("truth", *classes, "sensitivity"), rows, classes=shades
-    )
+    caption = f"{title}: rows are the truth, columns the model's answer"
+    return table(caption, ("truth", *classes, "sensitivity"), rows, classes=shades, matrix=True)
 
 
 def prototypes(run: ChainRun) -> Section | None:
@@ -46,11 +49,31 @@ def prototypes(run: ChainRun) -> Section | None:
     rows, shades = [], {}
     for number, (name, row, age) in enumerate(zip(classes, run.distances, run.ages, strict=True)):
         old = NONE if age is None else "this round" if age == 0 else f"{age} rounds"
-        rows.append((name, *(NONE if d is None else f"{d:.2f}" for d in row), old))
+        cells = ("" if column == number else NONE if d is None else f"{d:.1f}" for column, d in enumerate(row))
+        rows.append((name, *cells, old))
         for column, distance in enumerate(row, start=1):
             if distance and largest:
                 shades[number, column] = shade("hit", distance / largest)
     caption = "Distance between the prototypes of two classes, and how long ago a hospital shared one"
-    note = paragraph("Classes whose prototypes are close are those the features tell apart least.")
-    body = join([table(caption, ("class", *classes, "last shared"), rows, classes=shades), note])
-    return Section("prototypes", "Prototypes", body)
+    values = table(caption, ("class", *classes, "last shared"), rows, classes=shades, matrix=True)
+    return Section("prototypes", "Prototypes", join([_map(run), values]))
+
+
+def _map(run: ChainRun) -> Markup | None:
+    """Return the prototypes in the plane that keeps their distances best: classical multidimensional scaling."""
+    known = [label for label, row in enumerate(run.distances) if row[label] is not None]
+    if len(known) < _FEWEST_POINTS:
+        return None
+    squares = np.array([[run.distances[i][j] for j in known] for i in known], dtype=float) ** 2
+    centered = squares - squares.mean(0) - squares.mean(1)[:, None] + squares.mean()
+    values, vectors = np.linalg.eigh(-centered / 2)
+    places = vectors[:, -2:] * np.sqrt(np.clip(values[-2:], 0, None))
+    kept = values[-2:].clip(0).sum() / max(values.clip(0).sum(), 1e-12)
+    names = [run.classes[label] for label in known]
+    chart = plane(
+        "Prototypes in the plane", {name: (x, y) for name, (y, x) in zip(names, places.tolist(), strict=True)}
+    )
+    caption = (
+        f"Prototypes of the last round, at {100 * kept:.0f} % of their squared distances. Classes that are close are "
+    )
+    return figures_side_by_side([figure(chart, f"{caption}those that the features tell apart least.")])

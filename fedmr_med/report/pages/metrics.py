@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from markupsafe import Markup
+
 from fedmr_med.evaluation.catalog import described, names_in
 from fedmr_med.evaluation.results import RunResult
 from fedmr_med.evaluation.seeds import Spread
-from fedmr_med.report.elements import NONE, Section, table
+from fedmr_med.report.elements import NONE, Section, estimate, table
 from fedmr_med.report.sources import ChainRun
 
 BY_METHOD = "Every metric of the last model, mean ± standard deviation over the seeds"
@@ -16,14 +18,17 @@ def page(run: ChainRun) -> Section | None:
     chosen = run.final
     if chosen is None or chosen.pooled_figures is None:
         return None
-    places = {"all together": chosen.pooled_figures, **chosen.figures}
+    places = {"all together": chosen.pooled_figures, **(chosen.figures if len(run.sites) > 1 else {})}
+    names = names_in(found.metrics for found in places.values())
     rows = [
-        (described(name).heading, described(name).direction, *(found.text(name) for found in places.values()))
-        for name in names_in(found.metrics for found in places.values())
+        (heading, *(estimate(found.text(name)) for found in places.values()))
+        for name, heading in zip(names, headings(names), strict=True)
     ]
-    rows.append(("classes that count", "", *(found.coverage for found in places.values())))
-    title = "Every metric over the classes that count, with its interval of 95 % where it has one"
-    return Section("metrics", "Every metric", table(title, ("metric", "direction", *places), rows))
+    rows.append(("classes that count", *(Markup.escape(found.coverage) for found in places.values())))
+    title = (
+        "Every metric over the classes that count, with its 95 % interval where it has one; ↑ higher, ↓ lower is better"
+    )
+    return Section("metrics", "Every metric", table(title, ("metric", *places), rows))
 
 
 def headings(names: Iterable[str], *, of_a_class: bool = False) -> list[str]:
@@ -33,7 +38,7 @@ def headings(names: Iterable[str], *, of_a_class: bool = False) -> list[str]:
 
 
 def by_method(runs: Iterable[RunResult]) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows of a table :data:`BY_METHOD`; there is no row without a score."""
+    """Return headings and rows of a table :data:`BY_METHOD`: a row for each metric; none where nobody has a score."""
     groups: dict[str, list[Mapping[str, float]]] = {}
     for run in runs:
         label = run.label or run.method
@@ -42,8 +47,11 @@ def by_method(runs: Iterable[RunResult]) -> tuple[list[str], list[list[str]]]:
         if run.head_metrics:
             groups.setdefault(f"{label}, with head", []).append(run.head_metrics)
     names = names_in(metrics for group in groups.values() for metrics in group)
-    rows = [[label, *(_spread(name, group) for name in names)] for label, group in groups.items()]
-    return ["method", *headings(names)], rows
+    rows = [
+        [heading, *(_spread(name, group) for group in groups.values())]
+        for name, heading in zip(names, headings(names), strict=True)
+    ]
+    return ["metric", *groups], rows
 
 
 def _spread(name: str, group: Sequence[Mapping[str, float]]) -> str:

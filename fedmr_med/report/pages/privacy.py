@@ -6,11 +6,14 @@ from fedmr_med.report.elements import Section, bullets, join, paragraph
 from fedmr_med.report.sources import ChainRun
 
 MATRIX, ACCURACY, NO_SCORE = "Confusion matrix and score histograms of test images", "Accuracies alone", "No score"
+_VERB = {MATRIX: "were", ACCURACY: "were", NO_SCORE: "was"}
 
 
-def page(run: ChainRun) -> Section:
-    """Return in sentences what was sent, and the sentence that no policy changes."""
+def page(run: ChainRun) -> Section | None:
+    """Return in sentences what was sent, and the sentence that no policy changes; None where one hospital scored."""
     past = run.history
+    if not past.rounds and len(run.sites) == 1:
+        return None
     secure = any(record.secure for record in past.rounds)
     if secure:
         lines = [
@@ -20,7 +23,7 @@ def page(run: ChainRun) -> Section:
     else:
         lines = [*_prototypes(run), *_scores(run)]
     if past.head and not secure:
-        lines.append(f"Class statistics for the closed-form head left {_names(sorted(past.head.sites))}.")
+        lines.append(f"Class statistics for the closed-form head were sent by {_names(sorted(past.head.sites))}.")
     lines += privacy_costs(past)
     never = paragraph("No image, no path of a file and no patient's name leaves a hospital.")
     return Section("privacy", "Privacy", join([bullets([*lines, UPDATE_SPEAKS]), never]))
@@ -39,7 +42,7 @@ def _prototypes(run: ChainRun) -> list[str]:
             )
             changed.append(f"{site} sent class prototypes in {with_them}, and none in {without}.")
     opted = [site for site in run.sites if site not in shared]
-    lines = [f"Class prototypes (sum of features and number of images of a class) left {_names(shared)}."]
+    lines = [f"Class prototypes (sum of features and number of images of a class) were sent by {_names(shared)}."]
     return [*lines, *([f"{_names(opted)} sent no class prototypes."] if opted and past.rounds else []), *changed]
 
 
@@ -57,7 +60,7 @@ def _scores(run: ChainRun) -> list[str]:
     lines = []
     for kind in (MATRIX, ACCURACY, NO_SCORE):
         who = sorted(site for site, what in most.items() if what == kind)
-        lines += [f"{kind} left {_names(who)}."] if who or kind == MATRIX else []
+        lines += [f"{kind} {_VERB[kind]} sent by {_names(who)}."] if who or kind == MATRIX else []
     for site, kinds in sorted(sent.items()):
         if len(kinds) > 1:
             parts = [f"{kind.lower()} of the model after {_rounds(numbers)}" for kind, numbers in kinds.items()]

@@ -20,6 +20,11 @@ from fedmr_med.report.sources import ChainRun
 from fedmr_med.report.svg import Points, lines
 
 WITH_HEAD = "all together, with the head"
+_TERMS = {
+    "classification": "Classification: how wrong the answers on training images are.",
+    "anchor": "Anchor: how far features are from the prototype of their class.",
+    "replay": "Replay: how wrong the classifier is on prototypes of classes that the hospital lacks.",
+}
 
 
 def scores(run: ChainRun) -> Section | None:
@@ -47,7 +52,7 @@ def scores(run: ChainRun) -> Section | None:
     caption = "Round 0 is the model before any training. All together: balanced accuracy, over all classes of the task."
     caption += f" Chance is {1 / len(classes):.3f}." if (classes := run.classes) else ""
     caption += f" Over fewer: {'; '.join(f'{name} {text}' for name, text in over.items())}." if over else ""
-    return Section("curves", "Round by round", join([legend(list(series)), figure(chart, caption, values)]))
+    return Section("curves", "Round by round", figure(chart, caption, values, names=list(series)))
 
 
 def losses(run: ChainRun) -> Section | None:
@@ -66,7 +71,8 @@ def losses(run: ChainRun) -> Section | None:
         }  # fmt: skip
         title = f"Loss term: {term}"
         values = _values(title, series, [r.round for r in rounds])
-        pictures.append(figure(lines(title, series, xlabel="round", ylabel=term, width=420), title, values))
+        chart = lines(title, series, xlabel="round", ylabel=term, width=420)
+        pictures.append(figure(chart, _TERMS.get(term, title), values))
     return Section("losses", "Loss terms", join([legend(sharing), figures_side_by_side(pictures)]))
 
 

@@ -4,10 +4,21 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from fedmr_med.data.flamby_isic import DIAGNOSES
 from fedmr_med.report.document import Part, page_of
-from fedmr_med.report.elements import NONE, Section, bullets, cards, figure, join, paragraph, table
+from fedmr_med.report.elements import (
+    NONE,
+    Section,
+    cards,
+    figure,
+    figures_side_by_side,
+    join,
+    number,
+    paragraph,
+    shade,
+    table,
+)
 from fedmr_med.report.pages.comparison import seeds_chart
-from fedmr_med.report.svg import heat_map
 from fedmr_med.runner.showcase.plan import CLASSES, HOSPITALS, OPT_OUT, OPTED_OUT
 from fedmr_med.runner.showcase.work import Row
 
@@ -18,14 +29,14 @@ CAPTION = (
 )
 
 
-def page(rows: Sequence[Row], picture: Markup, hospital: str, seeds: int) -> str:
-    """Return the page as HTML, with the picture of the model that a hospital ends with."""
+def page(rows: Sequence[Row], panels: Sequence[Markup], hospital: str, seeds: int) -> str:
+    """Return the page as HTML, with the pictures of the models that a hospital ends with."""
     sections = (
-        Section("claim", "What happens to the classes that a hospital lacks", _claim(rows, picture, hospital)),
+        Section("claim", "What happens to the classes that a hospital lacks", _claim(rows, panels, hospital)),
         Section("table", "Four ways to train", _table(rows, seeds)),
         Section("classes", "Class by class", _classes(rows)),
         Section("hospitals", "Who holds what", _hospitals()),
-        Section("next", "What to do next", bullets(_NEXT)),
+        Section("next", "What to do next", _NEXT),
     )
     return page_of([Part("demo", "FedMR on generated pictures", True, sections)])
 
@@ -36,7 +47,7 @@ def cells(row: Row) -> list[str]:
     return [row.label, row.score.text(2), head, row.held.text(2), row.missing.text(2)]
 
 
-def _claim(rows: Sequence[Row], picture: Markup, hospital: str) -> Markup:
+def _claim(rows: Sequence[Row], panels: Sequence[Markup], hospital: str) -> Markup:
     caption = (
         f"The model that the hospital {hospital} ends with. Each dot is a test picture. It lies at the corner of the "
         "class that the model is sure of, or between corners. Blue: the classes that the hospital holds; orange: those "
@@ -45,21 +56,29 @@ def _claim(rows: Sequence[Row], picture: Markup, hospital: str) -> Markup:
     return join([
         cards((row.label, row.score.text(2)) for row in rows),
         paragraph("Balanced accuracy on the test pictures of all hospitals, mean of the last five rounds."),
-        figure(picture, caption),
+        figures_side_by_side((figure(panel, "") for panel in panels), small=True),
+        paragraph(caption),
     ])  # fmt: skip
 
 
 def _table(rows: Sequence[Row], seeds: int) -> Markup:
-    series = {row.label: [[100 * value for value in curve] for curve in row.curves] for row in rows}
+    series = {row.label: row.curves for row in rows}
     spread = f" Mean ± standard deviation over {seeds} seeds." if seeds > 1 else ""
-    chart = seeds_chart("Balanced accuracy by round", series, ylabel="balanced accuracy, %")
-    return join([paragraph(CAPTION + spread), table("Figures", COLUMNS, [cells(row) for row in rows]), chart])
+    chart = seeds_chart("Balanced accuracy by round", series, ylabel="balanced accuracy")
+    return join([paragraph(CAPTION + spread), table("The figures", COLUMNS, [cells(row) for row in rows]), chart])
 
 
 def _classes(rows: Sequence[Row]) -> Markup:
-    title = "Sensitivity of the last model for each class"
-    chart = heat_map(title, [row.label for row in rows], CLASSES, [row.recall for row in rows])
-    return figure(chart, f"{title}. Of each hospital alone it is the mean over the hospitals.")
+    names = "; ".join(f"{name} {DIAGNOSES[name]}" for name in CLASSES)
+    cells = [(row.label, *(number(recall, 2) for recall in row.recall)) for row in rows]
+    shades = {
+        (line, place): shade("hit", recall)
+        for line, row in enumerate(rows)
+        for place, recall in enumerate(row.recall, start=1)
+        if recall
+    }
+    title = "Sensitivity of the last model for each class; of each hospital alone the mean over the hospitals"
+    return join([table(title, ("training", *CLASSES), cells, classes=shades, matrix=True), paragraph(f"{names}.")])
 
 
 def _hospitals() -> Markup:
@@ -67,17 +86,20 @@ def _hospitals() -> Markup:
         (name, *("holds" if label in classes else NONE for label in CLASSES)) for name, classes in HOSPITALS.items()
     ]
     shades = {
-        (line, place): "shared" for line, row in enumerate(held) for place, cell in enumerate(row) if cell == "holds"
+        (line, place): "hit3" for line, row in enumerate(held) for place, cell in enumerate(row) if cell == "holds"
     }
     said = (
         f'In "{OPT_OUT}" the hospital {OPTED_OUT} sends no class sums. It still receives the prototypes of the others.'
     )
-    return join([table("Classes by hospital", ("hospital", *CLASSES), held, classes=shades), paragraph(said)])
+    return join([
+        table("Classes by hospital", ("hospital", *CLASSES), held, classes=shades, matrix=True),
+        paragraph(said),
+    ])  # fmt: skip
 
 
-_NEXT = (
-    "fedmr-med predict best_model.pt images -o predictions.csv: what the model says of the sample pictures beside this "
-    "page.",
-    "fedmr-med data manifest FOLDER: a table of your own images.",
-    "make run: six hospitals in NVIDIA FLARE's simulator.",
+_NEXT = Markup(
+    "<p>Let the model answer for the sample pictures beside this page:</p>"
+    "<pre>fedmr-med predict best_model.pt images -o predictions.csv --page predictions.html</pre>"
+    "<p>Describe a folder of images of your own:</p><pre>fedmr-med data manifest FOLDER</pre>"
+    "<p>Run six hospitals in NVIDIA FLARE's simulator, in a clone of the repository:</p><pre>make run</pre>"
 )

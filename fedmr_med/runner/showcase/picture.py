@@ -13,7 +13,7 @@ from fedmr_med.runner.showcase.work import Outcome, holds, recalls
 from fedmr_med.seeding import numpy_generator
 
 _SIZE, _TOP, _BOTTOM, _GAP = 330, 50, 74, 14
-_RADIUS = 112
+_RADIUS = 108
 _SPREAD = 6.0  # of the dots at one place, in pixels
 
 # Its own colors, so that it looks the same as a file and in a page; names of its own, for a page has others.
@@ -38,20 +38,31 @@ def claim_picture(outcomes: Sequence[Outcome], hospital: str) -> Markup:
     width = len(outcomes) * _SIZE + (len(outcomes) - 1) * _GAP
     height = _TOP + _SIZE + _BOTTOM
     panels = [
-        Markup('<g transform="translate({} 0)">{}</g>').format(number * (_SIZE + _GAP), _panel(outcome, hospital))
+        Markup('<g transform="translate({} 0)">{}</g>').format(number * (_SIZE + _GAP), _drawn(outcome, hospital))
         for number, outcome in enumerate(outcomes)
     ]
+    return _picture("The model that one hospital ends with", width, height, outcomes, hospital, Markup("").join(panels))
+
+
+def panel(outcome: Outcome, hospital: str) -> Markup:
+    """Draw one panel as a picture of its own, for a page that puts them beside or below each other."""
+    title = f"{outcome.run.label}: the model that {hospital} ends with"
+    return _picture(title, _SIZE, _TOP + _SIZE + _BOTTOM, [outcome], hospital, _drawn(outcome, hospital))
+
+
+def _picture(
+    title: str, width: int, height: int, outcomes: Sequence[Outcome], hospital: str, content: Markup
+) -> Markup:
     known = holds(hospital)
     shares = [f"{outcome.run.label} {100 * recalls(outcome)[~known].mean():.0f} %" for outcome in outcomes]
     said = f"Test pictures of classes that the hospital has never seen, recognized: {', '.join(shares)}."
     return Markup(
-        '<svg xmlns="http://www.w3.org/2000/svg" class="claim" viewBox="0 0 {} {}" role="img" '
-        'aria-labelledby="claim-t claim-d"><title id="claim-t">The model that one hospital ends with</title>'
-        '<desc id="claim-d">{}</desc><style>{}</style><rect width="{}" height="{}"/>{}</svg>'
-    ).format(width, height, said, Markup(_STYLE), width, height, Markup("").join(panels))
+        '<svg xmlns="http://www.w3.org/2000/svg" class="claim" viewBox="0 0 {} {}" role="img" aria-label="{}">'
+        '<desc>{}</desc><style>{}</style><rect width="{}" height="{}"/>{}</svg>'
+    ).format(width, height, title, said, Markup(_STYLE), width, height, content)
 
 
-def _panel(outcome: Outcome, hospital: str) -> Markup:
+def _drawn(outcome: Outcome, hospital: str) -> Markup:
     known, found = holds(hospital), recalls(outcome)
     middle = np.array([_SIZE / 2, _TOP + _SIZE / 2])
     parts = [
@@ -59,7 +70,7 @@ def _panel(outcome: Outcome, hospital: str) -> Markup:
         Markup('<circle class="ring" cx="{}" cy="{}" r="{}"/>').format(*middle, _RADIUS),
     ]
     for label, name in enumerate(CLASSES):
-        x, y = (_RADIUS + 30) * _corner(label) + middle
+        x, y = (_RADIUS + 36) * _corner(label) + middle
         parts.append(
             Markup('<text class="{}" x="{:.0f}" y="{:.0f}">{}</text>').format(_kind(known[label]), x, y + 5, name)
         )
@@ -71,11 +82,11 @@ def _panel(outcome: Outcome, hospital: str) -> Markup:
                 _kind(known[label]), x, y, hover)
         )  # fmt: skip
     below = _TOP + _SIZE + 22
-    for line, (own, which) in enumerate(((True, "that it holds"), (False, "it never saw"))):
+    for line, (own, which) in enumerate(((True, "holds"), (False, "never saw"))):
         share = 100 * found[known == own].mean()
         parts.append(
-            Markup('<text class="{} big" x="{}" y="{}">{:.0f} % of the classes {}</text>').format(
-                _kind(own), middle[0], below + 26 * line, share, which)
+            Markup('<text class="{} big" x="{}" y="{}">classes it {}: {:.0f} % right</text>').format(
+                _kind(own), middle[0], below + 26 * line, which, share)
         )  # fmt: skip
     return Markup("").join(parts)
 

@@ -12,7 +12,7 @@ from fedmr_med.evaluation.results import RunResults, write_result
 from fedmr_med.files import check_writable, write_text
 from fedmr_med.process import available_cores
 from fedmr_med.runner.showcase.page import page
-from fedmr_med.runner.showcase.picture import claim_picture
+from fedmr_med.runner.showcase.picture import claim_picture, panel
 from fedmr_med.runner.showcase.plan import ALONE, CLASSES, FEDAVG, FEDMR, HOSPITALS, ROUNDS, runs
 from fedmr_med.runner.showcase.screen import show_board
 from fedmr_med.runner.showcase.work import Outcome, Row, carry_out_all, rows
@@ -75,9 +75,9 @@ def _write(folder: Path, outcomes: Sequence[Outcome], found: Sequence[Row], seed
     hospital = next(iter(HOSPITALS))
     its_own = [outcome for outcome in outcomes if outcome.run.job.seed == first and hospital in outcome.run.sites]
     by_label = {outcome.run.label: outcome for outcome in its_own}
-    picture = claim_picture([by_label[label] for label in (ALONE, FEDAVG, FEDMR)], hospital)
-    write_text(folder / PICTURE, str(picture))
-    write_text(folder / REPORT, page(found, picture, hospital, seeds))
+    drawn = [by_label[label] for label in (ALONE, FEDAVG, FEDMR)]
+    write_text(folder / PICTURE, str(claim_picture(drawn, hospital)))
+    write_text(folder / REPORT, page(found, [panel(outcome, hospital) for outcome in drawn], hospital, seeds))
     write_result(folder / RESULTS, RunResults(runs=tuple(outcome.result for outcome in outcomes)))
     shutil.copyfile(by_label[FEDMR].model, folder / MODEL)
     _write_samples(folder / IMAGES)
