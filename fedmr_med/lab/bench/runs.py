@@ -16,9 +16,10 @@ from fedmr_med.data.datasets import DATASETS
 from fedmr_med.data.demo import DEMO
 from fedmr_med.evaluation.results import RunResult, RunSetup
 from fedmr_med.jobs.benchmark import benchmark_sites, with_policies
-from fedmr_med.lab.comparison.runs import OnProgress, Progress
+from fedmr_med.lab.comparison.runs import OnProgress
 from fedmr_med.lab.datasets.benchmark import load_test
 from fedmr_med.models.job_network import build_network
+from fedmr_med.report.progress import Progress
 from fedmr_med.runner import Federation, open_sites
 from fedmr_med.schema import Strict
 from fedmr_med.server.chain import CHECKPOINT

@@ -12,8 +12,9 @@ from pydantic import Field
 
 from fedmr_med.errors import ConfigError
 from fedmr_med.lab.comparison.following import follow
-from fedmr_med.lab.comparison.runs import Progress, R, Run, perform_there
+from fedmr_med.lab.comparison.runs import R, Run, perform_there
 from fedmr_med.process import available_cores
+from fedmr_med.report.progress import Progress
 from fedmr_med.schema import Strict
 
 LOGS = "slurm"

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedmr_med.lab.comparison.runs import Progress, R, R_co, Run, read_progress
+from fedmr_med.lab.comparison.runs import R, R_co, Run, read_progress
+from fedmr_med.report.progress import Progress
 
 ATTEMPTS = 2
 """A run whose process dies is done again, from where it was; one that dies so often fails."""

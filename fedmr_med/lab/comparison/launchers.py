@@ -14,9 +14,10 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.lab.comparison.clusters import OnRay, RayOptions, Slurm, SlurmOptions
 from fedmr_med.lab.comparison.engine import Launcher
 from fedmr_med.lab.comparison.following import follow
-from fedmr_med.lab.comparison.runs import Progress, R, Run, perform
+from fedmr_med.lab.comparison.runs import R, Run, perform
 from fedmr_med.process import asked_threads, available_cores, set_threads
 from fedmr_med.registry import check_known
+from fedmr_med.report.progress import Progress
 from fedmr_med.runner.workers import worker_pool
 from fedmr_med.schema import validated
 

@@ -9,7 +9,6 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -19,27 +18,13 @@ from fedmr_med.errors import FedMRError
 from fedmr_med.evaluation.results import read_result, write_result
 from fedmr_med.files import locked, write_text
 from fedmr_med.process import THREADS_VARIABLE, set_threads
+from fedmr_med.report.progress import Progress, Titled
 
 RESULT, ERROR, LOCK, PROGRESS = "result.json", "error.txt", ".lock", "progress.json"
 _PROGRESS_SECONDS = 0.2  # between two writings of the progress, which some runs report a hundred times a second
 
 R = TypeVar("R", bound=BaseModel)
 R_co = TypeVar("R_co", bound=BaseModel, covariant=True)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is.
-
-    Attributes:
-        done: its completed steps, those before a resumption included.
-        new: the steps since the last report.
-        note: what else to show, such as the accuracy.
-    """
-
-    done: int
-    new: int
-    note: str = ""
 
 
 def write_progress(folder: Path, progress: Progress) -> None:
@@ -63,20 +48,12 @@ def read_progress(folder: Path) -> tuple[int, str]:
 OnProgress = Callable[[Progress], None]
 
 
-class Run(Protocol[R_co]):
+class Run(Titled, Protocol[R_co]):
     """One run of a comparison. It can be pickled: another process, or another machine, may execute it."""
 
     @property
     def name(self) -> str:
         """Name of its folder. It holds a digest of all settings that the result depends on."""
-
-    @property
-    def title(self) -> str:
-        """What progress and messages call it."""
-
-    @property
-    def steps(self) -> int:
-        """Steps of the whole run, such as rounds: the measure of its progress."""
 
     @property
     def result_type(self) -> type[R_co]:

@@ -19,7 +19,7 @@ from fedmr_med.data.base import Fold, class_counts
 from fedmr_med.data.loading import Batches
 from fedmr_med.errors import ConfigError
 from fedmr_med.inference.predict import Logits
-from fedmr_med.lab.comparison.runs import OnProgress, Progress
+from fedmr_med.lab.comparison.runs import OnProgress
 from fedmr_med.lab.flamby.checkout import find_strategies, published
 from fedmr_med.lab.flamby.data import ComparisonData, load_data
 from fedmr_med.lab.flamby.loaders import ExecutorBatches
@@ -29,6 +29,7 @@ from fedmr_med.lab.flamby.runs import CHECKPOINTS, Training
 from fedmr_med.models.job_network import build_network
 from fedmr_med.network import Network
 from fedmr_med.process import kept_memory
+from fedmr_med.report.progress import Progress
 from fedmr_med.runner import Federation
 from fedmr_med.site import criterion
 from fedmr_med.statistics.model_sums import Sums

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from fedmr_med.errors import ConfigError, DataError
-from fedmr_med.lab.comparison.runs import OnProgress, Progress
+from fedmr_med.lab.comparison.runs import OnProgress
 from fedmr_med.lab.flamby.checkout import UPDATES, find_dataset, find_strategies, older_numpy, strategies_of
 from fedmr_med.lab.flamby.datasets import known_set
 from fedmr_med.lab.flamby.request import OURS, SetRequest
@@ -30,6 +30,7 @@ from fedmr_med.lab.flamby.runs import Training, planned
 from fedmr_med.lab.flamby.strategy import FedMR
 from fedmr_med.lab.flamby.tables import CYCLIC
 from fedmr_med.registry import check_known
+from fedmr_med.report.progress import Progress
 from fedmr_med.schema import brief
 
 HIDDEN = 16

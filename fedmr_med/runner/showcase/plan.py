@@ -51,6 +51,16 @@ class Run:
         """Name of its folder."""
         return f"{self.job.name}-seed{self.job.seed}"
 
+    @property
+    def title(self) -> str:
+        """What the screen calls it while it runs."""
+        return f"{next(iter(self.sites))} alone" if self.label == ALONE else self.label
+
+    @property
+    def steps(self) -> int:
+        """Its rounds, each as often as it has sites: what they cost."""
+        return self.job.federation.rounds * len(self.sites)
+
     def setup(self) -> RunSetup:
         """Return what ``results.json`` says of it."""
         sharing = [site.policy.share_prototypes is True for site in self.sites.values()]

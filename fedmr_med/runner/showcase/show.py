@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,10 +12,10 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.evaluation.results import RunResults, write_result
 from fedmr_med.files import check_writable, write_text
 from fedmr_med.process import available_cores
+from fedmr_med.report.progress import show_progress
 from fedmr_med.runner.showcase.page import page
 from fedmr_med.runner.showcase.picture import claim_picture, panel
 from fedmr_med.runner.showcase.plan import ALONE, CLASSES, FEDAVG, FEDMR, HOSPITALS, ROUNDS, runs
-from fedmr_med.runner.showcase.screen import show_board
 from fedmr_med.runner.showcase.work import Outcome, Row, carry_out_all, rows
 from fedmr_med.seeding import numpy_generator
 
@@ -63,7 +64,8 @@ def demo(
     check_writable(folder)
     shutil.rmtree(folder / _RUNS, ignore_errors=True)
     planned = runs(seeds, rounds)
-    with show_board(planned, quiet=quiet) as update:
+    shown = show_progress(planned, "step", keep=True, line_seconds=10)
+    with nullcontext(lambda number, progress: None) if quiet else shown as update:
         outcomes = carry_out_all(planned, folder / _RUNS, min(2, available_cores()), update)
     found = rows(outcomes)
     _write(folder, outcomes, found, len(seeds))

@@ -18,6 +18,7 @@ from fedmr_med.data.loading import Batches
 from fedmr_med.evaluation.results import RunResult
 from fedmr_med.evaluation.seeds import Spread
 from fedmr_med.models.job_network import build_network
+from fedmr_med.report.progress import Progress
 from fedmr_med.runner import Federation, open_sites
 from fedmr_med.runner.showcase.plan import CLASSES, HOSPITALS, LABELS, LAST, Run, hospitals
 from fedmr_med.runner.workers import worker_pool
@@ -26,15 +27,6 @@ from fedmr_med.server.state import GlobalState
 from fedmr_med.site.training import outputs
 
 _POLL_SECONDS = 0.2
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is: its number, rounds done, and balanced accuracy on the test pictures of all, if known."""
-
-    run: int
-    rounds: int
-    score: float | None
 
 
 @dataclass(frozen=True)
@@ -67,7 +59,7 @@ def carry_out(run: Run, folder: Path, after_round: Callable[[GlobalState], None]
 
 
 def carry_out_all(
-    runs: Sequence[Run], folder: Path, workers: int, on_progress: Callable[[Progress], None]
+    runs: Sequence[Run], folder: Path, workers: int, on_progress: Callable[[int, Progress], None]
 ) -> list[Outcome]:
     """Do all runs, some of them side by side, and return what came of them in the order of the runs."""
     progress: Any = multiprocessing.get_context("spawn").SimpleQueue()
@@ -75,7 +67,7 @@ def carry_out_all(
         futures = [pool.submit(_carry_out, number, run, folder) for number, run in enumerate(runs)]
         for _ in _until_done(futures):
             while not progress.empty():
-                on_progress(progress.get())
+                on_progress(*progress.get())
         return [future.result() for future in futures]
 
 
@@ -172,7 +164,7 @@ def _begin(progress: Any) -> None:
 def _carry_out(number: int, run: Run, folder: Path) -> Outcome:
     def tell(state: GlobalState) -> None:
         scores = [e.pooled.balanced_accuracy for e in state.history.evaluations if e.pooled]
-        _progress.put(Progress(number, state.round, scores[-1] if scores else None))
+        note = f"balanced accuracy {scores[-1]:.2f}" if scores else ""
+        _progress.put((number, Progress(state.round * len(run.sites), len(run.sites), note)))
 
-    _progress.put(Progress(number, 0, None))
     return carry_out(run, folder, tell)

@@ -15,7 +15,7 @@ import typer
 from fedmr_med.errors import FedMRError, ResultsError
 from fedmr_med.files import locked
 from fedmr_med.lab.cli.common import OutOfHours, limited_to, resumable
-from fedmr_med.lab.comparison.engine import LOCK, RUNS, Launcher, complete, exclusive, show_progress
+from fedmr_med.lab.comparison.engine import LOCK, RUNS, Launcher, complete, exclusive
 from fedmr_med.lab.comparison.following import ProgressFiles
 from fedmr_med.lab.comparison.launchers import Local
 from fedmr_med.lab.comparison.runs import (
@@ -23,11 +23,11 @@ from fedmr_med.lab.comparison.runs import (
     PROGRESS,
     RESULT,
     OnProgress,
-    Progress,
     perform,
     read_progress,
     result_of,
 )
+from fedmr_med.report.progress import Progress
 from fedmr_med.schema import Strict
 from tests.helpers.errors import raises
 
@@ -197,28 +197,6 @@ def test_a_result_of_another_version_is_named(tmp_path: Path) -> None:
     path.write_text('{"count": 3}')
     with pytest.raises(ResultsError, match=r"no schema version.*Remove it or write to another folder"):
         complete([Counting("a")], tmp_path, Local(0), unit="step")
-
-
-def test_progress_without_a_terminal_is_a_line_now_and_then(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    runs = [Counting("a", steps=100, title="first"), Counting("b", steps=50, title="second")]
-    with show_progress(runs, "round") as on_progress:
-        for number, progress, seconds in (
-            (0, Progress(1, 1, "accuracy 0.5"), 10),
-            (0, Progress(2, 1), 10),
-            (1, Progress(49, 1), 20),  # resumed: the 48 rounds before took no time now
-            (1, Progress(50, 1), 0),
-        ):
-            now[0] += seconds
-            on_progress(number, progress)
-    assert capsys.readouterr().err.splitlines() == [
-        "first: round 1/100, accuracy 0.5; about 24 min 50 s left in all",
-        "second: round 49/50; about 22 min 0 s left in all",
-        "second: round 50/50; about 16 min 20 s left in all",
-    ]
 
 
 def test_a_command_whose_hours_are_over_stops_and_resumes(tmp_path: Path) -> None:

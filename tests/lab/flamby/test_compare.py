@@ -16,7 +16,6 @@ from fedmr_med.data.demo import DEMO
 from fedmr_med.data.flamby_isic import LESIONS_FILE, PREPARED_FOLDER
 from fedmr_med.errors import FedMRError
 from fedmr_med.evaluation.results import read_result
-from fedmr_med.lab.comparison.runs import Progress
 from fedmr_med.lab.flamby import checkout
 from fedmr_med.lab.flamby.checkout import published
 from fedmr_med.lab.flamby.compare import compare
@@ -25,6 +24,7 @@ from fedmr_med.lab.flamby.isic import IsicRun, average_buffers
 from fedmr_med.lab.flamby.request import CompareRequest
 from fedmr_med.lab.flamby.results import FlambyResults, Row
 from fedmr_med.lab.flamby.tables import COLUMNS, _csv_row
+from fedmr_med.report.progress import Progress
 from fedmr_med.schema import validated
 from tests.helpers.errors import raises
 from tests.helpers.pictures import write_csv, write_flamby_folder

@@ -25,8 +25,7 @@ from fedmr_med.runner.showcase.plan import (
     OPTED_OUT,
     runs,
 )
-from fedmr_med.runner.showcase.screen import Board
-from fedmr_med.runner.showcase.work import Outcome, Progress, carry_out, holds
+from fedmr_med.runner.showcase.work import Outcome, carry_out, holds
 from tests.helpers.errors import raises
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -134,18 +133,16 @@ def apart(first: ElementTree.Element, second: ElementTree.Element) -> float:
     return float(np.hypot(across, up))
 
 
-def test_the_board_knows_how_far_everything_is() -> None:
-    planned, now = runs([0], 4), [0.0]
-    board = Board(planned, clock=lambda: now[0])
-    assert board.left() == "starting"
-    board.update(Progress(0, 0, None))
-    now[0] = 10.0
-    board.update(Progress(0, 4, 0.5))  # FedAvg: a quarter of all work
-    assert board.seconds_left() == pytest.approx(30)
-    assert (FEDAVG, 4, 4, 0.5) in board.lines()
-    for number in range(1, len(planned)):
-        board.update(Progress(number, 4, 0.25))
-    assert board.left() == "done"
+def test_what_a_run_takes_is_its_rounds_at_all_of_its_sites() -> None:
+    steps = {run.title: run.steps for run in runs([0], 4)}
+    assert steps == dict.fromkeys((FEDAVG, FEDMR, OPT_OUT), 16) | {f"{name} alone": 4 for name in HOSPITALS}
+
+
+def test_it_says_how_far_it_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    demo(tmp_path / "demo", rounds=1)
+    said = capfd.readouterr().err
+    assert "FedMR: step 4/4, balanced accuracy 0." in said
+    assert "about 0 min 0 s left in all" in said
 
 
 @pytest.mark.nightly
