@@ -35,8 +35,12 @@ Hashes of a job cover what differs from the first defaults, so that releases agr
   :data:`fedmr_med.schema.HASH_VERSION`. Options are hashed as they are written: their defaults are not known here.
 """
 
-_NOT_COMPARED: dict[str, Any] = {"name": True, "chain": True, "federation": {"rounds", "stop", "resume_from"}}
-"""What runs that can be compared may differ in: their names, and where and when a chain ends."""
+_NOT_COMPARED: dict[str, Any] = {
+    "name": True,
+    "chain": True,
+    "federation": {"rounds", "stop", "resume_from", "without"},
+}
+"""What runs that can be compared may differ in: their names, where and when a chain ends, and who left it."""
 
 Metric = Literal["balanced_accuracy", "accuracy"]
 _CONDITION = re.compile(r"\s*(balanced_accuracy|accuracy)\s*(>=|>)\s*(0|1|0?\.\d+|[01]\.\d*)\s*")
@@ -330,6 +334,9 @@ class HeadConfig(Strict):
         held_out: share of the training images of a class to set aside for that.
         projection: send the statistics of so many random directions of the features, drawn by the job's seed, in place
             of all of them: the scatter matrix shrinks by the square, and little is lost. None sends all.
+        keep: whether the server keeps the statistics that the head is made of: each site's, or with
+            ``federation.secure`` their total, and each site its own part. So a site can leave the head, and a class
+            join it, without asking the others again.
     """
 
     exchange: Literal["none", "last"] | Annotated[int, Field(ge=1)] | None = None
@@ -337,6 +344,7 @@ class HeadConfig(Strict):
     shrinkage: float | None = Field(None, ge=0, le=1)
     held_out: float = Field(0.15, gt=0, le=0.5)
     projection: int | None = Field(None, ge=2, le=100_000)
+    keep: bool = False
 
 
 class FederationConfig(Strict):
@@ -378,6 +386,8 @@ class FederationConfig(Strict):
         statistics: further statistics that sites share, by the names that other packages registered for them.
         stop: when the chain ends before its last round; None runs all rounds.
         resume_from: the checkpoint a follow-up starts from: the ``last``, or the ``previous`` one if that is damaged.
+        without: sites that leave the chain: they are asked no more, and what they gave is taken out of the closed-form
+            head. Who has left stays out, also where a later job of the chain does not say so.
     """
 
     rounds: int = Field(ge=0, le=100_000)
@@ -401,6 +411,7 @@ class FederationConfig(Strict):
     statistics: tuple[Annotated[FolderName, Field(max_length=40)], ...] = Field((), max_length=8)
     stop: StopConfig | None = None
     resume_from: Literal["last", "previous"] = "last"
+    without: tuple[Name, ...] = Field((), max_length=1000)
 
     @model_validator(mode="after")
     def _sums_have_sites(self) -> Self:

@@ -138,6 +138,40 @@ def resume(
 
 
 @app.command()
+def withdraw(
+    chain: Chain,
+    site: Annotated[str, typer.Argument(help="The hospital that leaves.")],
+    kit: Kit,
+    watch_it: Annotated[bool, typer.Option("--watch", help="Watch until the new model is there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Take a hospital out of a chain: a new head without its statistics, and it is never asked again.
+
+    With secure sums a person at the hospital says so first, and the server learns its part: fedmr-med site withdraw.
+    """
+    from fedmr_med.deploy import chain as chains
+
+    with _connected(kit) as session:
+        left = chains.withdraw(session, chain, site)
+        lines = [f"The job {left.job} takes {site} out of the chain {chain}."]
+        if left.secure:
+            lines.append(
+                f"{site} sends its part of the total for it, once `fedmr-med site withdraw {chain}` says so there."
+            )
+        if left.trained:
+            lines.append(
+                f"Rounds that {site} has trained stay in the weights; only the closed-form head is without it. Results "
+                "and model card say from which round to retrain."
+            )
+        if watch_it:
+            for line in lines:
+                typer.echo(line, err=True)
+            _watch(session, chain, resume_it=False, as_json=as_json)
+        else:
+            answer(as_json, {"chain": chain, "site": site, "job": left.job}, *lines)
+
+
+@app.command()
 def abort(chain: Chain, kit: Kit, as_json: Json = False) -> None:
     """End the running job of a chain; its checkpoint stays, and `deploy resume` continues from it."""
     from fedmr_med.deploy import chain as chains

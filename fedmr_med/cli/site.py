@@ -94,6 +94,31 @@ def adopt(
 
 
 @app.command()
+def withdraw(
+    chain: Annotated[str, typer.Argument(help="Id of the chain, as `site jobs` lists it.")],
+    kit: Kit = Path(),
+    as_json: Json = False,
+) -> None:
+    """Leave a chain for good: nothing of it is answered here any more.
+
+    Where the job adds statistics up securely, this hospital's part is then sent once more, alone, so that it can be
+    subtracted: the server learns it. The coordinator takes the hospital out: fedmr-med deploy withdraw CHAIN SITE.
+    """
+    from getpass import getuser
+
+    from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
+
+    book = ApprovalBook(kit / APPROVALS_FILE)
+    book.leave(chain, by=getuser())
+    answer(
+        as_json,
+        {"chain": chain, **book.left()[chain]},
+        f"This hospital has left the chain {chain}, and answers nothing of it any more.",
+        f"The coordinator takes out what it gave: fedmr-med deploy withdraw {chain} SITE",
+    )
+
+
+@app.command()
 def seal(kit: Kit = Path(), as_json: Json = False) -> None:
     """Sign the kit's files as they are now with this site's own key, after a change of your own."""
     from fedmr_med.deploy.manifest import write_seal
@@ -111,21 +136,28 @@ def audit(
     """Sum up what has left this hospital and check that no line of the journal was changed; exit code 1 if one was."""
     from fedmr_med.files import journal
     from fedmr_med.flare.audit import AUDIT_FILE
+    from fedmr_med.schema import printable
+    from fedmr_med.site.approval import APPROVALS_FILE, ApprovalBook
 
+    left = ApprovalBook(kit / APPROVALS_FILE).left()
     path = kit / AUDIT_FILE
     if not kit.is_dir():
         raise ConfigError(
             f"{kit} is not a folder; --kit names the hospital's startup kit.", code="file.missing", key="--kit"
         )
     if not path.exists() and head is None:
-        empty: dict[str, Any] = {"replies": [], "problems": [], "head": None}
+        empty: dict[str, Any] = {"replies": [], "problems": [], "head": None, "left": left}
         answer(as_json, empty, "Nothing has left this hospital yet: no job has run here.")
         return
     found = journal.read(path, known_head=head)
     answer(
         as_json,
-        {"replies": found.entries, "problems": found.problems, "head": found.head},
+        {"replies": found.entries, "problems": found.problems, "head": found.head, "left": left},
         *summary(found.entries),
+        *(
+            printable(f"{said['time']} left the chain {chain}, by the word of {said['by']}")
+            for chain, said in left.items()
+        ),
         *(f"line {number} of {path} was not written to its end, so its reply was not sent" for number in found.torn),
         *(f"NOT INTACT: {path}: {problem}" for problem in found.problems),
         f"head {found.head}; note it elsewhere to notice later if lines are cut off (--head)",

@@ -7,6 +7,7 @@ without the folder the job came from. A chain's id is the id of its first job, u
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,67 @@ def resume(session: Session, chain: str, *, from_previous: bool = False) -> str:
         job = session.submit(stage(source, Path(folder) / "staged" / source.name, adapt=adapted))
     record(session.kit, "resume", chain=chain, job=job)
     return job
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """A job that takes a hospital out of a chain.
+
+    Attributes:
+        job: its id.
+        trained: whether the chain trains its weights, which no sum takes a hospital out of.
+        secure: whether the hospital has to send its part of the total for it.
+    """
+
+    job: str
+    trained: bool
+    secure: bool
+
+
+def withdraw(session: Session, chain: str, site: str) -> Leaving:
+    """Submit a follow-up that takes a hospital out of the chain; it is not asked any more, in later ones neither.
+
+    Raises:
+        ConfigError: nothing is known of the chain.
+        DeployError: the server does not take the job.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        source = _source(session, chain, Path(folder))
+        staged = stage_without(source, Path(folder) / "staged" / source.name, chain, site)
+        federation = load_job(min(staged.glob(f"*/config/{JOB_FILE}"))).federation
+        follow_up = session.submit(staged)
+        kept = _kept(session, chain)  # what later follow-ups are made from
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(staged, kept / staged.name, ignore=shutil.ignore_patterns(".__nvfl*"))
+    record(session.kit, "withdraw", chain=chain, site=site, job=follow_up)
+    return Leaving(follow_up, trained=federation.rounds > 0, secure=federation.sums_statistics)
+
+
+def stage_without(source: Path, target: Path, chain: str, site: str) -> Path:
+    """Copy a job folder as a follow-up that a hospital leaves in.
+
+    It waits for the others alone. The one that leaves gets it only if it has to take its part out of a secure total.
+
+    Raises:
+        ConfigError: the folder is not a job.
+    """
+
+    def adapted(job: JobConfig) -> JobConfig:
+        without = tuple(dict.fromkeys([*job.federation.without, site]))
+        changes = {"resume_from": "last", "without": without}
+        return job.model_copy(update={"chain": chain, "federation": job.federation.model_copy(update=changes)})
+
+    staged = stage(source, target, adapt=adapted)
+    federation = load_job(min(staged.glob(f"*/config/{JOB_FILE}"))).federation
+    meta = read_json(staged / "meta.json")
+    named = {place for places in meta["deploy_map"].values() for place in places}
+    if not federation.sums_statistics:
+        meta["deploy_map"] = {app: [p for p in places if p != site] for app, places in meta["deploy_map"].items()}
+    if ALL_SITES not in named:
+        others = named - {"server", *federation.without}
+        meta["min_clients"] = max(1, min(federation.min_sites, len(others)))
+    write_json(staged / "meta.json", meta)
+    return staged
 
 
 def abort(session: Session, chain: str) -> str:

@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Annotated
 
-from fedmr_med.evaluation.records import HeadRecord, RoundRecord, SiteRound, SurveyRecord
+from pydantic import Field
+
+from fedmr_med.evaluation.records import HeadRecord, RoundRecord, SiteRound, SurveyRecord, Withdrawal
 from fedmr_med.evaluation.score import HELD_BY, Evaluation
 from fedmr_med.schema import Omitted, Strict
 
@@ -39,6 +42,7 @@ class History(Strict):
         rounds, evaluations, best, head: as above.
         no_head: why the last head could not be solved for.
         survey: what the sites hold, where the job asked.
+        withdrawn: the sites that left, first to last.
     """
 
     rounds: tuple[RoundRecord, ...] = ()
@@ -47,6 +51,7 @@ class History(Strict):
     head: HeadRecord | None = None
     no_head: Omitted[str] = None
     survey: Omitted[SurveyRecord] = None
+    withdrawn: Annotated[tuple[Withdrawal, ...], Field(exclude_if=lambda value: not value)] = ()
 
     @property
     def best_evaluation(self) -> Evaluation | None:
@@ -162,6 +167,23 @@ class History(Strict):
     def sites(self) -> set[str]:
         """The sites whose reply counted in any round."""
         return {site for record in self.rounds for site in record.sites}
+
+    @property
+    def left(self) -> set[str]:
+        """The sites that left the chain."""
+        return {withdrawal.site for withdrawal in self.withdrawn}
+
+    def first_round_of(self, site: str) -> int | None:
+        """Return the first round, from 1, in which a site's reply counted; None if there is none."""
+        return next((record.round for record in self.rounds if site in record.sites), None)
+
+    def knows(self, site: str) -> bool:
+        """Whether a site has answered anything of the chain, or was refused."""
+        rounds: list[RoundRecord | HeadRecord] = [*self.rounds, *([self.head] if self.head else [])]
+        scored = [*self.evaluations, *([self.head.evaluation] if self.head and self.head.evaluation else [])]
+        return any(site in record.sites or site in record.refused for record in rounds) or any(
+            site in evaluation.sites or site in evaluation.held_back for evaluation in scored
+        )
 
     def parts_of(self, site: str) -> list[SiteRound]:
         """Return a site's part in each round in which its reply counted."""

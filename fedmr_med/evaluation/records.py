@@ -7,7 +7,7 @@ from pydantic import Field
 from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.evaluation.base import Statistics
 from fedmr_med.evaluation.score import Evaluation
-from fedmr_med.schema import Name, Omitted, Strict
+from fedmr_med.schema import Name, Omitted, Sha256, Strict
 
 # The largest figures of a reply that make sense. Sums of them stay finite, whatever the sites tell.
 MAX_SECONDS = 1e9
@@ -115,6 +115,8 @@ class HeadRecord(Strict):
         seconds: wall time from sending the model to the head.
         evaluation: the model with this head.
         statistics: see :data:`Statistics`.
+        kept: the files of what it is made of, by site, see :mod:`fedmr_med.server.kept_head`; None where the job keeps
+            nothing.
     """
 
     round: int
@@ -129,6 +131,7 @@ class HeadRecord(Strict):
     seconds: float = 0.0
     evaluation: Evaluation | None = None
     statistics: Statistics = {}
+    kept: Omitted[dict[Name, str]] = None
 
 
 class Tone(Strict):
@@ -175,3 +178,33 @@ class SurveyRecord(Strict):
     silent: tuple[Name, ...] = ()
     refused: dict[Name, str] = {}
     secure: Omitted[SecureRecord] = None
+
+
+class Withdrawal(Strict):
+    """A site that left a chain.
+
+    Attributes:
+        site: its name.
+        time: when it was taken out, in UTC.
+        round: completed rounds of the chain then.
+        models: SHA-256 of the chain's model files that hold the site, first to last; the next one replaces the last.
+        retrain_from: the round after which the weights hold something of the site, where it had trained them; None
+            where the model is exactly that of a chain without it.
+    """
+
+    site: Name
+    time: str
+    round: int
+    models: tuple[Sha256, ...] = ()
+    retrain_from: int | None = None
+
+    @property
+    def text(self) -> str:
+        """What a reader of the model has to know, in a sentence or two."""
+        held = f" The model files that hold it have SHA-256 {', '.join(self.models)}." if self.models else ""
+        if self.retrain_from is None:
+            return f"{self.site} left on {self.time[:10]}: this model is exactly that of a chain without it.{held}"
+        return (
+            f"{self.site} left on {self.time[:10]}, and had trained the weights before: they still hold something of "
+            f"it. To be rid of that, retrain from round {self.retrain_from}.{held}"
+        )

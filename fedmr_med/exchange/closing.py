@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
+from fedmr_med.arrays import Vector
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.evaluation.records import SecureRecord
@@ -54,11 +55,13 @@ class Total:
         name: of the release.
         record: who took part, and what it cost; or why nothing was opened.
         values: the totals by statistic; None where nothing was opened.
+        vector: all of them as they were summed; None likewise.
     """
 
     name: str
     record: SecureRecord
     values: Mapping[str, Values] | None = None
+    vector: Vector | None = None
 
     def check(self) -> None:
         """Return if the total is open.
@@ -110,7 +113,7 @@ class SecureTotals:
         self._bytes_up = self._bytes_down = 0
         self._missing, self._reasons = set(known) - set(sites), {}
         try:
-            values, survivors, dropped = self._opened(name, sites)
+            vector, survivors, dropped = self._opened(name, sites)
         except WireError as e:
             missing, error = tuple(sorted(self._missing)), "; ".join([str(e), *self._said()])
             _log.warning("no secure total for %s: %s; missing: %s", name, error, ", ".join(missing))
@@ -122,10 +125,10 @@ class SecureTotals:
             bytes_down=self._bytes_down,
             seconds=time.monotonic() - started,
         )
-        return Total(name, record, values)
+        return Total(name, record, self._forms.unpack(name, vector), vector)
 
-    def _opened(self, name: str, sites: Sequence[str]) -> tuple[Mapping[str, Values], tuple[str, ...], tuple[str, ...]]:
-        """Return the values, the sites that are in them, and those that had keys and are not.
+    def _opened(self, name: str, sites: Sequence[str]) -> tuple[Vector, tuple[str, ...], tuple[str, ...]]:
+        """Return the total, the sites that are in it, and those that had keys and are not.
 
         Raises:
             WireError: too few sites took part to the end.
@@ -148,8 +151,7 @@ class SecureTotals:
         confirmations = tuple(secure.confirmations())
         question = replace(question, step=ASK_SHARES, confirmations=confirmations)
         self._take(question, [confirmation.site for confirmation in confirmations], needed, Shares, secure.take_shares)
-        values = self._forms.unpack(name, secure.total())
-        return values, survivors, tuple(sorted(set(roster.names) - set(survivors)))
+        return secure.total(), survivors, tuple(sorted(set(roster.names) - set(survivors)))
 
     @cached_property
     def _forms(self) -> SumForms:

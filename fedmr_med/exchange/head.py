@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,18 +17,23 @@ from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import Total, origin
 from fedmr_med.server.checks import Registered
 from fedmr_med.server.head_comparison import Limits, Selection, select
+from fedmr_med.server.kept_head import TOTAL
 from fedmr_med.server.robust import too_long
 from fedmr_med.server.shelf import Shelf
 from fedmr_med.server.state import BIAS, WEIGHT, GlobalState, train_task
 from fedmr_med.statistics.fields import Values, add
 from fedmr_med.statistics.head import HeadStatistics, choose_shrinkage, projection, solve
 from fedmr_med.statistics.moments import COUNTS, HELD_OUT, KEPT, MEANS
-from fedmr_med.wire.codec import Message, decode_statistics
+from fedmr_med.wire.codec import Message, decode_statistics, encode_statistics
 from fedmr_med.wire.kinds import HEAD
 from fedmr_med.wire.messages import StatisticsReply
+from fedmr_med.wire.secure import RELEASE, SITES
 
 LONGEST = 1e6
 """Norm of a head's weights at most, as sites accept it; features that collapsed to points would give far more."""
+
+VECTOR = "vector"
+"""Of a total that is kept: what the sites' vectors add up to, modulo 2^64."""
 
 FALLBACK_SHRINKAGE = 0.1
 """Where no site can set enough images aside to choose it."""
@@ -106,6 +111,25 @@ class HeadExchange(Exchange):
         )
         means = MEANS.read(values[MEANS.name], known) if MEANS.name in values else None
         return (kept if means is None else kept + HeadStatistics.from_sums(means)), held_out
+
+    def kept(self, total: Total | None) -> Iterator[tuple[str, Message]]:
+        """Yield what the server keeps so that the head can be made anew: what each site shares, as it was sent.
+
+        Also of sites that were left out as outliers: without another site they may count. Of a secure sum it is the
+        total, with its sites.
+        """
+        if total is not None:
+            if total.vector is not None:
+                sites = list(total.record.sites)
+                yield (
+                    TOTAL,
+                    Message({TOTAL: {VECTOR: total.vector.view(np.int64)}}, {RELEASE: total.name, SITES: sites}),
+                )
+            return
+        for site in self._replies:
+            reply, shared = self._replies[site], self._shared[site]
+            if reply.values or shared:
+                yield site, encode_statistics(replace(reply, values={**reply.values, **shared}))
 
     def _counted(self) -> Collection[str]:
         return self._replies

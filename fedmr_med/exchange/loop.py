@@ -9,6 +9,7 @@ from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import SecureTotals, Total
 from fedmr_med.exchange.events import Asked, Event, Kept, Refused, Replied, RoundDone
 from fedmr_med.exchange.head import HeadExchange
+from fedmr_med.exchange.leaving import take_out
 from fedmr_med.exchange.plan import Step, draw_sites, due
 from fedmr_med.exchange.survey import SurveyExchange
 from fedmr_med.exchange.train import TrainExchange
@@ -63,8 +64,13 @@ class Server:
     :func:`run` drives it. It does not wait for sites and knows no clock, so whoever brings questions and answers in
     another way can drive it as well. Of its transport it asks for the sites and the steps of secure sums alone.
 
+    It begins with taking out the sites that leave the chain.
+
     Attributes:
         state: the last state that is on disk.
+
+    Raises:
+        FedMRError: a site cannot be taken out.
     """
 
     def __init__(
@@ -75,7 +81,7 @@ class Server:
         chain: Chain,
         on_event: Callable[[Event], None] = lambda event: None,
     ):
-        self.state = state
+        self.state = take_out(state, transport, chain)
         self._steps = deque(plan)
         self._chain, self._job = chain, chain.job
         self._transport, self._on_event = transport, on_event
@@ -91,7 +97,7 @@ class Server:
         if not self._steps:
             return None
         step = self._steps.popleft()
-        sites = self._transport.sites(step.kind)
+        sites = self._sites(step.kind)
         exchange = self._exchange(step, sites)
         if step.kind == TRAIN:
             self._in_round = True
@@ -131,13 +137,16 @@ class Server:
         """
         step, exchange, task = self._opened()
         answered, refused = exchange.standing()
-        if refused and not answered and not self._job.federation.rounds:  # there is nothing else in such a job
+        only = not self._job.federation.rounds and not self.state.history.left
+        if refused and not answered and only:  # there is nothing else in such a job
             reasons = "; ".join(f"{site}: {reason}" for site, reason in sorted(refused.items()))
             raise FedMRError(f"No site answered {step.kind}. Refused: {reasons}.", code="exchange.no-answer")
         total = self._total(exchange, task, answered)
         if total is not None and step.kind != TRAIN:
             total.check()
         new = exchange.close(total)
+        if isinstance(exchange, HeadExchange) and self._job.head.keep:
+            new = self._chain.keep_head(new, exchange.kept(total))
         if step.kind == TRAIN:
             for site, reason in new.history.rounds[-1].refused.items():
                 if site not in refused:  # left out when the round was closed
@@ -159,6 +168,10 @@ class Server:
             self._in_round = False
             self._on_event(RoundDone(self.state))
 
+    def _sites(self, kind: str) -> list[str]:
+        """Return who can be asked: nobody who left the chain, whoever is connected."""
+        return [site for site in self._transport.sites(kind) if site not in self.state.history.left]
+
     def _exchange(self, step: Step, sites: Sequence[str]) -> Exchange:
         if step.kind == HEAD:
             return HeadExchange(self._job, self.state)
@@ -172,12 +185,12 @@ class Server:
 
     def _total(self, exchange: Exchange, task: TrainTask, answered: Sequence[str]) -> Total | None:
         """Add up securely what the sites hold, where the job asks for it and enough of them answered."""
-        sites = self._transport.sites(exchange.kind)
+        sites = self._sites(exchange.kind)
         if not self._job.federation.sums_statistics or (exchange.kind == TRAIN and not exchange.has_quorum):
             return None
         if sites == [SERVER]:  # its own test set: nobody's values to hide among others'
             return None
-        known = {*sites, *self.state.accepted}
+        known = {*sites, *self.state.accepted} - self.state.history.left
         return self._totals.total(task.release(exchange.kind), answered, known)
 
     def _ask_secure(self, question: Message, sites: Sequence[str], enough: int) -> dict[str, Answer]:

@@ -120,6 +120,7 @@ def _metadata(source: Source) -> dict[str, Any]:
         "intended_use": "Research. Not a medical device; see docs/README.md.",
         "model_sha256": source.digest,
         "provenance": source.provenance,
+        "lineage": [left.model_dump(mode="json") for left in source.saved.lineage],
         "preprocessing": {
             "preparation": source.preparation,
             "transform": task.transform,

@@ -54,6 +54,7 @@ class Card(Strict):
     coverage: str
     chosen: str | None
     privacy: tuple[str, ...]
+    lineage: tuple[str, ...] = ()
     open_points: tuple[str, ...]
     versions: dict[str, str]
     model_sha256: str
@@ -103,6 +104,7 @@ def make_card(source: Source) -> Card:
         coverage=evaluation.coverage if evaluation else "",
         chosen=history.why_last(job.task.class_names),
         privacy=_privacy(source, sites),
+        lineage=tuple(left.text for left in saved.lineage),
         open_points=OPEN,
         versions=saved.provenance.code if saved.provenance else installed(),
         model_sha256=source.digest,

@@ -1,6 +1,5 @@
 """What an exporter works from: a model file, and the results of the run that made it."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from fedmr_med.errors import ResultsError
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.results import RunResult, RunResults, read_result
 from fedmr_med.evaluation.score import Evaluation
-from fedmr_med.models.model_file import SavedModel, load_model
+from fedmr_med.models.model_file import SavedModel, load_model, sha256_of
 
 RESULTS = "results.json"
 
@@ -32,7 +31,7 @@ class Source:
             ResultsError: the results cannot be read, or hold no run.
         """
         saved = load_model(model, allow_code=allow_code)
-        digest = hashlib.sha256(model.read_bytes()).hexdigest()
+        digest = sha256_of(model)
         path = results or model.parent / RESULTS
         if results is None and not path.exists():
             return cls(saved, digest)

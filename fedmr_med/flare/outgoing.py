@@ -48,7 +48,7 @@ def released(reply: Shareable, fl_ctx: FLContext) -> Shareable:
             raise WireError("the return code is not one of the known names", code="wire.header", key="return_code")
         return make_reply(code)
     view, task = context.outgoing_view(fl_ctx), str(fl_ctx.get_prop(FLContextKey.TASK_NAME))
-    message = release.released(task, messages.to_message(reply, task), view.policy, view.form)
+    message = release.released(task, messages.to_message(reply, task), view.policy, view.form, left=view.left)
     return messages.to_shareable(message, task)
 
 

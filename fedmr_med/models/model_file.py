@@ -19,6 +19,7 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.data.transforms import normalisation
 from fedmr_med.errors import CheckpointError
+from fedmr_med.evaluation.records import Withdrawal
 from fedmr_med.files import atomic_writer
 from fedmr_med.models.job_network import whole_network
 from fedmr_med.models.norm import batch_norm_names
@@ -31,7 +32,7 @@ FORMAT = 2
 AVERAGED = "averaged"
 """Key of a checkpoint: parameters of the model that leaves, where a method goes on from another one."""
 
-PROVENANCE = "provenance"
+PROVENANCE, LINEAGE = "provenance", "lineage"
 _DIGEST = "sha256"
 
 _PLAIN = {torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool}
@@ -87,6 +88,21 @@ class SavedModel:
             )
 
     @property
+    def lineage(self) -> tuple[Withdrawal, ...]:
+        """The sites that left the model's chain before it was made.
+
+        Raises:
+            CheckpointError: the file says so in a form that cannot be read.
+        """
+        told = self.about.get(LINEAGE, [])
+        try:
+            return tuple(Withdrawal.model_validate(entry) for entry in told)
+        except (TypeError, ValueError) as e:
+            raise CheckpointError(
+                "the lineage of the model file cannot be read.", code="checkpoint.form", key=LINEAGE
+            ) from e
+
+    @property
     def temperature(self) -> float | None:
         """What to divide logits by, so that probabilities are calibrated; None where no site shared what it takes."""
         value = self.about.get("temperature")
@@ -110,6 +126,12 @@ class SavedModel:
                 key="prototypes",
             ) from e
         return prototypes if bool(prototypes.available.any()) else None
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a model file, in hex, by which it is named."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def save_model(

@@ -64,6 +64,7 @@ def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool)
             parts.append(Text(text, style="bold yellow"))
     if history.best:
         parts.append(Text(kept_line(history.best)))
+    parts += [Text(left.text) for left in history.withdrawn]
     if reason := history.why_last(job.task.class_names):
         parts.append(Text(reason, style="bold yellow"))
     parts += _files(history, checkpoint)

@@ -5,6 +5,10 @@ offer:   the roster, all of these keys     -> a key and a commitment for this re
 mask:    the offers of those who answered  -> the masked vector
 confirm: whose vectors arrived             -> a signature over them and over the offers that the site was shown
 unmask:  the signatures of the others      -> shares: of the self-masks of these, of the keys of the others
+
+A sixth question comes long after, to a site that leaves the chain, if ever:
+
+leave:   whose vectors stay in the total   -> the site's own vector, negated
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -128,6 +132,14 @@ class Offer:
 @dataclass(frozen=True)
 class Masked:
     """A site's masked vector: random to whoever cannot take the masks off."""
+
+    site: str
+    vector: Vector
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a site takes out of a total when it leaves the chain: its vector, negated, without any mask."""
 
     site: str
     vector: Vector

@@ -29,7 +29,7 @@ from fedmr_med.schema import NAME_PATTERN
 from fedmr_med.secure import FEWEST, RESTORE, primitives
 from fedmr_med.secure.cohort import Cohort
 from fedmr_med.secure.identity import Identity
-from fedmr_med.secure.messages import Confirmation, Keys, Masked, Offer, Release, Roster, Shares, offers_digest
+from fedmr_med.secure.messages import Confirmation, Keys, Masked, Offer, Part, Release, Roster, Shares, offers_digest
 from fedmr_med.secure.primitives import NONCE, SEED
 from fedmr_med.secure.summing import signed_mask
 
@@ -52,15 +52,18 @@ class Participant:
         self.site, self.folder, self.identity, self.cohort = site, folder, identity, cohort
         self.least = max(FEWEST, least)
 
-    def hold(self, name: str, vector: Vector) -> bool:
+    def hold(self, name: str, vector: Vector, *, kept: str = "") -> bool:
         """Keep a vector for the release ``name`` until that of the next release comes; vectors of opened ones go.
+
+        Those of the kind of release ``kept`` go with the next one of their kind: the site may have to take them out.
 
         An older one of that name is replaced, unless it was masked: other sites may have opened the release since, and
         another vector beside it would show the difference of both. Then False is returned.
         """
         with own_turn(self.folder / "lock"):
             opened = self._opened()
-            _forget(self._file(other, "npy") for other in opened if other != name)
+            gone = (other for other in opened if other != name and (_kind(other) != kept or _kind(name) == kept))
+            _forget(self._file(other, "npy") for other in gone)
             if name in opened or self._masked_for(name) is not None:
                 return False
             with atomic_writer(self._file(name, "npy")) as stream:
@@ -243,6 +246,31 @@ class Participant:
         own = {site: parts[1] for site, parts in shares.items() if site in arrived}
         return Shares(self.site, own, {site: parts[0] for site, parts in shares.items() if site not in arrived})
 
+    def part(self, release: Release, rest: Sequence[str]) -> Part:
+        """Return what this site takes out of the total of an opened release when it leaves, if a person has said so.
+
+        Args:
+            rest: whose vectors stay in the total.
+
+        Raises:
+            PolicyError: the release was not opened with this site in it, too few others stay, or its vector is gone.
+        """
+        with own_turn(self.folder / "lock"):
+            opened = self._opened().get(release.name)
+            if opened is None or not {*rest, self.site} <= set(opened["sites"]) or self.site in rest:
+                raise PolicyError(f"{release.name} has no total that this site could leave", code="secure.no-total")
+            if len(set(rest)) < self.least:
+                raise PolicyError(
+                    f"{len(set(rest))} sites would be left in the total, {self.least} are needed",
+                    code="secure.too-few-left",
+                )
+            path = self._file(release.name, "npy")
+            if not path.exists():
+                raise PolicyError(f"the vector of {release.name} is gone", code="secure.no-vector")
+            with path.open("rb") as stream:
+                vector = np.load(stream, allow_pickle=False).astype(np.uint64)
+        return Part(self.site, np.negative(vector))
+
     def settled(self, name: str) -> bool:
         """Whether this site's vector for the release ``name`` of the chain has left, and is no other any more.
 
@@ -342,6 +370,10 @@ class Participant:
         if not re.fullmatch(NAME_PATTERN, name):
             raise WireError("a release or session is not a name", code="wire.form")
         return self.folder / f"{name}.{kind}"
+
+
+def _kind(release: str) -> str:
+    return release.partition("-")[0]
 
 
 def _read(path: Path) -> dict[str, Any]:

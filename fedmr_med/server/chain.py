@@ -2,7 +2,9 @@
 
 import shutil
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,13 @@ from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.results import RunResult, RunResults, RunSetup, write_result
 from fedmr_med.files import journal, locked
 from fedmr_med.methods.label import label_of
-from fedmr_med.models.model_file import as_list, save_model
+from fedmr_med.models.model_file import LINEAGE, as_list, read_tensors, save_model, sha256_of, write_tensors
 from fedmr_med.models.provenance import Provenance
 from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint
+from fedmr_med.server.kept_head import KeptHead
 from fedmr_med.server.owner import Owner, claim
 from fedmr_med.server.state import GlobalState, initial_state, weights_sent
+from fedmr_med.wire.codec import Message
 
 CHECKPOINT, BEST_MODEL, RESULTS, EVENTS = "checkpoint.pt", "best_model.pt", "results.json", "events.jsonl"
 PREVIOUS, DAMAGED = "checkpoint.previous.pt", "checkpoint.damaged.pt"
@@ -34,6 +38,9 @@ class Chain:
         id: the name under which sites keep what belongs to it; "" takes the job's, or the folder's name.
         initial_model: a file with the weights to start from; None takes the seeded or pretrained ones.
         demo: whether all sites are known to work on generated pictures; results and model files then say so.
+
+    Attributes:
+        kept: what its closed-form head is made of, where the job keeps that.
     """
 
     def __init__(
@@ -50,6 +57,7 @@ class Chain:
         self._demo = demo
         self._provenance = Provenance.of(job, demo=demo)
         self._initial_model = initial_model
+        self.kept = KeptHead.of(folder)
         self._lock = ExitStack()
         self._previous: GlobalState | None = None
 
@@ -93,6 +101,7 @@ class Chain:
         except BaseException:
             self.close()
             raise
+        self._prune(state)
         self._previous = state
         return state
 
@@ -155,9 +164,58 @@ class Chain:
                     closed_form_head=best.head,
                     temperature=_temperature(state.history),
                     prototypes=as_list(candidate.prototypes),
+                    **_lineage(state.history),
                 )
         save_checkpoint(self.checkpoint, state, self.job, previous=self.previous, provenance=self._provenance)
+        self._prune(state)
         self._previous = state
+
+    def keep_head(self, state: GlobalState, kept: Iterable[tuple[str, Message]]) -> GlobalState:
+        """Return a state, still to be saved, that names the files in which its head's statistics are kept now.
+
+        Raises:
+            CheckpointError: they could not be written.
+        """
+        head = state.history.head
+        if head is None or head.round != state.round:
+            return state
+        files = {site: self.kept.write(site, message) for site, message in kept}
+        record = head.model_copy(update={"kept": files})
+        return replace(state, history=state.history.model_copy(update={"head": record}))
+
+    def _prune(self, state: GlobalState) -> None:
+        """Delete the statistics that the head of a state is not made of, such as those of a site that left."""
+        head = state.history.head
+        self.kept.prune(((head and head.kept) or {}).values())
+
+    def leave(self, state: GlobalState) -> None:
+        """Save the state after a site left, and delete the checkpoints from before: no way back brings it in again.
+
+        Raises:
+            CheckpointError: see :meth:`save`.
+        """
+        self.save(state)
+        for name in (PREVIOUS, DAMAGED):
+            (self.folder / name).unlink(missing_ok=True)
+        if (best := self.folder / BEST_MODEL).exists():  # of an earlier round it was not written anew
+            write_tensors(best, read_tensors(best) | _lineage(state.history))
+        if (self.folder / RESULTS).exists():
+            self.write_results(state)
+        left = state.history.withdrawn[-1]
+        exact = "yes" if left.retrain_from is None else f"no, retrain from round {left.retrain_from}"
+        self.note("withdraw", site=left.site, exact=exact, models=" ".join(left.models))
+
+    def released(self, since: int) -> tuple[str, ...]:
+        """Return the SHA-256 of the model files that left with jobs from so many rounds on, and of the last one.
+
+        Raises:
+            ConfigError: the journal cannot be read.
+        """
+        notes = [entry for entry in journal.read(self.folder / EVENTS).entries if entry["event"] == "release"]
+        found = [str(entry["model"]) for entry in notes if int(entry["round"]) >= since]
+        best = self.folder / BEST_MODEL
+        last = [sha256_of(best)] if best.exists() else []
+        return tuple(dict.fromkeys([*(digest for digest in found if digest not in last), *last]))
 
     def note(self, event: str, **details: str) -> None:
         """Write down what happened beside the rounds, such as a reply that came too late."""
@@ -171,7 +229,10 @@ class Chain:
         write_result(self.folder / RESULTS, RunResults(runs=(run,)))
 
     def copy_to(self, folder: Path) -> None:
-        """Copy the files that are there."""
+        """Copy the files that are there, and write down which model leaves with them."""
+        best, state = self.folder / BEST_MODEL, self._previous
+        if best.exists() and state is not None and state.history.best is not None:
+            self.note("release", model=sha256_of(best), round=str(state.history.best.round))
         for name in (CHECKPOINT, BEST_MODEL, RESULTS, EVENTS):
             if (self.folder / name).exists():
                 shutil.copy2(self.folder / name, folder / name)
@@ -179,6 +240,12 @@ class Chain:
     def close(self) -> None:
         """Let go of the chain."""
         self._lock.close()
+
+
+def _lineage(history: History) -> dict[str, Any]:
+    """Return what a model file says of the sites that left; nothing where none did."""
+    left = [withdrawal.model_dump(mode="json") for withdrawal in history.withdrawn]
+    return {LINEAGE: left} if left else {}
 
 
 def _temperature(history: History) -> float | None:

@@ -22,7 +22,7 @@ from fedmr_med.schema import differences, printable, validated
 from fedmr_med.wire.kinds import HEAD
 
 APPROVALS_FILE = "approvals.jsonl"
-_ASKED, _APPROVED, _REFUSED, _ANSWERED = "asked", "approved", "refused", "answered"
+_ASKED, _APPROVED, _REFUSED, _ANSWERED, _LEFT = "asked", "approved", "refused", "answered", "left"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _DAY = 24 * 60 * 60
 _OLD_ID = 12  # characters of an id before it was a whole hash
@@ -81,12 +81,14 @@ class Standing:
         verdict: whether the policy lets it start, given what was decided so far.
         asked, answered: whether the job was written down as such.
         answered_before: how many other jobs got their first answer in the 24 hours before it gets or got its own.
+        left: whether a person said that the site leaves the job's chain.
     """
 
     verdict: Verdict
     asked: bool
     answered: bool
     answered_before: int
+    left: bool = False
 
 
 class ApprovalBook:
@@ -123,7 +125,8 @@ class ApprovalBook:
         jobs = list(first)
         earlier = jobs[: jobs.index(job_id)] if job_id in first else jobs
         day = first.get(job_id, time.time()) - _DAY
-        return Standing(decision, asked, job_id in first, sum(day <= first[other] for other in earlier))
+        left = any(line["event"] == _LEFT and line["chain"] == chain for line in lines)
+        return Standing(decision, asked, job_id in first, sum(day <= first[other] for other in earlier), left)
 
     def decide(self, which: str, *, approved: bool, by: str) -> Request:
         """Write down a person's decision.
@@ -140,6 +143,26 @@ class ApprovalBook:
         event = _APPROVED if approved else _REFUSED
         self._write(event, {"settings": last.settings, "chain": last.chain, "by": by})
         return last
+
+    def leave(self, chain: str, *, by: str) -> None:
+        """Write down that the site leaves a chain, by the word of a person. There is no way back but another chain.
+
+        Raises:
+            ConfigError: nothing was asked here for the chain.
+        """
+        asked = [line for line in self._lines() if line["event"] == _ASKED and line["chain"] == chain]
+        if not asked:
+            raise ConfigError(
+                f"{chain!r} is not a chain that was asked here; `fedmr-med site jobs` lists them.",
+                code="approval.unknown-job",
+            )
+        if chain not in self.left():
+            self._write(_LEFT, {"settings": asked[-1]["settings"], "chain": chain, "by": by})
+
+    def left(self) -> dict[str, dict[str, Any]]:
+        """Return the chains that the site left: when, and by whose word."""
+        lines = (line for line in self._lines() if line["event"] == _LEFT)
+        return {line["chain"]: {"time": line["time"], "by": line["by"]} for line in lines}
 
     def job(self, which: str) -> JobConfig:
         """Return the settings that were asked for; ``which`` is as for :meth:`decide`.
@@ -224,6 +247,12 @@ def in_words(job: JobConfig) -> list[str]:
     if federation.private is not None or train.private is not None:
         parts = (("statistics", federation.private), ("training", train.private))
         words.append(f"Adds noise to {' and '.join(name for name, noise in parts if noise is not None)}.")
+    if job.head.keep and HEAD in asked:
+        words.append(
+            "The server keeps the total of these statistics, and each site its part, so that a site can leave."
+            if federation.sums_statistics
+            else "The server keeps each site's statistics for the head, so that a site can leave, or a class join."
+        )
     if federation.statistics:
         words.append(f"Asks for further statistics: {', '.join(federation.statistics)}.")
     return [printable(line) for line in words]
@@ -268,7 +297,8 @@ def _decision(lines: Iterable[Mapping[str, Any]], settings: str, chain: str | No
 
 
 def _content(job: JobConfig) -> dict[str, Any]:
-    return job.model_dump(mode="json", exclude={"name", "chain", "demo"})
+    # Who leaves asks nothing of the others, so nobody there has to decide anew.
+    return job.model_dump(mode="json", exclude={"name": True, "chain": True, "demo": True, "federation": {"without"}})
 
 
 def _seconds(moment: str) -> int:

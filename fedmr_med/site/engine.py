@@ -13,7 +13,7 @@ from fedmr_med.arrays import Arrays, weights_digest
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.site.hospital import Hospital
-from fedmr_med.site.release import released
+from fedmr_med.site.release import check_left, released
 from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.view import Place, SiteView, SiteViews
 from fedmr_med.sites import SiteConfig
@@ -30,7 +30,7 @@ from fedmr_med.wire.codec import (
 )
 from fedmr_med.wire.kinds import EXCHANGES, HEAD, SECURE, SUBMIT_MODEL, SURVEY, TRAIN
 from fedmr_med.wire.messages import ScoreReply, SiteReply, StatisticsReply, TrainTask
-from fedmr_med.wire.secure import decode_question, encode_answer
+from fedmr_med.wire.secure import ASK_PART, decode_question, encode_answer
 
 Train = Callable[[Any, TrainTask, Callable[[], bool]], SiteReply]
 """Lets who answers make the reply to a train task; the last argument says whether to stop."""
@@ -110,6 +110,7 @@ class Site:
             return self._exchange(kind, decode_task(message), view, should_stop)
         if kind == SECURE:
             question = decode_question(message)
+            check_left(view.left, part=question.step == ASK_PART)
             faults.reach(f"secure-{question.step}")
             place = view.place
             secure = SecureSite(place.name, view.job, view.policy, place.state_folder, place.identity())
@@ -124,6 +125,7 @@ class Site:
 
     def _exchange(self, kind: str, task: TrainTask, view: SiteView, should_stop: Callable[[], bool]) -> Message:
         self.weights = weights_digest(task.weights)
+        check_left(view.left, part=False)
         hospital = self._hospital(view)
         check_settings(task.settings, view.job.digest())
         if kind == TRAIN:
@@ -150,7 +152,7 @@ class Site:
                 code="policy.changed",
                 key="policy.training",
             )
-        message = released(kind, answer, view.policy, view.form)
+        message = released(kind, answer, view.policy, view.form, left=view.left)
         self.view = view
         return message
 

@@ -19,7 +19,7 @@ from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure import Secure
-from fedmr_med.secure.messages import Masked
+from fedmr_med.secure.messages import Masked, Part
 from fedmr_med.site.survey import permitted_survey
 from fedmr_med.statistics.fields import Values, add
 from fedmr_med.statistics.moments import COUNTS, MEANS, SUMS
@@ -39,7 +39,7 @@ from fedmr_med.wire.codec import (
 )
 from fedmr_med.wire.kinds import HEAD, SECURE, SUBMIT_MODEL, SURVEY, TRAIN, VALIDATE
 from fedmr_med.wire.messages import ReplyForm, SiteReply, StatisticsReply
-from fedmr_med.wire.secure import decode_answer, encode_answer
+from fedmr_med.wire.secure import ASK_PART, decode_answer, encode_answer
 
 Shared = dict[str, Values]
 
@@ -258,22 +258,46 @@ def permitted_shared(kind: str, values: Mapping[str, Values], policy: SitePolicy
     return {part: only_classes(content, form.shared[kind][part], classes) for part, content in values.items()}
 
 
-def released(kind: str, message: Message, policy: SitePolicy, form: ReplyForm) -> Message:
+def released(kind: str, message: Message, policy: SitePolicy, form: ReplyForm, *, left: bool | None = None) -> Message:
     """Return a new message with what the policy allows of an answer: the one rule for every transport.
 
     The answer is read strictly and written anew from what was read, so nothing that is not named here can travel along:
     no further key, array or class. Whatever cannot be read in full is refused.
 
+    Args:
+        left: whether a person has said that the site leaves the chain. Then its part of a secure total is all that
+            still leaves, and it leaves only then. None where there is nobody to say so, as in a simulation.
+
     Raises:
         WireError: the answer does not have the agreed form.
         PolicyError: the policy does not allow an answer of this kind.
     """
+    check_left(left, part=message.parts.keys() == {ASK_PART})
     message, values = split_shared(message, form.shared.get(kind, {}))
     shared = {} if form.sums else permitted_shared(kind, values, policy, form)
-    left = _RULES[kind](message, shared, policy, form) if kind in _RULES else None
-    if left is None:
+    allowed = _RULES[kind](message, shared, policy, form) if kind in _RULES else None
+    if allowed is None:
         raise PolicyError(f"the policy does not allow an answer to the task {kind!r}", code="policy.task-refused")
-    return left
+    return allowed
+
+
+def check_left(left: bool | None, *, part: bool) -> None:
+    """Return if a site may give an answer, given whether it has left the chain; see :func:`released`.
+
+    Args:
+        part: whether the answer is the site's part of a secure total.
+
+    Raises:
+        PolicyError: it may not.
+    """
+    if left is None or left == part:
+        return
+    if part:
+        raise PolicyError(
+            "the site's part of a secure total leaves only when it leaves the chain: `fedmr-med site withdraw CHAIN`.",
+            code="policy.not-left",
+        )
+    raise PolicyError("this site has left the chain, and answers nothing of it any more.", code="policy.left")
 
 
 def _trained(message: Message, shared: Shared, policy: SitePolicy, form: ReplyForm) -> Message:
@@ -310,7 +334,7 @@ def _secure(message: Message, shared: Shared, policy: SitePolicy, form: ReplyFor
     if not form.sums:
         return None
     answer = decode_answer(message, "")
-    if isinstance(answer, Masked) and len(answer.vector) not in form.sum_sizes:
+    if isinstance(answer, Masked | Part) and len(answer.vector) not in form.sum_sizes:
         raise WireError("the masked vector is of no sum of this job", code="wire.form", key="vector")
     return encode_answer(answer)
 

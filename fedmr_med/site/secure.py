@@ -16,7 +16,7 @@ from fedmr_med.site.client_state import chain_folder
 from fedmr_med.statistics.fields import Values
 from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.kinds import HEAD
-from fedmr_med.wire.secure import ASK_CONFIRMED, ASK_KEYS, ASK_MASKED, ASK_OFFER, Answer, Question
+from fedmr_med.wire.secure import ASK_CONFIRMED, ASK_KEYS, ASK_MASKED, ASK_OFFER, ASK_PART, Answer, Question
 from fedmr_med.wire.totals import SumForms
 
 SECURE, COHORT_FILE = "secure", "cohort.jsonl"
@@ -42,7 +42,7 @@ class SecureSite:
             WireError: a value is not finite, or too large for the sum.
         """
         participant = self._participant(chain, name)
-        if participant.hold(name, forms.pack(name, values)):
+        if participant.hold(name, forms.pack(name, values), kept=HEAD if self._job.head.keep else ""):
             with private_files():
                 write_text(participant.folder / f"{name}.policy", self._policy_digest())
         for path in participant.folder.glob("*.policy"):
@@ -63,6 +63,8 @@ class SecureSite:
         check_settings(question.settings, self._job.digest())
         release = question.release
         participant = self._participant(release.chain, release.name)
+        if question.step == ASK_PART:
+            return self._part(question, participant)
         if question.step == ASK_KEYS:
             return participant.keys(release.chain, release.session)
         if question.step == ASK_OFFER:
@@ -78,6 +80,19 @@ class SecureSite:
         if question.step == ASK_CONFIRMED:
             return participant.confirm(release, question.roster, question.survivors)
         return participant.unmask(release, question.roster, question.survivors, question.confirmations)
+
+    def _part(self, question: Question, participant: Participant) -> Answer:
+        """Take this site's part out of a total; that it has left the chain is looked at before anything is sent."""
+        if self._job.federation.private is not None:
+            raise PolicyError(
+                "the vector has only a share of the noise of the total, and is not shown without the others.",
+                code="secure.noise",
+                key="federation.private",
+            )
+        least = max(FEWEST, self._job.federation.min_sites)
+        if len(set(question.survivors)) < least:
+            raise PolicyError(f"fewer than {least} sites would be left in the total", code="secure.too-few-left")
+        return participant.part(question.release, question.survivors)
 
     def _participant(self, chain: str, release: str) -> Participant:
         floors, federation = self._policy.training, self._job.federation

@@ -82,6 +82,11 @@ class SiteView:
         return self.job.chain or self.place.job_id
 
     @property
+    def left(self) -> bool | None:
+        """Whether a person has said that the site leaves the chain; None where there is nobody to say so."""
+        return None if self.standing is None else self.standing.left
+
+    @property
     def waits(self) -> bool:
         """Whether a person has yet to decide about the job."""
         return self.standing is not None and self.standing.verdict is Verdict.OPEN

@@ -11,7 +11,7 @@ from fedmr_med.arrays import Arrays
 from fedmr_med.errors import WireError
 from fedmr_med.schema import brief
 from fedmr_med.secure.identity import MAX_CERTIFICATE, MAX_SIGNATURE
-from fedmr_med.secure.messages import MOST_SITES, Confirmation, Keys, Masked, Offer, Release, Roster, Shares
+from fedmr_med.secure.messages import MOST_SITES, Confirmation, Keys, Masked, Offer, Part, Release, Roster, Shares
 from fedmr_med.secure.primitives import KEY, SEED
 from fedmr_med.secure.summing import SEALED
 from fedmr_med.wire.agreement import agreed_settings, agreement
@@ -19,8 +19,10 @@ from fedmr_med.wire.codec import CHAIN, Message, chain_of
 
 STEP, SESSION, RELEASE, SITES, OFFERED, SURVIVORS = "step", "session", "release", "sites", "offered", "survivors"
 CONFIRMED = "confirmed"
-ASK_KEYS, ASK_OFFER, ASK_MASKED, ASK_CONFIRMED, ASK_SHARES = STEPS = "keys", "offer", "mask", "confirm", "unmask"
-Answer = Keys | Offer | Masked | Confirmation | Shares
+ASK_KEYS, ASK_OFFER, ASK_MASKED, ASK_CONFIRMED, ASK_SHARES = "keys", "offer", "mask", "confirm", "unmask"
+ASK_PART = "leave"
+STEPS = (ASK_KEYS, ASK_OFFER, ASK_MASKED, ASK_CONFIRMED, ASK_SHARES, ASK_PART)
+Answer = Keys | Offer | Masked | Confirmation | Shares | Part
 _CONFIRMATION = {"signature": range(MAX_SIGNATURE + 1)}
 _KEYS = {"public": range(KEY, KEY + 1), "certificate": range(MAX_CERTIFICATE + 1), **_CONFIRMATION}
 _OFFER = {"public": range(KEY, KEY + 1), "committed": range(KEY, KEY + 1), **_CONFIRMATION}
@@ -35,9 +37,9 @@ class Question:
         step: one of :data:`STEPS`.
         release: for ``keys`` the name does not matter.
         settings: digest of the server's settings of the job.
-        roster: the sites with keys, for all steps but the first.
+        roster: the sites with keys, for all steps but ``keys`` and ``leave``.
         offers: for ``mask``.
-        survivors: whose vectors arrived, for ``confirm`` and ``unmask``.
+        survivors: whose vectors arrived, for ``confirm`` and ``unmask``; whose stay, for ``leave``.
         confirmations: of these sites, for ``unmask``.
     """
 
@@ -104,6 +106,8 @@ def encode_answer(answer: Answer) -> Message:
         return Message({ASK_OFFER: _offer(answer)}, {STEP: ASK_OFFER})
     if isinstance(answer, Masked):
         return Message({ASK_MASKED: {"vector": answer.vector}}, {STEP: ASK_MASKED})
+    if isinstance(answer, Part):
+        return Message({ASK_PART: {"vector": answer.vector}}, {STEP: ASK_PART})
     if isinstance(answer, Confirmation):
         return Message({ASK_CONFIRMED: _written(answer, _CONFIRMATION)}, {STEP: ASK_CONFIRMED})
     names = {"own": sorted(answer.own), "pairs": sorted(answer.pairs)}
@@ -128,10 +132,10 @@ def decode_answer(message: Message, site: str) -> Answer:
         return _read_keys(site, arrays)
     if step == ASK_OFFER:
         return _read_offer(site, arrays, None)
-    if step == ASK_MASKED:
+    if step in (ASK_MASKED, ASK_PART):
         if arrays.keys() != {"vector"} or arrays["vector"].dtype != np.uint64 or arrays["vector"].ndim != 1:
-            raise WireError("the masked vector does not have the agreed form", code="wire.form", key="masked")
-        return Masked(site, arrays["vector"])
+            raise WireError("the vector does not have the agreed form", code="wire.form", key="masked")
+        return Masked(site, arrays["vector"]) if step == ASK_MASKED else Part(site, arrays["vector"])
     if step == ASK_CONFIRMED:
         return _read_confirmation(site, arrays)
     if arrays.keys() != {"own", "pairs"}:

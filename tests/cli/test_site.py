@@ -259,3 +259,18 @@ def test_a_job_is_tried_on_generated_pictures_before_anybody_approves_it(tmp_pat
         tried("--weights", str(tmp_path / "other.pt"))
     with raises("approval.unknown-job"):
         run("jobs", "try", "c2", "--kit", str(kit))
+
+
+def test_withdraw_is_written_down_once_and_shown_by_the_audit(tmp_path: Path) -> None:
+    kit = ("--kit", str(tmp_path))
+    ApprovalBook(tmp_path / APPROVALS_FILE).asked(small_job(), job_id="j1", chain="c1")
+    first = json.loads(run("withdraw", "c1", *kit, "--json").stdout)
+    assert json.loads(run("withdraw", "c1", *kit, "--json").stdout) == first, "there is nothing to say twice"
+    audit = json.loads(run("audit", *kit, "--json").stdout)
+    assert audit["left"] == {"c1": {"time": first["time"], "by": first["by"]}}
+    journal.append(
+        tmp_path / AUDIT_FILE, {"time": "t", "job": "j1", "task": "head", "code": "OK", "bytes": 0, "parts": {}}
+    )
+    assert "left the chain c1" in run("audit", *kit).stdout
+    with raises("approval.unknown-job"):
+        run("withdraw", "c2", *kit)

@@ -12,6 +12,7 @@ from fedmr_med.deploy.session import JobInfo, Session
 from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.jobs.folder import INITIAL_MODEL, SERVER_APP, write_job
 from fedmr_med.models.job_network import build_network
+from fedmr_med.site.approval import settings_id
 from tests.helpers import REPOSITORY
 from tests.helpers.errors import raises
 from tests.helpers.small import small_job
@@ -102,6 +103,22 @@ def test_a_follow_up_names_its_chain_where_the_server_lists_it(tmp_path: Path) -
     assert (info.job, info.chain, info.owner) == ("j2", "abc", "lead")
     assert "server" not in info.sites
     assert JobInfo.of(meta | {"custom_props": None}).chain == "j2"
+
+
+@pytest.mark.parametrize("secure", ["none", "statistics"])
+def test_a_follow_up_without_a_hospital_waits_for_the_others_and_is_the_same_job(secure: str, tmp_path: Path) -> None:
+    job = small_job(federation={"min_sites": 3, "secure": secure})
+    write_job(job, tmp_path / "job", dict.fromkeys(("bcn", "msk", "rosendahl", "vienna-dias")))
+    first = chains.stage_without(tmp_path / "job", tmp_path / "first", "abc", "bcn")
+    second = chains.stage_without(first, tmp_path / "second", "abc", "msk")
+    made, meta = load_job(second / "app" / "config" / "fedmr.yaml"), json.loads((second / "meta.json").read_text())
+    assert made.federation.without == ("bcn", "msk")
+    assert made.digest() == job.digest()
+    assert settings_id(made) == settings_id(job), "nobody else has to approve it anew"
+    assert made.federation.min_sites == 3
+    assert meta["min_clients"] == 2
+    asked = {"bcn", "msk"} if secure == "statistics" else set()
+    assert set(meta["deploy_map"]["app"]) == {"server", "rosendahl", "vienna-dias", *asked}
 
 
 def test_a_hospitals_kit_is_not_a_persons(provisioned: Path) -> None:

@@ -22,6 +22,8 @@ def page(run: ChainRun) -> Section:
         parts.append(Markup('<div class="loud" role="alert"><strong>Not everybody took part.</strong>{}</div>').format(
             bullets(problems)))  # fmt: skip
     parts.append(_who(run))
+    if left := run.history.withdrawn:
+        parts.append(bullets([withdrawal.text for withdrawal in left]))
     return Section("headline", result.name or result.dataset, join(parts))
 
 
