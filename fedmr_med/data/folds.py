@@ -12,7 +12,7 @@ from fedmr_med.config import PreparationConfig, TaskConfig
 from fedmr_med.data.base import Fold, Items, Record, SiteData
 from fedmr_med.data.cache import DecodedImages, open_images
 from fedmr_med.data.images import grey
-from fedmr_med.data.transforms import edge_for
+from fedmr_med.data.transforms import edge_for, normalisation
 from fedmr_med.errors import DataError
 from fedmr_med.sites import SiteConfig
 
@@ -205,6 +205,7 @@ def site_data(root: Path, rows: Sequence[Row], task: TaskConfig, site: SiteConfi
     ``prepared`` already, they go through the preparation of the task.
 
     Raises:
+        ConfigError: the transform of the task is for images with other channels.
         DataError: the task is not for image files, too many of them cannot be read, or none of the train fold is left.
     """
     if task.channels not in (1, 3):
@@ -213,6 +214,7 @@ def site_data(root: Path, rows: Sequence[Row], task: TaskConfig, site: SiteConfi
             code="data.channels",
             key="task.channels",
         )
+    normalisation(task.transform, task.channels)  # refuses what does not fit, before anything is decoded
     preparation = None if prepared else task.preparation
     opened = open_rows(root, rows, image_size=task.image_size, cache=site.cache, preparation=preparation)
     skipped = opened.skipped

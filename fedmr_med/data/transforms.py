@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fedmr_med.errors import ConfigError
 from fedmr_med.registry import Registry
 
 Image = npt.NDArray[np.uint8]
@@ -69,11 +70,18 @@ def normalisation(name: str, channels: int) -> dict[str, list[float]]:
     Empty for a transform that does not normalise.
 
     Raises:
-        ConfigError: there is no transform of that name.
+        ConfigError: there is no transform of that name, or it is for images with another number of channels.
     """
     scale: Scale | None = getattr(build(name, train=False, image_size=1), "scale", None)
     if scale is None:
         return {}
+    if len(scale[0]) not in (1, channels):
+        raise ConfigError(
+            f"task.channels is {channels}, and the transform {name} makes images of {len(scale[0])}: take another "
+            "task.transform, such as crop_flip or plain.",
+            code="config.conflict",
+            key="task.channels",
+        )
     mean, std = (list(numbers) * (channels if len(numbers) == 1 else 1) for numbers in scale)
     return {"mean": mean, "std": std}
 

@@ -7,7 +7,7 @@ import yaml
 
 from fedmr_med import methods, models
 from fedmr_med.config import JobConfig, MethodConfig
-from fedmr_med.data.transforms import TRANSFORMS
+from fedmr_med.data.transforms import normalisation
 from fedmr_med.errors import ConfigError
 from fedmr_med.site.criterion import LOSSES
 from fedmr_med.site.optim import OPTIMIZERS
@@ -83,14 +83,14 @@ def change(job: JobConfig, changes: Mapping[str, Any]) -> JobConfig:
 
 
 def check_names(job: JobConfig) -> None:
-    """Refuse a job that names a method, network, transform, loss or optimiser that does not exist.
+    """Refuse a job that names a method, network, transform, loss or optimiser that does not exist, or does not fit.
 
     Raises:
         ConfigError: with the key and the names there are.
     """
     methods.build(job.method)
     models.MODELS.get(job.model.name, "model.name")
-    TRANSFORMS.get(job.task.transform, "task.transform")
+    normalisation(job.task.transform, job.task.channels)
     LOSSES.get(job.loss.name, "loss.name")
     OPTIMIZERS.get(job.train.optimizer, "train.optimizer")
 

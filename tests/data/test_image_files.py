@@ -11,7 +11,8 @@ from fedmr_med import data, load_model
 from fedmr_med.config import JobConfig
 from fedmr_med.data.image_files import ImageReader
 from fedmr_med.data.loading import Batches
-from fedmr_med.jobs.catalog import own_job
+from fedmr_med.jobs.catalog import isic_job, own_job
+from fedmr_med.jobs.changes import change
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.runner import Federation
 from fedmr_med.sites import ManifestSource, SiteConfig
@@ -61,3 +62,10 @@ def test_a_hospital_trains_on_grey_pictures_and_uses_the_model(hospital: SiteCon
 def test_image_files_have_one_channel_or_three(hospital: SiteConfig) -> None:
     with raises("data.channels", "task.channels"):
         data.load(hospital, job_of(4).task, seed=0)
+
+
+def test_a_transform_for_colour_is_not_for_grey_pictures(hospital: SiteConfig) -> None:
+    with raises("config.conflict", "task.channels"):
+        data.load(hospital, job_of(1).task.model_copy(update={"transform": "isic"}), seed=0)
+    with raises("config.conflict", "task.channels"):
+        change(isic_job("fedmr"), {"task.channels": 1})
