@@ -321,6 +321,19 @@ class PrivateConfig(Strict):
         return Gaussian(self.noise, self.clip, with_moments=True)
 
 
+class ExtendsConfig(Strict):
+    """Another chain whose head gets one class more, see docs/leaving-and-joining.md.
+
+    Attributes:
+        chain: id of that chain, at the same server: one exchange, no training, and ``head.keep``. Its classes are this
+            job's but for the last one.
+        site: who has images of the last class. It alone is asked for statistics; those of the others are the kept ones.
+    """
+
+    chain: FolderName
+    site: Name
+
+
 class HeadConfig(Strict):
     """The closed-form head: a classifier solved from the sites' class statistics, see :mod:`fedmr_med.statistics.head`.
 
@@ -337,6 +350,7 @@ class HeadConfig(Strict):
         keep: whether the server keeps the statistics that the head is made of: each site's, or with
             ``federation.secure`` their total, and each site its own part. So a site can leave the head, and a class
             join it, without asking the others again.
+        extends: makes the head from what another chain keeps and one site's statistics; None asks all sites.
     """
 
     exchange: Literal["none", "last"] | Annotated[int, Field(ge=1)] | None = None
@@ -345,6 +359,7 @@ class HeadConfig(Strict):
     held_out: float = Field(0.15, gt=0, le=0.5)
     projection: int | None = Field(None, ge=2, le=100_000)
     keep: bool = False
+    extends: ExtendsConfig | None = None
 
 
 class FederationConfig(Strict):
@@ -502,9 +517,25 @@ class JobConfig(Strict):
                 "loss.class_weights: local weighs by the site's own class counts, which train.private does not protect"
             )
             raise invalid(message, code="config.conflict", key="loss.class_weights")
+        self._extends_one_exchange()
         if self.demo:
             self.for_demo()
         return self
+
+    def _extends_one_exchange(self) -> None:
+        """Refuse to extend what is not the sum of statistics that the server can see one by one."""
+        federation = self.federation
+        if self.head.extends is None:
+            return
+        if federation.rounds or self.head.exchange != "last":
+            message = "head.extends: only one exchange without training can be extended: federation.rounds: 0"
+            raise invalid(message, code="config.conflict", key="head.extends")
+        if federation.secure != "none" or federation.private is not None or federation.statistics:
+            message = (
+                "head.extends: with federation.secure, private or statistics a class cannot join: the totals of before "
+                "and after would tell what the one site put in, or the noise would not fit"
+            )
+            raise invalid(message, code="config.conflict", key="head.extends")
 
     def for_demo(self) -> Self:
         """Return this job with its ``demo`` overrides applied."""

@@ -92,6 +92,34 @@ def new(
 
 
 @app.command()
+def extend(
+    chain: Annotated[str, typer.Argument(help="Id of a finished one-shot chain whose job has head.keep.")],
+    new_class: Annotated[str, typer.Option("--class", help="The class that nobody had.")],
+    site: Annotated[str, typer.Option(help="The hospital that has its images; it alone is asked for statistics.")],
+    kit: Annotated[
+        Path | None, typer.Option(envvar="FEDMR_MED_KIT", help="Startup kit of the lead who submitted the chain.")
+    ] = None,
+    job: Annotated[Path | None, typer.Option(help="The chain's job folder, where there is no kit.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write the job folder into.")] = Path("jobs"),
+    as_json: Json = False,
+) -> None:
+    """Write a job that gives a one-shot chain a class more: one exchange with one hospital, no training."""
+    from fedmr_med.errors import ConfigError
+    from fedmr_med.jobs.extend import extend_job
+
+    kept = sorted((kit / "chains" / chain / "job").glob("*")) if kit and job is None else []
+    source = job or next(iter(kept), None)
+    if source is None:
+        raise ConfigError(
+            f"--kit or --job: name the kit the chain {chain} was submitted with, or its job folder.",
+            code="config.missing",
+            key="--kit",
+        )
+    folder = extend_job(source, out, chain=chain, new_class=new_class, site=site)
+    answer(as_json, {"folder": str(folder)}, f"{folder}", f"Next: fedmr-med deploy submit {folder}")
+
+
+@app.command()
 def show(
     job: Annotated[Path, typer.Argument(help="Job folder, or the name of one in jobs/.")],
     as_json: Json = False,

@@ -9,6 +9,7 @@ from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import SecureTotals, Total
 from fedmr_med.exchange.events import Asked, Event, Kept, Refused, Replied, RoundDone
 from fedmr_med.exchange.head import HeadExchange
+from fedmr_med.exchange.joining import JoinExchange, kept_of_others
 from fedmr_med.exchange.leaving import take_out
 from fedmr_med.exchange.plan import Step, draw_sites, due
 from fedmr_med.exchange.survey import SurveyExchange
@@ -99,6 +100,8 @@ class Server:
         step = self._steps.popleft()
         sites = self._sites(step.kind)
         exchange = self._exchange(step, sites)
+        if isinstance(exchange, JoinExchange):
+            sites = [exchange.joins]
         if step.kind == TRAIN:
             self._in_round = True
             drawn = self._job.federation.sites_per_round
@@ -173,6 +176,9 @@ class Server:
         return [site for site in self._transport.sites(kind) if site not in self.state.history.left]
 
     def _exchange(self, step: Step, sites: Sequence[str]) -> Exchange:
+        if step.kind == HEAD and self._job.head.extends is not None:
+            extends = self._job.head.extends
+            return JoinExchange(self._job, self.state, extends, kept_of_others(self._chain, self.state, extends))
         if step.kind == HEAD:
             return HeadExchange(self._job, self.state)
         if step.kind == SURVEY:

@@ -59,6 +59,7 @@ class Chain:
         self._initial_model = initial_model
         self.kept = KeptHead.of(folder)
         self._lock = ExitStack()
+        self._owner: Owner | None = None
         self._previous: GlobalState | None = None
 
     @property
@@ -93,6 +94,7 @@ class Chain:
             ) from e
         try:
             claim(self.folder, owner, begun=self.checkpoint.exists())
+            self._owner = owner
             state = self._initial()
             if self.job.federation.resume_from == "previous":
                 state = self._go_back(state)
@@ -182,6 +184,18 @@ class Chain:
         files = {site: self.kept.write(site, message) for site, message in kept}
         record = head.model_copy(update={"kept": files})
         return replace(state, history=state.history.model_copy(update={"head": record}))
+
+    def beside(self, chain: str) -> Path:
+        """Return the folder of another chain of this server, whose person is the one who opened this one.
+
+        Raises:
+            CheckpointError: there is none, or it is somebody else's.
+        """
+        folder = self.folder.parent / chain
+        if not (folder / CHECKPOINT).exists():
+            raise CheckpointError(f"This server has no chain {chain}.", code="chain.unknown")
+        claim(folder, self._owner, begun=True)
+        return folder
 
     def _prune(self, state: GlobalState) -> None:
         """Delete the statistics that the head of a state is not made of, such as those of a site that left."""

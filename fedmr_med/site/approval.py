@@ -253,6 +253,11 @@ def in_words(job: JobConfig) -> list[str]:
             if federation.sums_statistics
             else "The server keeps each site's statistics for the head, so that a site can leave, or a class join."
         )
+    if job.head.extends is not None:
+        words.append(
+            f"Asks {job.head.extends.site} alone for statistics of a head, and takes those of the others from the "
+            f"chain {job.head.extends.chain}."
+        )
     if federation.statistics:
         words.append(f"Asks for further statistics: {', '.join(federation.statistics)}.")
     return [printable(line) for line in words]

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from fedmr_med.config import load_job
-from fedmr_med.jobs.catalog import paper_jobs
+from fedmr_med.jobs.catalog import isic_job, paper_jobs
+from fedmr_med.jobs.folder import write_job
 from tests.helpers import REPOSITORY
 from tests.helpers.command_line import run
 from tests.helpers.errors import printed_fault
@@ -60,3 +61,19 @@ def test_show_prints_every_setting_and_tells_what_the_job_decides(monkeypatch: p
     }
     assert run(monkeypatch, "jobs", "show", "nowhere") == 2
     assert "nowhere is neither a job folder" in capsys.readouterr().err
+
+
+def test_extend_writes_a_job_from_what_the_leads_kit_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    job = isic_job("oneshot").override({"head": {"keep": True}})
+    write_job(job, tmp_path / "kit" / "chains" / "ab-12" / "job" / job.name, dict.fromkeys(("msk", "bcn")))
+    about = ("jobs", "extend", "ab-12", "--class", "Ninth", "--site", "rosendahl", "--out", str(tmp_path / "jobs"))
+    assert run(monkeypatch, *about, "--kit", str(tmp_path / "kit"), "--json") == 0
+    folder = Path(json.loads(capsys.readouterr().out)["folder"])
+    made = load_job(folder / "app" / "config" / "fedmr.yaml")
+    assert made.task.class_names == (*job.task.class_names, "Ninth")
+    assert made.head.extends is not None
+    assert made.head.extends.chain == "ab-12"
+    assert run(monkeypatch, *about, "--json") == 2
+    assert printed_fault(capsys) == ("config.missing", "--kit")
