@@ -108,7 +108,7 @@ def read_npz(dataset: Dataset, place: Path) -> Folds | None:
     elif place.suffix != ".npz":
         return None
     with reading(path, dataset), np.load(path, allow_pickle=False) as content:
-        return _npz_fold(content, "train"), _npz_fold(content, "test")
+        return npz_fold(content, "x_train", "y_train"), npz_fold(content, "x_test", "y_test")
 
 
 @contextmanager
@@ -195,13 +195,18 @@ class _ArrayUnpickler(pickle.Unpickler):
         return allowed[module, name]
 
 
-def _npz_fold(content: Any, fold: str) -> tuple[Images, Labels]:
-    for key in (f"x_{fold}", f"y_{fold}"):
+def npz_fold(content: Any, images_key: str, labels_key: str) -> tuple[Images, Labels]:
+    """Return one fold of an open .npz; grey images may lack the channel axis, labels may have one of length 1.
+
+    Raises:
+        ValueError: an array is missing, or the labels are not integers.
+    """
+    for key in (images_key, labels_key):
         if key not in content:
             raise ValueError(f"it has no array {key}")
-    images, labels = content[f"x_{fold}"], content[f"y_{fold}"]
+    images, labels = content[images_key], content[labels_key]
     if not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(f"y_{fold} holds {labels.dtype}, not integers")
+        raise ValueError(f"{labels_key} holds {labels.dtype}, not integers")
     images = images[..., np.newaxis] if images.ndim == 3 else images
     return images, labels.reshape(-1).astype(np.int64)
 
