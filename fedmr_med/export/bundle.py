@@ -1,8 +1,10 @@
 """A MONAI Bundle: weights, configurations that ``python -m monai.bundle run`` executes, metadata and model card.
 
-The configurations name classes of this toolkit, which has to be installed where the bundle runs.
+The network is TorchScript, so MONAI's tools load, check and export it without this toolkit. Reading images as the sites
+do, and writing tables, is the toolkit's: it has to be installed where the bundle runs on images.
 """
 
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,15 +19,12 @@ from fedmr_med.schema import dump_yaml
 SCHEMA = "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/meta_schema_20240725.json"
 VERSION = "0.1.0"
 
-# What the two configurations have in common: MONAI resolves "@name" and runs "$expression".
+# What the two configurations have in common: MONAI resolves "@name" and runs "$expression", when it is asked for.
 _COMMON: dict[str, Any] = {
-    "imports": ["$import torch", "$import fedmr_med.export.runtime as runtime"],
+    "imports": ["$import torch"],
     "bundle_root": ".",
     "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
-    "network_def": {
-        "_target_": "fedmr_med.export.runtime.classifier",
-        "job": "$@bundle_root + '/configs/fedmr.yaml'",
-    },
+    "network_def": "$torch.jit.load(@bundle_root + '/models/model.ts', map_location=@device)",
     "network": "$@network_def.to(@device)",
     "weights": "$torch.load(@bundle_root + '/models/model.pt', map_location=@device, weights_only=True)",
 }
@@ -40,16 +39,23 @@ def write_bundle(source: Source, folder: Path) -> list[Path]:
     write_text(folder / "configs" / "fedmr.yaml", dump_yaml(saved.job))
     import torch
 
+    network = Logits(saved.network()).eval()
     with atomic_writer(folder / "models" / "model.pt") as stream:
-        torch.save(Logits(saved.network()).state_dict(), stream)
-    names = (*(f"configs/{name}.json" for name in contents), "configs/fedmr.yaml", "models/model.pt")
-    return [folder / name for name in names]
+        torch.save(network.state_dict(), stream)
+    task = saved.job.task
+    with atomic_writer(folder / "models" / "model.ts") as stream, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated, and what MONAI's tools exchange
+        example = torch.zeros(2, task.channels, task.image_size, task.image_size)
+        with torch.no_grad():
+            torch.jit.save(torch.jit.trace(network, example), stream)  # type: ignore[no-untyped-call]
+    names = (f"configs/{name}.json" for name in contents)
+    return [folder / name for name in (*names, "configs/fedmr.yaml", "models/model.pt", "models/model.ts")]
 
 
 def _inference(source: Source) -> dict[str, Any]:
     task = source.saved.job.task
     return _COMMON | {
-        "images": "$@bundle_root + '/images'",
+        "dataset_dir": "$@bundle_root + '/images'",
         "output": "$@bundle_root + '/predictions.csv'",
         "class_names": list(task.class_names),
         "temperature": source.saved.temperature or 1.0,
@@ -67,16 +73,23 @@ def _inference(source: Source) -> dict[str, Any]:
         },
         "dataset": {
             "_target_": "Dataset",
-            "data": "$runtime.listed(@images)",
+            "data": {"_target_": "fedmr_med.export.runtime.listed", "images": "@dataset_dir"},
             "transform": "@preprocessing",
         },
         "dataloader": {"_target_": "DataLoader", "dataset": "@dataset", "batch_size": 16, "num_workers": 0},
         "inferer": {"_target_": "SimpleInferer"},
-        "run": [
-            "$@network.load_state_dict(@weights)",
-            "$@network.eval()",
-            "$runtime.write_table(@dataloader, @inferer, @network, @device, @output, @class_names, @temperature)",
-        ],
+        "evaluator": {
+            "_target_": "fedmr_med.export.runtime.write_table",
+            "_mode_": "callable",
+            "batches": "@dataloader",
+            "inferer": "@inferer",
+            "network": "@network",
+            "device": "@device",
+            "output": "@output",
+            "class_names": "@class_names",
+            "temperature": "@temperature",
+        },
+        "run": ["$@network.load_state_dict(@weights)", "$@network.eval()", "$@evaluator()"],
     }
 
 
@@ -86,11 +99,18 @@ def _evaluate(source: Source) -> dict[str, Any]:
         "output": "$@bundle_root + '/evaluation'",
         "fold": "test",
         "prepared": False,
-        "run": [
-            "$@network.load_state_dict(@weights)",
-            "$runtime.write_evaluation(@network, @bundle_root, @manifest, @output, @fold, "
-            f"{source.saved.round}, @prepared)",
-        ],
+        "evaluator": {
+            "_target_": "fedmr_med.export.runtime.write_evaluation",
+            "_mode_": "callable",
+            "weights": "@weights",
+            "bundle_root": "@bundle_root",
+            "manifest": "@manifest",
+            "output": "@output",
+            "fold": "@fold",
+            "round_number": source.saved.round,
+            "prepared": "@prepared",
+        },
+        "run": ["$@evaluator()"],
     }
 
 
@@ -144,7 +164,7 @@ def _metadata(source: Source) -> dict[str, Any]:
             },
             "outputs": {
                 "pred": {
-                    "type": "probabilities",
+                    "type": "logits",
                     "format": "classes",
                     "num_channels": len(classes),
                     "spatial_shape": [],

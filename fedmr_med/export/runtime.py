@@ -24,15 +24,6 @@ from fedmr_med.models.provenance import Provenance
 NAME, ERROR = "name", "error"
 
 
-def classifier(job: str) -> Logits:
-    """Build the network of a job, without its weights.
-
-    Args:
-        job: path of the job's ``fedmr.yaml``.
-    """
-    return Logits(whole_network(load_job(Path(job))))
-
-
 def listed(images: str) -> list[dict[str, str]]:
     """Return the items of a dataset: the images of a folder or a manifest."""
     place = find_images(Path(images))
@@ -81,12 +72,20 @@ def write_table(
 
 
 def write_evaluation(
-    network: Logits, bundle_root: str, manifest: str, output: str, fold: str, round_number: int, prepared: bool
+    weights: Mapping[str, torch.Tensor],
+    bundle_root: str,
+    manifest: str,
+    output: str,
+    fold: str,
+    round_number: int,
+    prepared: bool,
 ) -> None:
     """Score the model on the images of a manifest and write results as ``fedmr-med evaluate`` does."""
     job = load_job(Path(bundle_root, "configs", "fedmr.yaml"))
     told = json.loads(Path(bundle_root, "configs", "metadata.json").read_text(encoding="utf-8"))["provenance"]
     provenance = None if told is None else Provenance.model_validate(told)
+    network = Logits(whole_network(job))
+    network.load_state_dict(weights)
     saved = SavedModel(state_arrays(network.network), job, round_number, {}, provenance)
     table = OwnTable.open(Path(manifest), job.task.class_names, fold, prepared=prepared)  # type: ignore[arg-type]
     result, predictions = evaluate_here(saved, table, "here")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from monai.bundle import ConfigWorkflow
 from typer.testing import CliRunner
 
 from fedmr_med.cli import app
@@ -45,7 +46,7 @@ def monai(bundle: Path, *arguments: str) -> None:
 
 
 def test_monais_runner_gives_the_logits_of_the_model_file(run: Path, pictures: Path, bundle: Path) -> None:
-    monai(bundle, "run", "--config_file", "configs/inference.json", "--images", str(pictures))
+    monai(bundle, "run", "--config_file", "configs/inference.json", "--dataset_dir", str(pictures))
     with (bundle / "predictions.csv").open() as stream:
         rows = {row["image"]: row for row in csv.DictReader(stream)}
     saved = load_model(run / "best_model.pt")
@@ -71,6 +72,41 @@ def test_monais_runner_evaluates_a_manifest(bundle: Path, pictures: Path) -> Non
 def test_monai_finds_the_network_to_be_what_the_metadata_says(bundle: Path) -> None:
     files = ["--meta_file", "configs/metadata.json", "--config_file", "configs/inference.json"]
     monai(bundle, "verify_net_in_out", "--net_id", "network_def", *files, "--device", "cpu")
+
+
+WITHOUT_THE_TOOLKIT = """
+import sys, warnings
+warnings.simplefilter("ignore")
+sys.modules["fedmr_med"] = None  # importing it fails from here on
+import torch
+from monai.bundle import ckpt_export
+files = {"config_file": "configs/inference.json", "meta_file": "configs/metadata.json"}
+ckpt_export("network_def", filepath="models/exported.ts", ckpt_file="models/model.pt", **files)
+images = torch.load("images.pt")
+torch.save(torch.jit.load("models/exported.ts")(images), "logits.pt")
+"""
+
+
+def test_the_bundle_has_every_property_that_monai_asks_of_one_for_inference(bundle: Path, pictures: Path) -> None:
+    files = {"config_file": str(bundle / "configs/inference.json"), "meta_file": str(bundle / "configs/metadata.json")}
+    place = {"bundle_root": str(bundle), "dataset_dir": str(pictures)}
+    workflow = ConfigWorkflow(**files, workflow_type="inference", **place)
+    workflow.initialize()
+    assert workflow.check_properties() == []
+
+
+def test_monai_loads_and_exports_the_bundle_without_this_toolkit(run: Path, bundle: Path) -> None:
+    saved = load_model(run / "best_model.pt")
+    size = saved.job.task.image_size
+    images = torch.randn(3, 3, size, size, generator=torch.Generator().manual_seed(0))
+    torch.save(images, bundle / "images.pt")
+    command = [sys.executable, "-c", WITHOUT_THE_TOOLKIT]
+    done = subprocess.run(command, cwd=bundle, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    expected = saved.network()(images)[1]
+    torch.testing.assert_close(torch.load(bundle / "logits.pt"), expected, rtol=1e-5, atol=1e-4)
+    outputs = json.loads((bundle / "configs" / "metadata.json").read_text())["network_data_format"]["outputs"]
+    assert outputs["pred"]["type"] == "logits"
 
 
 def test_onnxruntime_gives_the_same_logits_for_any_number_of_images(run: Path, bundle: Path) -> None:

@@ -139,7 +139,7 @@ def bundle(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_monais_runner_prepares_raw_pictures(case: Case, bundle: Path) -> None:
     for place, option in ((case.raw, []), (case.prepared, ["--prepared", "True"])):
         command = [sys.executable, "-m", "monai.bundle", "run", "--config_file", "configs/inference.json"]
-        command += ["--images", str(place), *option]
+        command += ["--dataset_dir", str(place), *option]
         done = subprocess.run(command, cwd=bundle, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
         np.testing.assert_allclose(table(bundle / "predictions.csv", case), case.expected, **SAME)
