@@ -31,6 +31,7 @@ class FedMRJob(FedJob):
         settings: the job.
         sites: content of ``site.yaml`` by site; None where only the name is known.
         initial_model: a file with the weights to start from.
+        script: a training script of the user's own, or None.
         installed_only: leave out ``custom/``, as sites do that let no job bring code.
         comp_ids: FLARE's helpers look the model locator up here.
 
@@ -53,6 +54,7 @@ class FedMRJob(FedJob):
         self.sites = dict(sites)
         self.initial_model = initial_model
         self.installed_only = False
+        self.script = script
         self.comp_ids = {"locator_id": LOCATOR}
         self.job = _Folder(self)
         self.set_app_packages(["fedmr_med"])

@@ -1,10 +1,13 @@
 """From the arguments of a recipe, which are called as FLARE calls them, to a job and the settings of its sites."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError
@@ -34,7 +37,7 @@ def job_and_sites(
     Raises:
         ConfigError: something is not known or not valid.
     """
-    own, network = site_files(sites) if sites is not None else None, _network(model)
+    own, network = site_files(sites) if sites is not None else None, network_of(model)
     if isinstance(model, Mapping):
         changes = {"model.options": dict(model.get("args") or {}), **changes}
     if not isinstance(task, str):
@@ -50,16 +53,48 @@ def job_and_sites(
     return job_for(task, method, **arguments), own
 
 
+@contextmanager
+def together() -> Iterator[Callable[..., Any]]:
+    """Yield what calls a function and keeps its refusal; all of them are raised as one error at the end.
+
+    Raises:
+        ConfigError: with the code and the key of the first of them.
+    """
+    refused: list[ConfigError] = []
+
+    def checked(function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except ConfigError as e:
+            refused.append(e)
+            return None
+
+    yield checked
+    if len(refused) > 1:
+        first, lines = refused[0], "".join(f"\n- {e}" for e in refused)
+        raise ConfigError(f"{len(refused)} arguments cannot be used:{lines}", code=first.code, key=first.key)
+    if refused:
+        raise refused[0]
+
+
 def script_of(model: Any) -> Path | None:
     """Return the file that has a network's class, where it is a file of the user's own and no installed package."""
+    if isinstance(model, nn.Module):
+        model = type(model)
     if not inspect.isclass(model):
         return None
     module = _module(model)
     return None if "." in module or module in packages_distributions() else Path(inspect.getfile(model))
 
 
-def _network(model: Any) -> str | None:
-    """Return the name of a network: a registered one, or the dotted path of its class."""
+def network_of(model: Any) -> str | None:
+    """Return the name of a network: a registered one, or the dotted path of its class.
+
+    Raises:
+        ConfigError: it is neither, or an instance whose class needs arguments.
+    """
+    if isinstance(model, nn.Module) and not _needs_arguments(type(model)):
+        model = type(model)
     if model is None or isinstance(model, str):
         return model
     if isinstance(model, Mapping) and model.keys() <= {"class_path", "args"} and "class_path" in model:
@@ -67,11 +102,16 @@ def _network(model: Any) -> str | None:
     if inspect.isclass(model):
         return f"{_module(model)}.{model.__qualname__}"
     raise ConfigError(
-        "model: give the name of a network, its class, or {'class_path': 'package.module.Class', 'args': {...}}: "
-        "every site builds it anew, and starts from the server's weights (initial_ckpt).",
+        "model: every site builds the network anew. Give its name, its class, an instance of a class that needs no "
+        "arguments, or {'class_path': 'package.module.Class', 'args': {...}}.",
         code="config.value",
         key="model",
     )
+
+
+def _needs_arguments(kind: type) -> bool:
+    found = list(inspect.signature(kind).parameters.values())
+    return any(p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in found)
 
 
 def _module(kind: type) -> str:

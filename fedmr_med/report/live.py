@@ -129,9 +129,9 @@ def _past(standing: Standing) -> list[Section]:
             ", ".join(sorted({*record["refused"], *standing.expected} - {*record["sites"]})) or NONE,
             number(record["score"]),
         )
-        for record in past
+        for record in reversed(past)
     ]
-    values = table("Rounds", columns, rows)
+    values = table("Rounds, the last one first", columns, rows)
     if not scores:
         return [Section("rounds", "Round by round", values)]
     title = "Mean recall of the global model on the test images of all hospitals"

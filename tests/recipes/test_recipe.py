@@ -2,6 +2,10 @@
 
 import filecmp
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,13 +14,16 @@ from nvflare.recipe.utils import add_experiment_tracking, add_final_global_evalu
 
 from fedmr_med import FedMRRecipe, MethodRecipe, models
 from fedmr_med.config import JobConfig, StopConfig, load_job
+from fedmr_med.evaluation.results import RunResults, read_result
 from fedmr_med.models.job_network import build_network
 from fedmr_med.server.state import initial_state
 from tests.helpers import REPOSITORY
 from tests.helpers.command_line import run
 from tests.helpers.errors import raises
+from tests.recipes.hello_pt.model import SimpleNetwork
 
 OWN = {"class_names": ["upright", "flat"], "image_size": 16, "channels": 1}
+CIFAR = {"class_names": [str(number) for number in range(10)], "image_size": 32}
 SITE = {"data": {"source": "manifest", "root": "/data"}, "policy": {"share_prototypes": True}}
 
 
@@ -130,6 +137,7 @@ def test_weights_to_start_from_travel_with_the_job(tmp_path: Path) -> None:
         ({"stop_cond": "accuracy >= 80"}, ("config.value", "federation.stop.condition")),
         ({"key_metric": "f1", "patience": 2}, ("config.literal-error", "federation.stop.metric")),
         ({"model": torch.nn.Linear(2, 2)}, ("config.value", "model")),
+        ({"train_script": __file__, "task": None}, ("config.missing", "task")),
         ({"model": "small_cn"}, ("config.unknown-name", "model.name")),
         ({"initial_ckpt": "/nowhere.pt"}, ("file.missing", "initial_ckpt")),
         ({"sites": {"a": {"data": {"source": "nothing"}}}}, ("config.union-tag-invalid", "data")),
@@ -140,3 +148,40 @@ def test_weights_to_start_from_travel_with_the_job(tmp_path: Path) -> None:
 def test_what_makes_no_sense_is_refused_with_the_key(arguments: dict[str, object], fault: tuple[str, ...]) -> None:
     with raises(*fault):
         FedMRRecipe(**({"task": OWN, "model": "small_cnn", "min_clients": 1} | arguments))
+
+
+def test_all_arguments_that_cannot_be_used_are_named_at_once() -> None:
+    with raises("config.conflict", "sites") as caught:
+        FedMRRecipe(
+            min_clients=2,
+            model=torch.nn.Linear(2, 2),
+            train_script="nowhere.py",
+            initial_ckpt="nowhere.pt",
+            sites=["a"],
+            per_site_config={"a": SITE},
+        )
+    for name in ("sites", "task", "model", "nowhere.py", "nowhere.pt"):
+        assert name in str(caught.value)
+
+
+def test_an_instance_of_a_network_brings_its_weights(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    network = SimpleNetwork()
+    job, folder = exported(FedMRRecipe(task=CIFAR, model=network, min_clients=1), tmp_path)
+    start = initial_state(job, folder / "app/config/initial_model.pt").model
+    for name, value in models.wrap(network).state_dict().items():
+        torch.testing.assert_close(torch.as_tensor(start[name]), value)
+
+
+@pytest.mark.slow
+def test_flares_hello_pt_runs_with_this_recipe_in_the_place_of_its_own(tmp_path: Path) -> None:
+    source = tmp_path / "hello"
+    shutil.copytree(Path(__file__).parent / "hello_pt", source, ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "job.py", str(tmp_path / "workspace")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    (found,) = read_result(next(tmp_path.rglob("simulate_job/results.json")), RunResults).runs
+    assert found.history is not None
+    assert [sorted(record.sites) for record in found.history.rounds] == [["site-1", "site-2"]] * 2
+    assert not any(part.shared_classes for record in found.history.rounds for part in record.sites.values())
