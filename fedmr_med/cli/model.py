@@ -85,6 +85,14 @@ def evaluate(
     sites: Annotated[Path | None, typer.Option(help="With --job: a folder with one folder per site.")] = None,
     fold: Annotated[str, typer.Option(help="The images to score: test, train or all.")] = "test",
     site: Annotated[str, typer.Option(help="What results call this place.")] = "here",
+    subgroup: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=LEVEL,...",
+            help="Score by a column of the table too, such as sex=female,male or age=0-39,40-59,60+; may be repeated. "
+            "Default: those of the model's job.",
+        ),
+    ] = None,
     local_baseline: Annotated[
         bool, typer.Option("--local-baseline", help="Also train on the train fold alone, with the same budget.")
     ] = False,
@@ -104,6 +112,8 @@ def evaluate(
             key="--job",
         )
     saved = _load(model, allow_code)
+    if subgroup:
+        saved = work.with_subgroups(saved, subgroup)
     if job is not None:
         from fedmr_med.jobs.folder import sites_below, write_job
 

@@ -1,7 +1,7 @@
 """Subgroups of images: by columns of a hospital's own table that the job names, such as sex, age or device."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +12,24 @@ _BAND = re.compile(r"(\d+)(?:-(\d+)|\+)")
 
 
 def members(fold: Fold, levels: Sequence[tuple[str, str]]) -> npt.NDArray[np.bool_]:
-    """Return which items of a fold are of which level, (n, S); an item without a value is of none.
+    """Return which items of a fold are of which level, (n, S), of one at most of each column.
 
     Args:
         levels: column and level, as :attr:`fedmr_med.config.TaskConfig.levels` lists them.
     """
     if fold.records is None:
         return np.zeros((len(fold), len(levels)), dtype=np.bool_)
-    rows = [
-        [is_of(record.attributes.get(column.lower(), ""), level) for column, level in levels] for record in fold.records
-    ]
+    rows = [of_levels(record.attributes, levels) for record in fold.records]
     return np.array(rows, dtype=np.bool_).reshape(len(fold), len(levels))
+
+
+def of_levels(attributes: Mapping[str, str], levels: Sequence[tuple[str, str]]) -> list[bool]:
+    """Return which levels an image is of, by what its table says: the first of each column that fits."""
+    found: dict[str, str] = {}
+    for column, level in levels:
+        if is_of(attributes.get(column.lower(), ""), level):
+            found.setdefault(column, level)
+    return [found.get(column) == level for column, level in levels]
 
 
 def is_of(value: str, level: str) -> bool:

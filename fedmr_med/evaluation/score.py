@@ -1,20 +1,22 @@
 """The scores of one model: of each site, and of all of them together."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from fedmr_med.evaluation.base import MetricName, Statistics
 from fedmr_med.evaluation.figures import Figures, figures
+from fedmr_med.evaluation.heterogeneity import Between, apart_from, between
 from fedmr_med.evaluation.metrics import Scores, classes_text, pooled, recalls
 from fedmr_med.schema import Name, Omitted, Strict
 
 HELD_BY = "share_metrics, min_class_count or min_cell_count of its policy"
 """What a site holds scores back by, for a line of a log."""
 
+_IF_ANY = Field(exclude_if=lambda value: not value)
 _FEWEST = 2
-"""Classes of which a score is one."""
+"""Classes of which a score is one, and sites of which one can be the worst."""
 
 
 class Score(Strict):
@@ -127,6 +129,30 @@ class Validation(Strict):
         )
 
 
+class Subgroup(Strict):
+    """A level of a column, over all sites that share its scores.
+
+    Attributes:
+        sites: those sites; none where all hold it back. Empty as well where a secure sum gave the total.
+        apart: by how much its mean recall is above that of all images, over the classes that it has.
+        figures: its own.
+    """
+
+    sites: tuple[Name, ...] = ()
+    apart: float | None = None
+    figures: Figures | None = None
+
+    @classmethod
+    def of(
+        cls, scores: Scores | None, sites: tuple[str, ...], whole: Scores | None, like: Figures | None
+    ) -> "Subgroup":
+        """Sum up the scores of a level, with the thresholds of all images."""
+        if scores is None or whole is None:
+            return cls()
+        found = figures(scores, like.thresholds if like else None)
+        return cls(sites=sites, apart=apart_from(scores, whole), figures=found)
+
+
 class Evaluation(Strict):
     """The global model after ``round`` rounds on the test sets of the sites that share their scores.
 
@@ -140,6 +166,9 @@ class Evaluation(Strict):
         figures, pooled_figures: the clinical figures by site and pooled. To keep files small they stay with the best
             and the last evaluation of a chain only.
         validation: on the images that choose; None where the test images do.
+        between: how figures of each class differ between the sites.
+        apart: by how much each site's mean recall is above that of all sites, over the classes that it tells.
+        subgroups: by column of the sites' tables and level.
     """
 
     round: int
@@ -152,6 +181,9 @@ class Evaluation(Strict):
     figures: dict[Name, Figures] = {}
     pooled_figures: Figures | None = None
     validation: Omitted[Validation] = None
+    between: Annotated[tuple[Between, ...], _IF_ANY] = ()
+    apart: Annotated[dict[Name, float], _IF_ANY] = {}
+    subgroups: Annotated[dict[Name, dict[Name, Subgroup]], _IF_ANY] = {}
 
     @classmethod
     def of(cls, round_number: int, answers: Mapping[str, Scores | None], *, validates: bool = False) -> "Evaluation":
@@ -173,6 +205,8 @@ class Evaluation(Strict):
                 "sites": {site: Score.of(scores) for site, scores in known.items()},
                 "held_back": tuple(sorted(answers.keys() - known.keys())),
                 "figures": {site: found for site, found in by_site.items() if found is not None},
+                "between": between(known),
+                "apart": {} if pool is None or len(names) < _FEWEST else _apart(known, names, pool),
             }
         )
 
@@ -257,9 +291,41 @@ class Evaluation(Strict):
             "for curves and calibration, every cell (11 each by default). Its share_metrics can hold back more."
         )
 
+    def by_level(
+        self, levels: Sequence[tuple[str, str]], found: Sequence[tuple[Scores | None, tuple[str, ...]]], whole: Scores
+    ) -> "Evaluation":
+        """Return the evaluation with the scores of each level of a job's subgroups, and the sites that share them."""
+        subgroups: dict[str, dict[str, Subgroup]] = {}
+        for (column, level), (scores, sites) in zip(levels, found, strict=True):
+            one = Subgroup.of(scores, sites, whole, self.pooled_figures)
+            subgroups.setdefault(column, {})[level] = one
+        return self.model_copy(update={"subgroups": subgroups})
+
+    @property
+    def worst_site(self) -> tuple[str, float] | None:
+        """The site whose mean recall is the furthest below that of all, over its classes; None if none is below."""
+        below = [(value, site) for site, value in self.apart.items() if value < 0]
+        return (min(below)[1], min(below)[0]) if below else None
+
+    @property
+    def worst_levels(self) -> dict[str, tuple[str, float]]:
+        """The same of the levels of each column."""
+        found = {}
+        for column, levels in self.subgroups.items():
+            below = [(one.apart, level) for level, one in levels.items() if one.apart is not None and one.apart < 0]
+            if below:
+                found[column] = min(below)[1], min(below)[0]
+        return found
+
     def without_figures(self) -> "Evaluation":
         """Return the evaluation with its scalars alone."""
-        return self.model_copy(update={"figures": {}, "pooled_figures": None})
+        details: dict[str, Any] = {"figures": {}, "pooled_figures": None, "between": (), "apart": {}, "subgroups": {}}
+        return self.model_copy(update=details)
+
+
+def _apart(known: Mapping[str, Scores], names: Sequence[str], pool: Scores) -> dict[str, float]:
+    found = {site: apart_from(known[site], pool) for site in names}
+    return {site: value for site, value in found.items() if value is not None}
 
 
 def _together(total: Scores | None, chosen: Validation | None) -> Figures | None:

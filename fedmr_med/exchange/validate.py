@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from fedmr_med.config import JobConfig
-from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.metrics import Scores, pooled
 from fedmr_med.evaluation.records import HeadRecord
 from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.exchange.base import Exchange
@@ -13,7 +13,8 @@ from fedmr_med.server.checks import Registered
 from fedmr_med.server.state import GlobalState
 from fedmr_med.statistics.base import Origin
 from fedmr_med.statistics.scores import SCORES
-from fedmr_med.wire.codec import Message, decode_validation
+from fedmr_med.statistics.subgroups import SUBGROUPS, Levels
+from fedmr_med.wire.codec import Message, decode_subgroups, decode_validation
 from fedmr_med.wire.kinds import VALIDATE
 
 
@@ -31,6 +32,7 @@ class ValidateExchange(Exchange):
         self._head = head
         self._registered = Registered.of(state.history, job)
         self._scores: dict[str, Scores | None] = {}
+        self._levels: dict[str, Levels] = {}
 
     @property
     def sent(self) -> GlobalState:
@@ -49,6 +51,9 @@ class ValidateExchange(Exchange):
                 scores, record = total.read(lambda values: SCORES.read(values[SCORES.name], known))
                 evaluation = Evaluation.of_total(self.state.round, scores, record.sites, validates=validates)
             results = self._shared_results(self._scores, total)
+            whole, found = self._by_level(total)
+        if whole is not None and self.job.task.levels:
+            evaluation = evaluation.by_level(self.job.task.levels, found, whole)
         evaluation = evaluation.model_copy(update={"statistics": results})
         history = self.state.history
         if self._head is None:
@@ -56,10 +61,24 @@ class ValidateExchange(Exchange):
         head = self._head.model_copy(update={"evaluation": evaluation})
         return replace(self.state, history=history.with_head(head))
 
+    def _by_level(self, total: Total | None) -> tuple[Scores | None, list[tuple[Scores | None, tuple[str, ...]]]]:
+        """Return the scores of all images, and those of each level with the sites that share them."""
+        count = len(self.job.task.levels)
+        if total is None:
+            whole = pooled({site: scores for site, scores in self._scores.items() if scores is not None})[0]
+            parts = [{s: found[level] for s, found in self._levels.items()} for level in range(count)]
+            return whole, [pooled({s: scores for s, scores in part.items() if scores is not None}) for part in parts]
+        known = Origin(len(total.record.sites))
+        whole, _ = total.read(lambda values: SCORES.read(values[SCORES.name], known))
+        levels, _ = total.read(lambda values: SUBGROUPS.read(values[SUBGROUPS.name], known))
+        return whole, [(scores, ()) for scores in levels or [None] * count]
+
     def _counted(self) -> Collection[str]:
         return self._scores
 
     def _take(self, site: str, message: Message) -> None:
-        scores = decode_validation(message, self.job.task.num_classes)
+        classes = self.job.task.num_classes
+        scores = decode_validation(message, classes)
         self._registered.check_scores(site, scores)
+        self._levels[site] = decode_subgroups(message, classes, len(self.job.task.levels))
         self._scores[site] = scores

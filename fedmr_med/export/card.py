@@ -17,13 +17,15 @@ from fedmr_med.files import write_json, write_text
 from fedmr_med.privacy.explain import privacy_costs
 from fedmr_med.report.elements import rendered
 from fedmr_med.report.lines import chosen_line
+from fedmr_med.report.pages.groups import worst, worst_site
 from fedmr_med.schema import Strict
 from fedmr_med.version import installed
 
+BY_GROUP = "Age, sex and skin type or other groups of the patients, and results by group"
 OPEN = (
     "Ethical approval, consent and the legal basis at each hospital",
     "How the reference labels were made, and by whom",
-    "Age, sex and skin type or other groups of the patients, and results by group",
+    BY_GROUP,
     "A clinical study of what decisions change with the model",
 )
 
@@ -52,6 +54,7 @@ class Card(Strict):
     pooled: Figures | None
     pooled_sites: tuple[str, ...]
     coverage: str
+    fairness: tuple[str, ...] = ()
     chosen: str | None
     privacy: tuple[str, ...]
     lineage: tuple[str, ...] = ()
@@ -102,10 +105,13 @@ def make_card(source: Source) -> Card:
         pooled=pooled,
         pooled_sites=evaluation.pooled_sites if evaluation else (),
         coverage=evaluation.coverage if evaluation else "",
+        fairness=_fairness(evaluation, job.task.class_names) if evaluation else (),
         chosen=history.why_last(job.task.class_names),
         privacy=_privacy(source, sites),
         lineage=tuple(left.text for left in saved.lineage),
-        open_points=OPEN,
+        open_points=tuple(
+            point for point in OPEN if point is not BY_GROUP or not (evaluation and evaluation.subgroups)
+        ),
         versions=saved.provenance.code if saved.provenance else installed(),
         model_sha256=source.digest,
     )
@@ -150,6 +156,20 @@ def _limits(source: Source, pooled: Figures | None, sites: dict[str, SiteCard]) 
     if silent:
         limits.append(f"Not in the pooled results: {', '.join(silent)}.")
     return tuple(limits)
+
+
+def _fairness(evaluation: Evaluation, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Say which hospital and which subgroups are served worst, and what a new hospital may expect."""
+    lines = [*worst_site(evaluation), *worst(evaluation)]
+    lines += [
+        f"{names[one.label]}: the {one.figure if one.figure == 'sensitivity' else 'AUROC'} in a new hospital is "
+        f"expected between {one.low:.2f} and {one.high:.2f} (95 %; {one.sites} hospitals, typically {one.mean:.2f})."
+        for one in evaluation.between
+    ]
+    silent = [
+        column for column, levels in evaluation.subgroups.items() if not any(one.figures for one in levels.values())
+    ]
+    return (*lines, *(f"No score by {column} may leave the hospitals." for column in silent))
 
 
 def _privacy(source: Source, sites: dict[str, SiteCard]) -> tuple[str, ...]:

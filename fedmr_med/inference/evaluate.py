@@ -1,7 +1,7 @@
 """Judging a model without training it: on one hospital's own images, or by a FLARE job at all sites."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +12,8 @@ from fedmr_med.data.folds import Row
 from fedmr_med.data.image_files import ImageFiles
 from fedmr_med.data.labels import labels_of
 from fedmr_med.data.manifest import read_manifest
-from fedmr_med.errors import DataError
+from fedmr_med.data.subgroups import of_levels
+from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.evaluation.catalog import described
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.metrics import scored
@@ -107,10 +108,32 @@ def evaluate_here(saved: SavedModel, table: OwnTable, name: str) -> tuple[RunRes
             code="data.unreadable-images",
         )
     logits = np.stack([prediction.logits for prediction in good])
-    scores = scored(logits, np.array([labels[prediction.image] for prediction in good], dtype=np.int64))
-    history = History().with_evaluation(Evaluation.of(saved.round, {name: scores}))
+    truth = np.array([labels[prediction.image] for prediction in good], dtype=np.int64)
+    scores, levels = scored(logits, truth), saved.job.task.levels
+    evaluation = Evaluation.of(saved.round, {name: scores})
+    if levels:
+        attributes = {row.image: row.attributes for row in table.rows}
+        masks = np.array([of_levels(attributes[prediction.image], levels) for prediction in good])
+        parts = [(scored(logits[mask], truth[mask]) if mask.any() else None, (name,)) for mask in masks.T]
+        evaluation = evaluation.by_level(levels, parts, scores)
+    history = History().with_evaluation(evaluation)
     setup = setup_of(saved.job, "this model", demo=saved.is_demo)
     return RunResult.of(setup, history, whole=True), found
+
+
+def with_subgroups(saved: SavedModel, options: Sequence[str]) -> SavedModel:
+    """Return a model whose job scores by these columns, each as ``COLUMN=LEVEL,...``.
+
+    Raises:
+        ConfigError: one is not of that form.
+    """
+    columns = {}
+    for text in options:
+        column, equals, levels = text.partition("=")
+        columns[column] = [level.strip() for level in levels.split(",")]
+        if not (column and equals and all(columns[column])):
+            raise ConfigError(f"--subgroup {text}: give COLUMN=LEVEL,LEVEL.", code="config.form", key="--subgroup")
+    return replace(saved, job=saved.job.override({"task": {"subgroups": columns}}))
 
 
 def lines(run: RunResult) -> list[str]:

@@ -137,7 +137,7 @@ class Site:
         if kind == SURVEY:
             return self._released(kind, encode_survey(hospital.survey(task)), view)
         answer = hospital.validate(task)
-        return self._released(kind, encode_validation(answer.scores, answer.shared), view)
+        return self._released(kind, encode_validation(answer.scores, answer.shared, answer.subgroups), view)
 
     def _released(self, kind: str, answer: Message, started: SiteView) -> Message:
         """Return what may leave of an answer under the policy as it is now.

@@ -20,6 +20,7 @@ from fedmr_med import methods
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold, SiteData, class_counts, units
 from fedmr_med.data.loading import Batches
+from fedmr_med.data.subgroups import members
 from fedmr_med.evaluation.clinical import IntArray
 from fedmr_med.evaluation.metrics import Scores, confusion_matrix
 from fedmr_med.evaluation.records import MAX_TERM, SiteReport
@@ -35,9 +36,11 @@ from fedmr_med.schema import validated
 from fedmr_med.secure.identity import UNSIGNED
 from fedmr_med.site.ledger import Ledgers
 from fedmr_med.site.private import PrivateSums
-from fedmr_med.site.release import permitted, permitted_statistics, released_scores, shared_classes
+from fedmr_med.site.release import permitted, permitted_statistics, shared_classes
+from fedmr_med.site.scores import released_scores
 from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.statistics import Bound, head_statistics, hold_out, shared_values
+from fedmr_med.site.subgroups import released_subgroups
 from fedmr_med.site.survey import permitted_survey, survey_of
 from fedmr_med.site.training import class_sums, outputs
 from fedmr_med.statistics.base import Statistic
@@ -47,6 +50,7 @@ from fedmr_med.statistics.model_sums import ModelSums
 from fedmr_med.statistics.moments import HELD_OUT, KEPT, PROTOTYPES
 from fedmr_med.statistics.scores import SCORES
 from fedmr_med.statistics.shared import shared_statistics
+from fedmr_med.statistics.subgroups import SUBGROUPS, Levels
 from fedmr_med.statistics.survey import SURVEY_STATISTIC, Survey
 from fedmr_med.wire.kinds import HEAD, SURVEY, TRAIN, VALIDATE
 from fedmr_med.wire.messages import ScoreReply, SiteReply, StatisticsReply, TrainTask
@@ -191,10 +195,20 @@ class Releases:
         """Return what leaves of the scores of a received model on test images, if a secure sum does not take them."""
         scores = self.scores(images, validation)
         shared = self._shared(VALIDATE, lambda: images, self._counted(images))
+        subgroups = self._by_level(images, scores)
         if not self._job.federation.sums_statistics:
-            return ScoreReply(scores, shared)
-        self._hold(VALIDATE, task, _score_values(scores) | shared, images.network)
+            return ScoreReply(scores, shared, subgroups)
+        known = subgroups if any(found is not None for found in subgroups) else None
+        self._hold(VALIDATE, task, _score_values(scores) | _values(SUBGROUPS, known) | shared, images.network)
         return ScoreReply(None)
+
+    def _by_level(self, images: Images, whole: Scores | None) -> Levels:
+        """Return what leaves of the scores of each level of the job's subgroups, beside those of all images."""
+        levels = self._job.task.levels
+        if whole is None or whole.confusion is None or not self.policy.told_levels(levels).any():
+            return [None] * len(levels)
+        logits, labels = outputs(images.network, images.batches)
+        return released_subgroups(logits, labels, members(images.fold, levels), whole, self.policy, self._names, levels)
 
     def _counted(self, images: Images) -> IntArray:
         """Return how many test images (C,) there are of each class that has no small cell in the confusion matrix."""

@@ -32,6 +32,7 @@ from fedmr_med.statistics.moments import HELD_OUT, KEPT
 from fedmr_med.statistics.moments import PROTOTYPES as CLASS_SUMS
 from fedmr_med.statistics.scores import SCORES as SCORE_STATISTIC
 from fedmr_med.statistics.scores import VALIDATION
+from fedmr_med.statistics.subgroups import SUBGROUPS, Levels, check_levels
 from fedmr_med.statistics.survey import SURVEY_STATISTIC, Survey
 from fedmr_med.wire.agreement import agreed_settings, agreement
 from fedmr_med.wire.half import pack, unpack
@@ -159,9 +160,16 @@ def decode_reply(message: Message, site: str, *, num_classes: int, feature_size:
     )
 
 
-def encode_validation(scores: Scores | None, shared: Mapping[str, Values] = MappingProxyType({})) -> Message:
+def encode_validation(
+    scores: Scores | None, shared: Mapping[str, Values] = MappingProxyType({}), subgroups: Levels = ()
+) -> Message:
     """Encode a site's scores of a model; None where it shares none, or a secure sum takes them."""
-    return Message(_score_parts(scores) | _shared_parts(shared), {SCORES: encode_scores(scores)})
+    parts = _score_parts(scores) | _shared_parts(shared)
+    known = [found.confusion for found in subgroups if found is not None and found.confusion is not None]
+    if known:
+        sizes = Sizes(len(known[0]), 0, 0, levels=len(subgroups))
+        parts[SUBGROUPS.name] = encode_part(SUBGROUPS, subgroups, sizes)
+    return Message(parts, {SCORES: encode_scores(scores)})
 
 
 def decode_validation(message: Message, num_classes: int) -> Scores | None:
@@ -170,9 +178,21 @@ def decode_validation(message: Message, num_classes: int) -> Scores | None:
     Raises:
         WireError: they do not have the agreed form.
     """
-    if unexpected := message.parts.keys() - {SCORES}:
+    if unexpected := message.parts.keys() - {SCORES, SUBGROUPS.name}:
         raise WireError(f"the scores have an unexpected part {min(unexpected)!r}", code="wire.unasked", key="scores")
     return decode_scores(message, num_classes)
+
+
+def decode_subgroups(message: Message, num_classes: int, levels: int) -> Levels:
+    """Decode a site's scores of a model by level.
+
+    Raises:
+        WireError: they do not have the agreed form, or a level has images that the whole has not.
+    """
+    sizes = Sizes(num_classes, 0, 0, levels=levels)
+    found = decode_part(SUBGROUPS, message.parts.get(SUBGROUPS.name), sizes) or [None] * levels
+    check_levels(found, decode_scores(message, num_classes))
+    return found
 
 
 def encode_statistics(reply: StatisticsReply) -> Message:

@@ -12,6 +12,7 @@ from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.secure import Secure
 from fedmr_med.statistics.fields import Layout, Values
+from fedmr_med.statistics.subgroups import Levels
 from fedmr_med.wire.agreement import check_settings
 
 
@@ -140,10 +141,12 @@ class ScoreReply:
     Attributes:
         scores: as far as the policy allows; None where it allows none, or a secure sum takes them.
         shared: what the site puts into statistics of other packages, by part.
+        subgroups: scores by level of the job's subgroups.
     """
 
     scores: Scores | None
     shared: Mapping[str, Values] = field(default_factory=dict)
+    subgroups: Levels = ()
 
 
 @dataclass(frozen=True)

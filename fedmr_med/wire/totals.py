@@ -15,6 +15,7 @@ from fedmr_med.statistics.fields import Field, Layout, Values
 from fedmr_med.statistics.moments import HELD_OUT, KEPT, MEANS, PROTOTYPES
 from fedmr_med.statistics.scores import SCORES
 from fedmr_med.statistics.shared import layouts
+from fedmr_med.statistics.subgroups import SUBGROUPS
 from fedmr_med.statistics.survey import SURVEY_STATISTIC
 from fedmr_med.wire.kinds import EXCHANGES, HEAD, SURVEY, TRAIN, VALIDATE
 
@@ -23,7 +24,7 @@ MODELS = "models"
 
 STATISTICS: Mapping[str, tuple[Statistic[Any], ...]] = {
     TRAIN: (PROTOTYPES, SCORES),
-    VALIDATE: (SCORES,),
+    VALIDATE: (SCORES, SUBGROUPS),
     HEAD: (KEPT, HELD_OUT, MEANS),
     SURVEY: (SURVEY_STATISTIC,),
 }

@@ -28,7 +28,8 @@ from fedmr_med.report.lines import round_line
 from fedmr_med.report.summary import summary
 from fedmr_med.runner.federation import Federation
 from fedmr_med.server.chain import Chain
-from fedmr_med.site.release import released, released_scores
+from fedmr_med.site.release import released
+from fedmr_med.site.scores import released_scores
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.statistics.base import Sizes
 from fedmr_med.statistics.fields import Field, Values

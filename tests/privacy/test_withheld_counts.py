@@ -22,7 +22,8 @@ from fedmr_med.prototypes import ClassSums
 from fedmr_med.schema import validated
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.images import open_data
-from fedmr_med.site.release import permitted, permitted_scores, released_scores
+from fedmr_med.site.release import permitted
+from fedmr_med.site.scores import permitted_scores, released_scores
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.messages import SiteReply

@@ -12,7 +12,8 @@ from fedmr_med.evaluation.metrics import scores
 from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.site.release import permitted, permitted_scores, released_scores, without_small_cells
+from fedmr_med.site.release import permitted
+from fedmr_med.site.scores import permitted_scores, released_scores, without_small_cells
 from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.small import lenient

@@ -39,7 +39,7 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure import FEWEST
 from fedmr_med.server.state import initial_state, with_weights
-from fedmr_med.site.release import released_scores
+from fedmr_med.site.scores import released_scores
 from fedmr_med.sites import SiteConfig
 
 INVERSION = "inversion of a prototype"

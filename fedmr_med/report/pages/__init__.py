@@ -3,7 +3,18 @@
 from collections.abc import Callable
 
 from fedmr_med.report.elements import Section
-from fedmr_med.report.pages import classes, headline, hospitals, matrices, metrics, privacy, rounds, settings, survey
+from fedmr_med.report.pages import (
+    classes,
+    groups,
+    headline,
+    hospitals,
+    matrices,
+    metrics,
+    privacy,
+    rounds,
+    settings,
+    survey,
+)
 from fedmr_med.report.sources import ChainRun
 
 CHAIN_PAGES: tuple[Callable[[ChainRun], Section | None], ...] = (
@@ -11,6 +22,8 @@ CHAIN_PAGES: tuple[Callable[[ChainRun], Section | None], ...] = (
     classes.page,
     matrices.confusion,
     hospitals.forest,
+    groups.between,
+    groups.subgroups,
     rounds.scores,
     hospitals.sharing,
     privacy.page,
