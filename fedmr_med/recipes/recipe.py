@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -98,7 +99,7 @@ class MethodRecipe(Recipe):
         self._weights = TemporaryDirectory()  # for as long as the recipe lives
         if initial is None and isinstance(model, nn.Module):
             initial = Path(self._weights.name) / "initial.pt"
-            torch.save(wrap(model).state_dict(), initial)
+            torch.save(wrap(deepcopy(model)).state_dict(), initial)  # wrapping moves its last layer
         stop = {"condition": stop_cond, "patience": patience, "metric": key_metric}
         changes = {
             "federation.rounds": num_rounds,
