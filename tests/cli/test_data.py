@@ -53,6 +53,6 @@ def test_describe(tmp_path: Path) -> None:
     result = runner.invoke(app, ["describe", "demo", "--json", "--html", str(tmp_path / "table.html")])
     assert result.exit_code == 0
     assert [site["name"] for site in json.loads(result.stdout)["sites"]] == list(HOSPITALS)
-    assert "vienna-dias, MEL: " in (tmp_path / "table.html").read_text()
+    assert 'vienna-dias</th><td data-column="MEL"' in (tmp_path / "table.html").read_text()
     assert "Drawn to" in result.stderr
     assert "vienna-dias" in runner.invoke(app, ["describe", "demo"]).stdout
