@@ -72,7 +72,10 @@ def test_an_interrupted_suite_leaves_nothing(sent: signal.Signals, workers: int,
     check = "import sys; from tests.helpers.leftovers import main; sys.exit(main(sys.argv[1:], patience=1))"
     pytest_command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", str(workers), "--rootdir"]
     command = [sys.executable, "-c", check, *pytest_command, str(tmp_path), str(tmp_path)]
+    # A suite in the background ignores Ctrl-C, and so would all that it starts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     suite = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    signal.signal(signal.SIGINT, before)
     while not ((tmp_path / "pid").exists() and (pid := (tmp_path / "pid").read_text())):
         assert suite.poll() is None
         time.sleep(0.05)
