@@ -33,6 +33,7 @@ from tests.helpers.transports import demo_sites
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
+SHARES = {"bcn": "true", "msk": "false", "vienna-dias": "[NV]"}
 CENTERS = {"bcn": 0, "msk": 4, "vienna-dias": 5}
 JOB = small_job(federation={"rounds": 2, "min_sites": 3})
 
@@ -42,11 +43,9 @@ def site_yaml(site: str, share: str) -> str:
     return f"data: {{source: flamby_isic, center: {CENTERS[site]}}}\npolicy: {policy}\n"
 
 
-def run(
-    folder: Path, *options: str, msk: str = "false", others: str = "true", delays: dict[str, float] | None = None
-) -> tuple[Simulation, Path]:
+def run(folder: Path, *options: str, delays: dict[str, float] | None = None) -> tuple[Simulation, Path]:
     """Run the small job; return the finished run and the folder with the recorded replies."""
-    sites = {site: site_yaml(site, msk if site == "msk" else others) for site in CENTERS}
+    sites = {site: site_yaml(site, share) for site, share in SHARES.items()}
     job_folder, records = write_test_job(folder / "job", JOB, sites), folder / "records"
     record_wire(job_folder, records, delays)
     done = simulate(job_folder, folder / "workspace", *options)
@@ -55,14 +54,9 @@ def run(
 
 
 @pytest.fixture(scope="module")
-def opted_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Simulation, Path]:
-    return run(tmp_path_factory.mktemp("out"), "-t", "3")
-
-
-@pytest.fixture(scope="module")
-def opted_in(tmp_path_factory: pytest.TempPathFactory) -> tuple[Simulation, Path]:
-    """The positive control: msk shares. bcn shares one class only."""
-    return run(tmp_path_factory.mktemp("in"), "-t", "3", msk="true", others="[NV]")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Simulation, Path]:
+    """msk has opted out, vienna-dias shares one class, and bcn all: it is the positive control."""
+    return run(tmp_path_factory.mktemp("simulated"), "-t", "3")
 
 
 def own_sums(site: str, folder: Path) -> ClassSums:
@@ -80,27 +74,26 @@ def model_hash(state: GlobalState) -> str:
     return digest.hexdigest()
 
 
-def test_the_wire_of_an_opted_out_site_holds_no_prototype(
-    opted_out: tuple[Simulation, Path], opted_in: tuple[Simulation, Path], tmp_path: Path
-) -> None:
-    sums = own_sums("msk", tmp_path)
-    shared = [c for c in range(8) if sums.counts[c] >= 10]
-    assert shared
-    silent, sharing = ((records / "msk-0").read_bytes() for _, records in (opted_out, opted_in))
-    for c in shared:
-        row = sums.sums[c].float().numpy().tobytes()
-        assert row in sharing, "the positive control must find the sums"
-        assert row not in silent
-    for key in (b"prototypes", b"sums", b"counts"):
-        assert key in sharing
-        assert key not in silent
+def test_the_wire_of_an_opted_out_site_holds_no_prototype(simulated: tuple[Simulation, Path], tmp_path: Path) -> None:
+    done, records = simulated
+    shared = done.state(JOB).history.rounds[0].sites
+    for site in ("msk", "bcn"):
+        sums, sent = own_sums(site, tmp_path), (records / f"{site}-0").read_bytes()
+        classes = [c for c in range(8) if sums.counts[c] > 10]
+        assert classes
+        rows = [sums.sums[c].float().numpy().tobytes() in sent for c in classes]
+        keys = [key in sent for key in (b"prototypes", b"sums", b"counts")]
+        sharing = site == "bcn"  # where the same search must find them
+        assert {*rows, *keys} == {sharing}, site
+        names = tuple(JOB.task.class_names[c] for c in classes)
+        assert shared[site].shared_classes == (names if sharing else ())
 
 
 def test_the_opted_out_site_is_absent_from_the_prototypes_and_still_trains_with_them(
-    opted_out: tuple[Simulation, Path],
+    simulated: tuple[Simulation, Path],
 ) -> None:
     nvflare_fobs_initialize()
-    done, records = opted_out
+    done, records = simulated
     state = done.state(JOB)
     means = []
     for round_number in (0, 1):
@@ -125,18 +118,16 @@ def test_the_opted_out_site_is_absent_from_the_prototypes_and_still_trains_with_
     assert record.terms["anchor"] > 0
 
 
-def test_opting_out_class_by_class(opted_in: tuple[Simulation, Path]) -> None:
-    done, _ = opted_in
-    sites = done.state(JOB).history.rounds[0].sites
-    assert sites["bcn"].shared_classes == ("NV",)
-    assert set(sites["msk"].shared_classes) == {"MEL", "NV", "BKL"}
+def test_opting_out_class_by_class(simulated: tuple[Simulation, Path]) -> None:
+    done, _ = simulated
+    assert done.state(JOB).history.rounds[0].sites["vienna-dias"].shared_classes == ("NV",)
 
 
 @pytest.mark.nightly
 def test_the_number_of_threads_and_the_order_of_arrival_change_nothing(
-    opted_out: tuple[Simulation, Path], tmp_path_factory: pytest.TempPathFactory
+    simulated: tuple[Simulation, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    together, _ = opted_out
+    together, _ = simulated
     bare, _ = run(tmp_path_factory.mktemp("bare"))
     first, last = _arrivals(together.output)[0], _arrivals(together.output)[-1]
     delayed, _ = run(tmp_path_factory.mktemp("delayed"), "-t", "3", delays={first: 6.0, last: 0.0})
@@ -165,8 +156,8 @@ def test_a_frozen_backbone_travels_once_and_gives_the_runners_model(tmp_path: Pa
     assert all(np.array_equal(state.head[name], array) for name, array in same.head.items())
 
 
-def test_what_a_person_sees(opted_out: tuple[Simulation, Path]) -> None:
-    done, _ = opted_out
+def test_what_a_person_sees(simulated: tuple[Simulation, Path]) -> None:
+    done, _ = simulated
     for site in CENTERS:
         for number in (1, 2):
             lines = [line for line in done.output.splitlines() if f"round {number}/2 · {site}" in line]
@@ -207,6 +198,7 @@ def test_a_site_that_cannot_take_part_ends_the_job_with_a_reason(
     assert not (done.chain / "checkpoint.pt").exists()
 
 
+@pytest.mark.nightly
 def test_a_federation_in_which_only_some_sites_have_images_does_not_start(tmp_path: Path) -> None:
     write_flamby_folder(tmp_path / "isic")
     sites = {site: site_yaml(site, "true") for site in CENTERS}
