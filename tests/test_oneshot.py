@@ -18,7 +18,7 @@ from fedmr_med.runner import Federation
 from fedmr_med.server.chain import BEST_MODEL, Chain
 from fedmr_med.server.state import WEIGHT, initial_state
 from fedmr_med.sites import DemoSource, SiteConfig
-from fedmr_med.wire.messages import StatisticsReply, TrainTask
+from fedmr_med.wire.messages import SiteReply, TrainTask
 from tests.helpers.benchmarks import tiny_job
 from tests.helpers.errors import raises
 from tests.helpers.small import OPEN, SMALL
@@ -79,7 +79,7 @@ def test_the_plan_says_what_a_job_asks_for() -> None:
 def test_a_run_that_was_stopped_before_its_exchange_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = demo_federation(tmp_path / "whole").run()
 
-    def stop(self: object, task: TrainTask) -> StatisticsReply:
+    def stop(self: object, task: TrainTask) -> SiteReply:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):

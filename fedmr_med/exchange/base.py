@@ -10,12 +10,12 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
 from fedmr_med.evaluation.base import Statistics
 from fedmr_med.exchange.closing import Total
-from fedmr_med.models.reply_forms import statistic_sizes
+from fedmr_med.models.reply_forms import form_of
 from fedmr_med.schema import brief
 from fedmr_med.server.state import GlobalState
 from fedmr_med.statistics.fields import Values, add
-from fedmr_med.statistics.shared import layouts, shared_statistics
-from fedmr_med.wire.codec import Message, split_shared
+from fedmr_med.statistics.shared import shared_statistics
+from fedmr_med.wire.codec import Message, decode_reply
 from fedmr_med.wire.messages import SiteReply
 
 LONGEST_REASON = 500
@@ -40,8 +40,7 @@ class Exchange(ABC):
         self._refused: dict[str, str] = {}
         self._started = time.monotonic()
         self._closed = False
-        sizes = statistic_sizes(job, state.prototypes.means.shape[1])
-        self._layouts = layouts(job.federation.statistics, self.kind, sizes)
+        self._form = form_of(job, state.model, state.parameters, state.prototypes.means.shape[1])
         self._shared: dict[str, Mapping[str, Values]] = {}
 
     @property
@@ -49,8 +48,8 @@ class Exchange(ABC):
         """The state whose model the sites receive: the one that is scored and leaves."""
         return self.state.leaving()
 
-    def offer(self, site: str, message: Message) -> SiteReply | None:
-        """Take a site's answer if all of it is in order; return it where it has more to tell than statistics.
+    def offer(self, site: str, message: Message) -> SiteReply:
+        """Take a site's answer if all of it is in order.
 
         Raises:
             WireError: the answer does not count, and nothing of it stays; the message is the reason.
@@ -61,9 +60,9 @@ class Exchange(ABC):
                     raise WireError("the reply came after the round was closed", code="wire.late")
                 if site in self._counted():
                     raise WireError("a second reply in the same round", code="wire.duplicate")
-                rest, shared = split_shared(message, self._layouts)
-                reply = self._take(site, rest)
-                self._shared[site] = shared
+                reply = decode_reply(self.kind, message, site, self._form.layouts[self.kind])
+                self._take(reply)
+                self._shared[site] = reply.shared
                 return reply
             except WireError as e:
                 reason = brief(str(e).removeprefix(f"{site}: "), LONGEST_REASON)
@@ -122,8 +121,8 @@ class Exchange(ABC):
         """
 
     @abstractmethod
-    def _take(self, site: str, message: Message) -> SiteReply | None:
-        """Read and hold an answer, or raise WireError."""
+    def _take(self, reply: SiteReply) -> None:
+        """Look at an answer and hold it, or raise WireError."""
 
     @abstractmethod
     def _counted(self) -> Collection[str]:

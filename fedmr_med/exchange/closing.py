@@ -10,15 +10,13 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TypeVar
 
 from fedmr_med.arrays import Vector
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.evaluation.records import SecureRecord
-from fedmr_med.models.job_network import build_network
-from fedmr_med.models.reply_forms import sum_forms
+from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.mechanisms import Gaussian
 from fedmr_med.schema import brief
 from fedmr_med.secure import FEWEST
@@ -37,7 +35,6 @@ from fedmr_med.wire.secure import (
     decode_answer,
     encode_question,
 )
-from fedmr_med.wire.totals import SumForms
 
 A = TypeVar("A", Keys, Offer, Masked, Confirmation, Shares)
 T = TypeVar("T")
@@ -125,7 +122,7 @@ class SecureTotals:
             bytes_down=self._bytes_down,
             seconds=time.monotonic() - started,
         )
-        return Total(name, record, self._forms.unpack(name, vector), vector)
+        return Total(name, record, reply_form(self._job).unpack(name, vector), vector)
 
     def _opened(self, name: str, sites: Sequence[str]) -> tuple[Vector, tuple[str, ...], tuple[str, ...]]:
         """Return the total, the sites that are in it, and those that had keys and are not.
@@ -138,7 +135,7 @@ class SecureTotals:
         if unknown := [site for site in sites if site not in self._keys]:
             self._take(question, unknown, FEWEST, Keys, self._note_keys)
         roster = Roster.of([self._keys[site] for site in sites if site in self._keys])
-        secure = SecureSum(release, roster, self._forms.layout(name).size)
+        secure = SecureSum(release, roster, reply_form(self._job).layout(name).size)
         needed = threshold(len(roster.entries))
         question = replace(question, step=ASK_OFFER, roster=roster)
         self._take(question, roster.names, needed, Offer, secure.take_offer)
@@ -152,10 +149,6 @@ class SecureTotals:
         question = replace(question, step=ASK_SHARES, confirmations=confirmations)
         self._take(question, [confirmation.site for confirmation in confirmations], needed, Shares, secure.take_shares)
         return secure.total(), survivors, tuple(sorted(set(roster.names) - set(survivors)))
-
-    @cached_property
-    def _forms(self) -> SumForms:
-        return sum_forms(self._job, build_network(self._job))
 
     def _note_keys(self, keys: Keys) -> None:
         self._keys[keys.site] = keys

@@ -24,9 +24,9 @@ from fedmr_med.server.state import BIAS, WEIGHT, GlobalState, train_task
 from fedmr_med.statistics.fields import Values, add
 from fedmr_med.statistics.head import HeadStatistics, choose_shrinkage, projection, solve
 from fedmr_med.statistics.moments import COUNTS, HELD_OUT, KEPT, MEANS
-from fedmr_med.wire.codec import Message, decode_statistics, encode_statistics
+from fedmr_med.wire.codec import Message, encode_reply
 from fedmr_med.wire.kinds import HEAD
-from fedmr_med.wire.messages import StatisticsReply
+from fedmr_med.wire.messages import SiteReply
 from fedmr_med.wire.secure import RELEASE, SITES
 
 LONGEST = 1e6
@@ -52,7 +52,7 @@ class HeadExchange(Exchange):
         self._directions = projection(job.seed, features, job.head.projection)
         self._size = features if self._directions is None else len(self._directions)
         # Statistics of thousands of clients would not fit in memory.
-        self._replies: Shelf[StatisticsReply] = Shelf()
+        self._replies: Shelf[SiteReply] = Shelf()
         self._lengths: dict[str, float] = {}
         self._counts: dict[str, npt.NDArray[np.int64]] = {}
         self._registered = Registered.of(state.history, job)
@@ -127,22 +127,22 @@ class HeadExchange(Exchange):
                 )
             return
         for site in self._replies:
-            reply, shared = self._replies[site], self._shared[site]
-            if reply.values or shared:
-                yield site, encode_statistics(replace(reply, values={**reply.values, **shared}))
+            reply = self._replies[site]
+            if reply.statistics or reply.shared:
+                yield site, encode_reply(HEAD, reply)
 
     def _counted(self) -> Collection[str]:
         return self._replies
 
-    def _take(self, site: str, message: Message) -> None:
-        reply = decode_statistics(message, site, num_classes=self._classes, feature_size=self._size)
+    def _take(self, reply: SiteReply) -> None:
+        site = reply.site
         if reply.round != self.state.round:
             raise WireError(
                 f"the statistics are for the model after round {reply.round}, not {self.state.round}",
                 code="wire.round",
                 key="statistics",
             )
-        kept, held_out = self._read(reply.values, 1)
+        kept, held_out = self._read(reply.statistics, 1)
         longest, most = max(_longest(kept), _longest(held_out)), self.job.federation.max_norm
         if not longest <= most:
             raise WireError(
@@ -151,10 +151,10 @@ class HeadExchange(Exchange):
                 key="statistics",
             )
         counts = (kept.sums.counts + held_out.sums.counts).numpy()
-        if reply.values and self.job.federation.private is None:
+        if reply.statistics and self.job.federation.private is None:
             self._registered.check(site, int(counts.sum()))
         self._replies.add(site, reply)
-        if reply.values:
+        if reply.statistics:
             self._lengths[site], self._counts[site] = longest, counts
 
     def _solved(
@@ -239,7 +239,7 @@ class HeadExchange(Exchange):
 
     def _values(self, site: str, limits: Limits | None) -> Mapping[str, Values]:
         """Return what a site shares, with no more images than ``limits``."""
-        values = self._replies[site].values
+        values = self._replies[site].statistics
         return values if limits is None else _limited(values, torch.from_numpy(limits))
 
 

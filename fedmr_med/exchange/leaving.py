@@ -20,8 +20,7 @@ from fedmr_med.evaluation.records import HeadRecord, SecureRecord, Withdrawal
 from fedmr_med.exchange.closing import Total
 from fedmr_med.exchange.head import VECTOR, HeadExchange
 from fedmr_med.exchange.transport import Answer, Transport
-from fedmr_med.models.job_network import build_network
-from fedmr_med.models.reply_forms import sum_forms
+from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.secure import FEWEST
 from fedmr_med.secure.messages import Part, Release
 from fedmr_med.server.chain import Chain
@@ -138,10 +137,10 @@ def _total_without(site: str, kept: Message, transport: Transport, chain: Chain)
             code="withdraw.too-few",
             key="federation.min_sites",
         )
-    forms = sum_forms(job, build_network(job))
+    form = reply_form(job)
     question = Question(ASK_PART, Release(chain.id, secrets.token_hex(8), release), job.digest(), survivors=rest)
-    total = kept.parts[TOTAL][VECTOR].view(np.uint64) + _part_of(site, question, transport, forms.layout(release).size)
-    return Total(release, SecureRecord(sites=rest), forms.unpack(release, total), total)
+    total = kept.parts[TOTAL][VECTOR].view(np.uint64) + _part_of(site, question, transport, form.layout(release).size)
+    return Total(release, SecureRecord(sites=rest), form.unpack(release, total), total)
 
 
 def _part_of(site: str, question: Question, transport: Transport, size: int) -> np.ndarray:

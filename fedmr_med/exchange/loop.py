@@ -124,7 +124,7 @@ class Server:
             exchange.refuse(site, str(e))
             self._on_event(Refused(exchange.kind, site, str(e)))
             return
-        if reply is not None:
+        if exchange.kind == TRAIN:
             self._on_event(Replied(reply))
 
     def has_quorum(self) -> bool:

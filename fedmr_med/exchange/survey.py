@@ -12,8 +12,8 @@ from fedmr_med.server.state import GlobalState
 from fedmr_med.statistics.base import Origin
 from fedmr_med.statistics.fields import add
 from fedmr_med.statistics.survey import EDGES, SURVEY_STATISTIC, TONES, Survey, moments
-from fedmr_med.wire.codec import Message, decode_survey
 from fedmr_med.wire.kinds import SURVEY
+from fedmr_med.wire.messages import SiteReply
 
 _DIGITS = 4
 
@@ -25,18 +25,18 @@ class SurveyExchange(Exchange):
 
     def __init__(self, job: JobConfig, state: GlobalState):
         super().__init__(job, state)
-        self._found: dict[str, Survey | None] = {}
+        self._surveys: dict[str, Survey | None] = {}
 
     def close(self, total: Total | None = None) -> GlobalState:
         """Return the state with what the sites hold put down."""
         with self._lock:
             self._closed = True
-            known = {site: found for site, found in sorted(self._found.items()) if found is not None}
+            known = {site: found for site, found in sorted(self._surveys.items()) if found is not None}
             secure = None
             if total is None:
                 parts, origin = [SURVEY_STATISTIC.values(found) for found in known.values()], Origin(len(known))
                 whole = SURVEY_STATISTIC.read(add(*parts), origin) if parts else None
-                silent = tuple(sorted(self._found.keys() - known.keys()))
+                silent = tuple(sorted(self._surveys.keys() - known.keys()))
             else:
                 origin, silent = Origin(len(total.record.sites)), ()
                 whole, secure = total.read(lambda values: SURVEY_STATISTIC.read(values[SURVEY_STATISTIC.name], origin))
@@ -50,14 +50,13 @@ class SurveyExchange(Exchange):
         return replace(self.state, history=self.state.history.model_copy(update={"survey": record}))
 
     def _counted(self) -> Collection[str]:
-        return self._found
+        return self._surveys
 
-    def _take(self, site: str, message: Message) -> None:
-        found = decode_survey(message, self.job.task.num_classes, len(self.job.task.levels))
-        most = self.job.federation.max_samples
-        if found is not None and max(found.train.sum(), found.test.sum()) > most:
+    def _take(self, reply: SiteReply) -> None:
+        most, survey = self.job.federation.max_samples, reply.survey
+        if survey is not None and max(survey.train.sum(), survey.test.sum()) > most:
             raise WireError(f"it tells of more than {most} images", code="wire.counts", key="survey")
-        self._found[site] = found
+        self._surveys[reply.site] = survey
 
 
 def held(survey: Survey, task: TaskConfig) -> Held:

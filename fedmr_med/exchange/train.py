@@ -18,10 +18,9 @@ from fedmr_med.server.state import GlobalState
 from fedmr_med.statistics.fields import Values
 from fedmr_med.statistics.moments import PROTOTYPES
 from fedmr_med.statistics.scores import SCORES
-from fedmr_med.wire.codec import Message, decode_reply
+from fedmr_med.wire.forms import MODELS
 from fedmr_med.wire.kinds import TRAIN
 from fedmr_med.wire.messages import SiteReply
-from fedmr_med.wire.totals import MODELS
 
 
 class TrainExchange(Exchange):
@@ -47,7 +46,7 @@ class TrainExchange(Exchange):
         self._num_sites = num_sites
         self._in_order = in_order and not needs_all_replies(job.federation)
         self._offences = offences(state.history)
-        self._check, self._aggregator = ReplyCheck(job, state), PrototypeAggregator(job, state)
+        self._check, self._aggregator = ReplyCheck(job, state, self._form), PrototypeAggregator(job, state)
         self._comparison = Comparison(state, job.federation)
         self._held: Shelf[SiteReply] = Shelf(memory)
 
@@ -99,9 +98,8 @@ class TrainExchange(Exchange):
     def _counted(self) -> Collection[str]:
         return set(self._held) | set(self._aggregator.sites)
 
-    def _take(self, site: str, message: Message) -> SiteReply:
-        classes, size = self.state.prototypes.means.shape
-        reply = decode_reply(message, site, num_classes=classes, feature_size=size)
+    def _take(self, reply: SiteReply) -> None:
+        site = reply.site
         if self._in_order and any(site < earlier for earlier in self._aggregator.sites):
             raise WireError("the reply came out of the order of the site names", code="wire.order")
         self._check.check(reply)
@@ -113,7 +111,6 @@ class TrainExchange(Exchange):
         else:
             self._comparison.note(reply)
             self._held.add(site, reply)
-        return reply
 
     def _leave_outliers_out(self) -> None:
         """Take back replies that differ too much from the others; they still count for the quorum."""

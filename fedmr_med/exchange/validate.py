@@ -14,8 +14,8 @@ from fedmr_med.server.state import GlobalState
 from fedmr_med.statistics.base import Origin
 from fedmr_med.statistics.scores import SCORES
 from fedmr_med.statistics.subgroups import SUBGROUPS, Levels
-from fedmr_med.wire.codec import Message, decode_subgroups, decode_validation
 from fedmr_med.wire.kinds import VALIDATE
+from fedmr_med.wire.messages import SiteReply
 
 
 class ValidateExchange(Exchange):
@@ -76,9 +76,7 @@ class ValidateExchange(Exchange):
     def _counted(self) -> Collection[str]:
         return self._scores
 
-    def _take(self, site: str, message: Message) -> None:
-        classes = self.job.task.num_classes
-        scores = decode_validation(message, classes)
-        self._registered.check_scores(site, scores)
-        self._levels[site] = decode_subgroups(message, classes, len(self.job.task.levels))
-        self._scores[site] = scores
+    def _take(self, reply: SiteReply) -> None:
+        self._registered.check_scores(reply.site, reply.scores)
+        self._levels[reply.site] = reply.subgroups or [None] * len(self.job.task.levels)
+        self._scores[reply.site] = reply.scores

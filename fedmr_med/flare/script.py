@@ -26,6 +26,7 @@ from fedmr_med.evaluation.metrics import scores
 from fedmr_med.flare import context
 from fedmr_med.flare.executor import answered
 from fedmr_med.models.job_network import build_network
+from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site.client_state import chain_folder
@@ -35,9 +36,8 @@ from fedmr_med.site.release import permitted
 from fedmr_med.site.training import Aborted
 from fedmr_med.site.view import SiteView
 from fedmr_med.site.weights import StartingWeights
-from fedmr_med.statistics.survey import Survey
 from fedmr_med.wire.kinds import EXCHANGES, TRAIN
-from fedmr_med.wire.messages import ScoreReply, SiteReply, StatisticsReply, TrainTask
+from fedmr_med.wire.messages import SiteReply, TrainTask
 
 
 class ScriptExecutor(ClientAPIExecutor):
@@ -96,14 +96,10 @@ class _Script:
         floors.note_answered(TRAIN, task)
         return reply
 
-    def validate(self, task: TrainTask) -> ScoreReply:
-        return ScoreReply(None)
+    def validate(self, task: TrainTask) -> SiteReply:
+        return SiteReply(self._view.place.name, task.round)
 
-    def head_statistics(self, task: TrainTask) -> StatisticsReply:
-        return StatisticsReply(self._view.place.name, task.round)
-
-    def survey(self, task: TrainTask) -> Survey | None:
-        return None
+    head_statistics = survey = validate
 
     def trained_model(self) -> Arrays:
         raise PolicyError("A script keeps its model.", code="policy.task-refused")
@@ -148,7 +144,7 @@ def read_reply(answer: FLModel, site: str, task: TrainTask, job: JobConfig, poli
         scores=None if confusion is None else scores(confusion.astype(np.int64)),
         bytes_down=task.bytes,
     )
-    return permitted(reply, policy, names)
+    return permitted(TRAIN, reply, policy, reply_form(job))
 
 
 def class_sums(answer: FLModel, job: JobConfig, task: TrainTask) -> ClassSums | None:

@@ -1,56 +1,47 @@
-"""The forms of a job's replies and secure sums, which follow from its network."""
+"""The form of a job's replies and secure sums, which follows from its network."""
+
+from functools import lru_cache
 
 from fedmr_med import methods, models
-from fedmr_med.arrays import Arrays, Forms, forms_of
+from fedmr_med.arrays import Arrays, forms_of
 from fedmr_med.config import JobConfig
 from fedmr_med.models.job_network import build_network
 from fedmr_med.statistics.base import Sizes
-from fedmr_med.statistics.fields import Field
 from fedmr_med.statistics.model_sums import sum_fields
-from fedmr_med.statistics.shared import layouts
+from fedmr_med.wire.forms import ReplyForm, layouts
 from fedmr_med.wire.kinds import EXCHANGES
-from fedmr_med.wire.messages import ReplyForm
-from fedmr_med.wire.totals import SumForms
 
 
 def reply_form(job: JobConfig) -> ReplyForm:
-    """Return the form of the job's replies."""
+    """Return the form of the job's replies; its network is built once to see it."""
+    return _reply_form(job.model_dump_json())
+
+
+@lru_cache(maxsize=2)
+def _reply_form(content: str) -> ReplyForm:
+    job = JobConfig.model_validate_json(content)
     network = build_network(job)
-    arrays, names = models.state_arrays(network), models.parameter_names(network)
-    sums, (model, payload) = sum_forms(job, network), reply_arrays(job, arrays, names)
+    return form_of(job, models.state_arrays(network), models.parameter_names(network), network.feature_size)
+
+
+def form_of(job: JobConfig, model: Arrays, parameters: frozenset[str], feature_size: int) -> ReplyForm:
+    """Return the same, given weights and buffers, the names of those that are trained, and the length of a feature."""
+    server, federation = methods.build(job.method).server(), job.federation
+    trained = {name: array for name, array in model.items() if name in parameters}
+    summed, sizes = federation.sums_models, statistic_sizes(job, feature_size)
     return ReplyForm(
         class_names=job.task.class_names,
         levels=job.task.levels,
-        feature_size=network.feature_size,
-        statistics_size=sums.sizes.statistics_size,
         settings=job.digest(),
-        model=model,
-        payload=payload,
-        halved=job.federation.halved(names),
-        secure=job.federation.secure,
-        sum_sizes=sums.vector_sizes,
-        private=job.federation.private is not None,
+        layouts={kind: layouts(kind, sizes, federation.statistics) for kind in EXCHANGES},
+        model={} if summed else forms_of(model),
+        payload={} if summed else server.payload_forms(trained),
+        models=sum_fields(server, model, parameters) if summed else {},
+        halved=federation.halved(parameters),
+        secure=federation.secure,
+        private=federation.private is not None,
         training_noise=job.train.noise,
-        shared={kind: layouts(job.federation.statistics, kind, sums.sizes) for kind in EXCHANGES},
     )
-
-
-def reply_arrays(job: JobConfig, model: Arrays, parameters: frozenset[str]) -> tuple[Forms, Forms]:
-    """Return the forms of model and payload of a reply: of nothing where a secure sum takes them."""
-    if job.federation.sums_models:
-        return {}, {}
-    trained = {name: array for name, array in model.items() if name in parameters}
-    return forms_of(model), methods.build(job.method).server().payload_forms(trained)
-
-
-def sum_forms(job: JobConfig, network: models.Network) -> SumForms:
-    """Return the forms of the job's secure sums, given its network."""
-    fields: dict[str, Field] = {}
-    if job.federation.sums_models:
-        fields = sum_fields(
-            methods.build(job.method).server(), models.state_arrays(network), models.parameter_names(network)
-        )
-    return SumForms(statistic_sizes(job, network.feature_size), fields, job.federation.statistics)
 
 
 def statistic_sizes(job: JobConfig, feature_size: int) -> Sizes:

@@ -29,8 +29,9 @@ from fedmr_med.server.chain import Chain
 from fedmr_med.server.state import GlobalState, with_weights
 from fedmr_med.site.images import open_data
 from fedmr_med.sites import SiteConfig
-from fedmr_med.wire.codec import Message, encode_validation
+from fedmr_med.wire.codec import Message, encode_reply
 from fedmr_med.wire.kinds import HEAD, SECURE, TRAIN, VALIDATE
+from fedmr_med.wire.messages import SiteReply
 
 __all__ = ["SERVER", "Costs", "Federation", "open_sites"]
 
@@ -164,7 +165,7 @@ class InProcess:
         if sites == [SERVER] and self._work.test is not None:
             rows = parts_of_test(self._work.test, self._work.job.train.batch_size, self._pool.workers)
             parts = self._pool.score(rows, message)
-            yield SERVER, encode_validation(pooled(dict(parts))[0])
+            yield SERVER, encode_reply(VALIDATE, SiteReply(SERVER, scores=pooled(dict(parts))[0]))
         else:
             for name, answered in self._pool.ask(kind, sites, message):
                 if kind == TRAIN:

@@ -11,10 +11,10 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import WireError
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.metrics import Scores
-from fedmr_med.models.reply_forms import reply_arrays
 from fedmr_med.server.state import GlobalState
 from fedmr_med.statistics.model_sums import vectors
-from fedmr_med.wire.messages import ReplyForm, SiteReply
+from fedmr_med.wire.forms import ReplyForm
+from fedmr_med.wire.messages import SiteReply
 
 GROWTH = 2
 """A site's number of images may grow up to so many times the first one it told in a chain."""
@@ -88,20 +88,13 @@ class Registered:
 class ReplyCheck:
     """Validates the replies of one round against the job and the global state that the round starts from."""
 
-    def __init__(self, job: JobConfig, state: GlobalState):
+    def __init__(self, job: JobConfig, state: GlobalState, form: ReplyForm):
         method = methods.build(job.method)
         self._job, self._state = job, state
         self._server = method.server()
         self._uses_prototypes = method.uses_prototypes
         self._registered = Registered.of(state.history, job)
-        model, payload = reply_arrays(job, state.model, state.parameters)
-        self._form = ReplyForm(
-            class_names=job.task.class_names,
-            feature_size=state.prototypes.means.shape[1],
-            settings=job.digest(),
-            model=model,
-            payload=payload,
-        )
+        self._form = form
 
     def check(self, reply: SiteReply) -> None:
         """Validate a reply as a whole.

@@ -17,19 +17,10 @@ from fedmr_med.site.release import check_left, released
 from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.view import Place, SiteView, SiteViews
 from fedmr_med.sites import SiteConfig
-from fedmr_med.statistics.survey import Survey
 from fedmr_med.wire.agreement import check_settings
-from fedmr_med.wire.codec import (
-    MODEL,
-    Message,
-    decode_task,
-    encode_reply,
-    encode_statistics,
-    encode_survey,
-    encode_validation,
-)
+from fedmr_med.wire.codec import MODEL, Message, decode_task, encode_reply
 from fedmr_med.wire.kinds import EXCHANGES, HEAD, SECURE, SUBMIT_MODEL, SURVEY, TRAIN
-from fedmr_med.wire.messages import ScoreReply, SiteReply, StatisticsReply, TrainTask
+from fedmr_med.wire.messages import SiteReply, TrainTask
 from fedmr_med.wire.secure import ASK_PART, decode_question, encode_answer
 
 Train = Callable[[Any, TrainTask, Callable[[], bool]], SiteReply]
@@ -42,13 +33,13 @@ class Answers(Protocol):
     def train(self, task: TrainTask, should_stop: Callable[[], bool]) -> SiteReply:
         """Return the reply to a train task."""
 
-    def validate(self, task: TrainTask) -> ScoreReply:
+    def validate(self, task: TrainTask) -> SiteReply:
         """Return the scores of the received model."""
 
-    def head_statistics(self, task: TrainTask) -> StatisticsReply:
+    def head_statistics(self, task: TrainTask) -> SiteReply:
         """Return the statistics for a closed-form head."""
 
-    def survey(self, task: TrainTask) -> Survey | None:
+    def survey(self, task: TrainTask) -> SiteReply:
         """Return what the site holds."""
 
     def trained_model(self) -> Arrays:
@@ -131,13 +122,10 @@ class Site:
         if kind == TRAIN:
             faults.reach(f"train-{task.round + 1}")
             reply = self._train(hospital, task, should_stop)
-            return self._released(kind, encode_reply(reply, halved=view.form.halved), view)
-        if kind == HEAD:
-            return self._released(kind, encode_statistics(hospital.head_statistics(task)), view)
-        if kind == SURVEY:
-            return self._released(kind, encode_survey(hospital.survey(task)), view)
-        answer = hospital.validate(task)
-        return self._released(kind, encode_validation(answer.scores, answer.shared, answer.subgroups), view)
+        else:
+            work = {HEAD: hospital.head_statistics, SURVEY: hospital.survey}.get(kind, hospital.validate)
+            reply = work(task)
+        return self._released(kind, encode_reply(kind, reply, halved=view.form.halved), view)
 
     def _released(self, kind: str, answer: Message, started: SiteView) -> Message:
         """Return what may leave of an answer under the policy as it is now.

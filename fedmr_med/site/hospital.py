@@ -31,9 +31,8 @@ from fedmr_med.site.releases import Images, Releases
 from fedmr_med.site.training import place
 from fedmr_med.site.weights import StartingWeights
 from fedmr_med.sites import SiteConfig
-from fedmr_med.statistics.survey import Survey
 from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
-from fedmr_med.wire.messages import ScoreReply, SiteReply, StatisticsReply, TrainTask
+from fedmr_med.wire.messages import SiteReply, TrainTask
 
 
 class Hospital:
@@ -163,7 +162,7 @@ class Hospital:
         )
         return self.releases.train(task, reply, self.images)
 
-    def validate(self, task: TrainTask) -> ScoreReply:
+    def validate(self, task: TrainTask) -> SiteReply:
         """Score the received model, as far as the policy allows, in the reply or for a secure sum.
 
         Raises:
@@ -178,7 +177,7 @@ class Hospital:
         self.floors.note_answered(VALIDATE, task)
         return answer
 
-    def head_statistics(self, task: TrainTask) -> StatisticsReply:
+    def head_statistics(self, task: TrainTask) -> SiteReply:
         """Make the statistics for a closed-form head that the policy allows, in the reply or for a secure sum.
 
         Raises:
@@ -186,13 +185,13 @@ class Hospital:
         """
         check_model(task, self.network)
         self._check(HEAD, task)
-        answer = self.releases.head(task, self.network, lambda: self._load(task))
+        answer = self.releases.head(task, lambda: self._load(task))
         self.floors.note_answered(HEAD, task)
         return answer
 
-    def survey(self, task: TrainTask) -> Survey | None:
+    def survey(self, task: TrainTask) -> SiteReply:
         """Count and measure the images as far as the policy allows, in the reply or for a secure sum."""
-        return self.releases.survey(task, self.data, self.network)
+        return self.releases.survey(task, self.data)
 
     def _check(self, kind: str, task: TrainTask) -> None:
         """Look at the values of a task whose form was checked, before any image is."""

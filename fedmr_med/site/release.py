@@ -4,7 +4,7 @@ The site already makes no more than the policy allows. This is the same rule onc
 the work and the network: the site's engine, FLARE's filter and FLARE's guard.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,6 @@ from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.secure import Secure
 from fedmr_med.secure.messages import Masked, Part
 from fedmr_med.site.scores import permitted_scores
 from fedmr_med.site.subgroups import permitted_subgroups
@@ -24,62 +23,51 @@ from fedmr_med.site.survey import permitted_survey
 from fedmr_med.statistics.fields import Values, add
 from fedmr_med.statistics.moments import COUNTS, MEANS, SUMS
 from fedmr_med.statistics.shared import only_classes
-from fedmr_med.wire.codec import (
-    MODEL,
-    Message,
-    decode_reply,
-    decode_statistics,
-    decode_subgroups,
-    decode_survey,
-    decode_validation,
-    encode_reply,
-    encode_statistics,
-    encode_survey,
-    encode_validation,
-    split_shared,
-)
-from fedmr_med.wire.kinds import HEAD, SECURE, SUBMIT_MODEL, SURVEY, TRAIN, VALIDATE
-from fedmr_med.wire.messages import ReplyForm, SiteReply, StatisticsReply
+from fedmr_med.wire.codec import MODEL, Message, decode_reply, encode_reply
+from fedmr_med.wire.forms import ReplyForm
+from fedmr_med.wire.kinds import EXCHANGES, SECURE, SUBMIT_MODEL, TRAIN, VALIDATE
+from fedmr_med.wire.messages import SiteReply
 from fedmr_med.wire.secure import ASK_PART, decode_answer, encode_answer
 
-Shared = dict[str, Values]
+
+def leaving(kind: str, reply: SiteReply, policy: SitePolicy, form: ReplyForm) -> SiteReply:
+    """Return what leaves of a reply to an exchange: what the policy permits, without what secure sums take."""
+    return closed(permitted(kind, reply, policy, form), policy, form)
 
 
-def permitted(
-    reply: SiteReply,
-    policy: SitePolicy,
-    class_names: tuple[str, ...],
-    *,
-    secure: Secure = "none",
-    private: bool = False,
-    training_noise: float = 0.0,
-) -> SiteReply:
-    """Return the reply without what the policy does not allow.
-
-    Args:
-        secure: what leaves in secure sums only, and so is no part of a reply.
-        private: whether the job has noise on class sums, which a site with a privacy budget demands.
-        training_noise: noise on the gradients of local training, 0 without, which a site with a budget for training
-            demands.
+def permitted(kind: str, reply: SiteReply, policy: SitePolicy, form: ReplyForm) -> SiteReply:
+    """Return the reply without what the policy does not allow, whether it leaves in the reply or in a secure sum.
 
     Raises:
         FloorError: the model was trained with less noise than the policy demands.
+        PolicyError: see :func:`permitted_statistics`.
     """
-    policy.check_training_noise(training_noise)
-    summed = secure != "none"
-    closed = summed or (policy.privacy is not None and not private)
-    samples = policy.rounding.up(max(1, reply.samples))
-    scores = None if summed else permitted_scores(reply.scores, policy, class_names)
-    if secure == "all":
-        report = None if reply.report is None else reply.report.costs()
-        return replace(reply, samples=0, model={}, payload={}, prototypes=None, scores=None, report=report)
-    return replace(
+    names, demands_noise = form.class_names, policy.privacy is not None and not form.private
+    scores = permitted_scores(reply.scores, policy, names)
+    allowed = replace(
         reply,
-        samples=samples,
-        prototypes=None if closed else _permitted_sums(reply.prototypes, policy, class_names),
         scores=scores,
-        report=_permitted_report(reply.report, policy, samples + _scored(scores)),
+        subgroups=permitted_subgroups(reply.subgroups, scores, policy, names, form.levels),
+        prototypes=None if demands_noise else _permitted_sums(reply.prototypes, policy, names),
+        statistics={} if demands_noise else permitted_statistics(reply.statistics, policy, names),
+        shared=permitted_shared(kind, reply.shared, policy, form),
+        survey=permitted_survey(reply.survey, policy, names, form.levels),
     )
+    if kind != TRAIN:
+        return allowed
+    policy.check_training_noise(form.training_noise)
+    return replace(allowed, samples=policy.rounding.up(max(1, reply.samples)))
+
+
+def closed(reply: SiteReply, policy: SitePolicy, form: ReplyForm) -> SiteReply:
+    """Return a reply that the policy permits without what leaves in secure sums only."""
+    if form.secure != "none":
+        reply = replace(reply, prototypes=None, scores=None, subgroups=(), statistics={}, shared={}, survey=None)
+    if form.secure == "all":
+        report = None if reply.report is None else reply.report.costs()
+        return replace(reply, samples=0, model={}, payload={}, report=report)
+    used = reply.samples + _scored(reply.scores)
+    return replace(reply, report=_permitted_report(reply.report, policy, used))
 
 
 def _scored(scores: Scores | None) -> int:
@@ -145,7 +133,7 @@ def permitted_shared(kind: str, values: Mapping[str, Values], policy: SitePolicy
     classes = shared_classes(kind, most, policy, form.class_names, private=form.private)
     if not classes.any():
         return {}
-    return {part: only_classes(content, form.shared[kind][part], classes) for part, content in values.items()}
+    return {part: only_classes(content, form.layouts[kind][part], classes) for part, content in values.items()}
 
 
 def released(kind: str, message: Message, policy: SitePolicy, form: ReplyForm, *, left: bool | None = None) -> Message:
@@ -163,12 +151,24 @@ def released(kind: str, message: Message, policy: SitePolicy, form: ReplyForm, *
         PolicyError: the policy does not allow an answer of this kind.
     """
     check_left(left, part=message.parts.keys() == {ASK_PART})
-    message, values = split_shared(message, form.shared.get(kind, {}))
-    shared = {} if form.sums else permitted_shared(kind, values, policy, form)
-    allowed = _RULES[kind](message, shared, policy, form) if kind in _RULES else None
-    if allowed is None:
-        raise PolicyError(f"the policy does not allow an answer to the task {kind!r}", code="policy.task-refused")
-    return allowed
+    if kind in EXCHANGES:
+        reply = decode_reply(kind, message, "", form.layouts[kind])
+        if kind == TRAIN:
+            form.check(reply)
+        return encode_reply(kind, leaving(kind, reply, policy, form), halved=form.halved)
+    if kind == SECURE and form.secure != "none":
+        # What a masked vector holds, nobody can see: whoever made it answers for that.
+        answer = decode_answer(message, "")
+        if isinstance(answer, Masked | Part) and len(answer.vector) not in form.vector_sizes:
+            raise WireError("the masked vector is of no sum of this job", code="wire.form", key="vector")
+        return encode_answer(answer)
+    if kind == SUBMIT_MODEL and policy.allow_submit_model and form.secure != "all":
+        policy.check_training_noise(form.training_noise)
+        if message.parts.keys() != {MODEL} or message.meta:
+            raise WireError("the local model comes with something else", code="wire.unasked", key="model")
+        form.check_model(message.parts[MODEL])
+        return message
+    raise PolicyError(f"the policy does not allow an answer to the task {kind!r}", code="policy.task-refused")
 
 
 def check_left(left: bool | None, *, part: bool) -> None:
@@ -188,67 +188,3 @@ def check_left(left: bool | None, *, part: bool) -> None:
             code="policy.not-left",
         )
     raise PolicyError("this site has left the chain, and answers nothing of it any more.", code="policy.left")
-
-
-def _trained(message: Message, shared: Shared, policy: SitePolicy, form: ReplyForm) -> Message:
-    names, secure = form.class_names, form.secure
-    reply = decode_reply(message, "", num_classes=len(names), feature_size=form.feature_size)
-    form.check(reply)
-    noise = form.training_noise
-    left = permitted(reply, policy, names, secure=secure, private=form.private, training_noise=noise)
-    return encode_reply(replace(left, shared=shared), halved=form.halved)
-
-
-def _validated(message: Message, shared: Shared, policy: SitePolicy, form: ReplyForm) -> Message:
-    names, levels = form.class_names, form.levels
-    scores, of_levels = decode_validation(message, len(names)), decode_subgroups(message, len(names), len(levels))
-    if form.sums:
-        return encode_validation(None, shared)
-    left = permitted_scores(scores, policy, names)
-    return encode_validation(left, shared, permitted_subgroups(of_levels, left, policy, names, levels))
-
-
-def _head(message: Message, shared: Shared, policy: SitePolicy, form: ReplyForm) -> Message:
-    names = form.class_names
-    statistics = decode_statistics(message, "", num_classes=len(names), feature_size=form.statistics_size)
-    if form.sums or (policy.privacy is not None and not form.private):
-        return encode_statistics(StatisticsReply("", statistics.round))
-    return encode_statistics(
-        replace(statistics, values=permitted_statistics(statistics.values, policy, names) | shared)
-    )
-
-
-def _surveyed(message: Message, shared: Shared, policy: SitePolicy, form: ReplyForm) -> Message:
-    survey = decode_survey(message, len(form.class_names), len(form.levels))
-    return encode_survey(None if form.sums else permitted_survey(survey, policy, form.class_names, form.levels))
-
-
-def _secure(message: Message, shared: Shared, policy: SitePolicy, form: ReplyForm) -> Message | None:
-    """Pass a step of a secure sum on. What a masked vector holds, nobody can see: whoever made it answers for that."""
-    if not form.sums:
-        return None
-    answer = decode_answer(message, "")
-    if isinstance(answer, Masked | Part) and len(answer.vector) not in form.sum_sizes:
-        raise WireError("the masked vector is of no sum of this job", code="wire.form", key="vector")
-    return encode_answer(answer)
-
-
-def _own_model(message: Message, shared: Shared, policy: SitePolicy, form: ReplyForm) -> Message | None:
-    if not policy.allow_submit_model or form.secure == "all":
-        return None
-    policy.check_training_noise(form.training_noise)
-    if message.parts.keys() != {MODEL} or message.meta:
-        raise WireError("the local model comes with something else", code="wire.unasked", key="model")
-    form.check_model(message.parts[MODEL])
-    return message
-
-
-_RULES: Mapping[str, Callable[[Message, Shared, SitePolicy, ReplyForm], Message | None]] = {
-    TRAIN: _trained,
-    VALIDATE: _validated,
-    HEAD: _head,
-    SURVEY: _surveyed,
-    SECURE: _secure,
-    SUBMIT_MODEL: _own_model,
-}
-"""What may leave of each kind of answer; None refuses it."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -27,7 +28,7 @@ from fedmr_med.evaluation.records import MAX_TERM, SiteReport
 from fedmr_med.methods.base import Contribution
 from fedmr_med.methods.plan import head_exchange
 from fedmr_med.models import parameter_names
-from fedmr_med.models.reply_forms import statistic_sizes, sum_forms
+from fedmr_med.models.reply_forms import reply_form, statistic_sizes
 from fedmr_med.network import Network
 from fedmr_med.privacy.mechanisms import clipped_update
 from fedmr_med.privacy.policy import SitePolicy
@@ -36,7 +37,7 @@ from fedmr_med.schema import validated
 from fedmr_med.secure.identity import UNSIGNED
 from fedmr_med.site.ledger import Ledgers
 from fedmr_med.site.private import PrivateSums
-from fedmr_med.site.release import permitted, permitted_statistics, shared_classes
+from fedmr_med.site.release import closed, permitted, permitted_statistics, shared_classes
 from fedmr_med.site.scores import released_scores
 from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.statistics import Bound, head_statistics, hold_out, shared_values
@@ -51,10 +52,10 @@ from fedmr_med.statistics.moments import HELD_OUT, KEPT, PROTOTYPES
 from fedmr_med.statistics.scores import SCORES
 from fedmr_med.statistics.shared import shared_statistics
 from fedmr_med.statistics.subgroups import SUBGROUPS, Levels
-from fedmr_med.statistics.survey import SURVEY_STATISTIC, Survey
+from fedmr_med.statistics.survey import SURVEY_STATISTIC
+from fedmr_med.wire.forms import MODELS
 from fedmr_med.wire.kinds import HEAD, SURVEY, TRAIN, VALIDATE
-from fedmr_med.wire.messages import ScoreReply, SiteReply, StatisticsReply, TrainTask
-from fedmr_med.wire.totals import MODELS
+from fedmr_med.wire.messages import SiteReply, TrainTask
 
 T = TypeVar("T")
 Mask = npt.NDArray[np.bool_]
@@ -84,6 +85,7 @@ class Releases:
 
     def __init__(self, name: str, job: JobConfig, policy: SitePolicy, fold: Fold, state_folder: Path, ledgers: Ledgers):
         self._name, self._job, self.policy = name, job, policy
+        self._form = reply_form(job)
         self._names = job.task.class_names
         self._method = methods.build(job.method)
         self.counts = class_counts(fold, job.task.num_classes)
@@ -152,18 +154,14 @@ class Releases:
 
     def train(self, task: TrainTask, reply: SiteReply, images: Images) -> SiteReply:
         """Return what leaves of a reply to a train task, given the training images and the trained network."""
-        federation, noise, private = self._job.federation, self._job.train.noise, self.private is not None
-        allowed = permitted(reply, self.policy, self._names, private=private, training_noise=noise)
+        federation = self._job.federation
+        allowed = permitted(TRAIN, reply, self.policy, self._form)
+        if federation.sums_statistics and self.private is not None:
+            # In a sum noise must stay whole, also where it makes a count look small.
+            allowed = replace(allowed, prototypes=reply.prototypes)
+        models = {MODELS: self._model_sums(task, allowed, images.network)} if federation.sums_models else {}
         shared = self._shared(TRAIN, lambda: images, self.counts)
-        if not federation.sums_statistics:
-            return replace(allowed, shared=shared)
-        # Noise must stay whole, also where it makes a count look small.
-        sums = reply.prototypes if private else allowed.prototypes
-        values = _values(PROTOTYPES, sums) | _score_values(allowed.scores) | shared
-        if federation.sums_models:
-            values[MODELS] = self._model_sums(task, allowed, images.network)
-        self._hold(TRAIN, task, values, images.network)
-        return permitted(allowed, self.policy, self._names, secure=federation.secure, training_noise=noise)
+        return self._closed(TRAIN, task, replace(allowed, shared=shared), models)
 
     def _model_sums(self, task: TrainTask, reply: SiteReply, network: Network) -> Values:
         """Return the trained model as sums that add up over the sites, its change scaled down if it is too long."""
@@ -191,16 +189,13 @@ class Releases:
         }
         return validated(SiteReport, figures, f"the report of {self._method.name}")
 
-    def validate(self, task: TrainTask, images: Images, validation: Images | None = None) -> ScoreReply:
+    def validate(self, task: TrainTask, images: Images, validation: Images | None = None) -> SiteReply:
         """Return what leaves of the scores of a received model on test images, if a secure sum does not take them."""
         scores = self.scores(images, validation)
         shared = self._shared(VALIDATE, lambda: images, self._counted(images))
         subgroups = self._by_level(images, scores)
-        if not self._job.federation.sums_statistics:
-            return ScoreReply(scores, shared, subgroups)
-        known = subgroups if any(found is not None for found in subgroups) else None
-        self._hold(VALIDATE, task, _score_values(scores) | _values(SUBGROUPS, known) | shared, images.network)
-        return ScoreReply(None)
+        reply = SiteReply(self._name, task.round, scores=scores, subgroups=subgroups, shared=shared)
+        return self._closed(VALIDATE, task, reply)
 
     def _by_level(self, images: Images, whole: Scores | None) -> Levels:
         """Return what leaves of the scores of each level of the job's subgroups, beside those of all images."""
@@ -220,16 +215,13 @@ class Releases:
         small = ((matrix > 0) & (matrix < self.policy.min_cell_count)).any(1)
         return np.where(small, 0, counts)
 
-    def head(self, task: TrainTask, network: Network, open_images: Callable[[], Images]) -> StatisticsReply:
+    def head(self, task: TrainTask, open_images: Callable[[], Images]) -> SiteReply:
         """Return the statistics for a closed-form head that leave, if a secure sum does not take them.
 
         ``open_images`` loads the model and opens the images; nobody calls it where nothing is made of them.
         """
-        values = self._head_values(task, open_images) | self._shared(HEAD, open_images, self.counts)
-        if not self._job.federation.sums_statistics:
-            return StatisticsReply(self._name, task.round, values)
-        self._hold(HEAD, task, values, network)
-        return StatisticsReply(self._name, task.round)
+        values, shared = self._head_values(task, open_images), self._shared(HEAD, open_images, self.counts)
+        return self._closed(HEAD, task, SiteReply(self._name, task.round, statistics=values, shared=shared))
 
     def _head_values(self, task: TrainTask, open_images: Callable[[], Images]) -> dict[str, Values]:
         if self.private is not None:
@@ -254,20 +246,17 @@ class Releases:
         values = _values(KEPT, kept) | _values(HELD_OUT, held_out if held.any() else None)
         return permitted_statistics(values, self.policy, self._names)
 
-    def survey(self, task: TrainTask, data: SiteData, network: Network) -> Survey | None:
+    def survey(self, task: TrainTask, data: SiteData) -> SiteReply:
         """Return what leaves of a survey of the site's images, if a secure sum does not take it."""
         train, test = (
             self.policy.told_classes(class_counts(fold, len(self._names)), self._names)
             for fold in (data.train, data.test)
         )
-        found, levels = None, self._job.task.levels
+        survey, levels = None, self._job.task.levels
         if train.any() or test.any():
             made = survey_of(data, train, test, levels, pictures=self.policy.share_survey == "images")
-            found = permitted_survey(made, self.policy, self._names, levels)
-        if not self._job.federation.sums_statistics:
-            return found
-        self._hold(SURVEY, task, _values(SURVEY_STATISTIC, found), network)
-        return None
+            survey = permitted_survey(made, self.policy, self._names, levels)
+        return self._closed(SURVEY, task, SiteReply(self._name, survey=survey))
 
     def package_classes(self, kind: str, counts: IntArray) -> Mask:
         """Return the mask (C,) of the classes whose images, ``counts`` of each, statistics of other packages are shown.
@@ -286,13 +275,19 @@ class Releases:
         network, batches, _ = open_images()
         return shared_values(network, batches, statistics, classes, statistic_sizes(self._job, network.feature_size))
 
-    def _hold(self, kind: str, task: TrainTask, values: dict[str, Values], network: Network) -> None:
-        self._secure.hold(task.chain, task.release(kind), values, sum_forms(self._job, network))
+    def _closed(
+        self, kind: str, task: TrainTask, reply: SiteReply, models: Mapping[str, Values] = MappingProxyType({})
+    ) -> SiteReply:
+        """Return what leaves of a reply, and hold the rest, with sums of ``models``, where the job sums securely."""
+        if self._form.secure != "none":
+            scores = None if reply.scores is None or reply.scores.confusion is None else reply.scores
+            values = {**_values(PROTOTYPES, reply.prototypes), **_values(SCORES, scores), **models}
+            known = reply.subgroups if any(part is not None for part in reply.subgroups) else None
+            values |= _values(SUBGROUPS, known)
+            values |= {**reply.statistics, **reply.shared, **_values(SURVEY_STATISTIC, reply.survey)}
+            self._secure.hold(task.chain, task.release(kind), values, self._form)
+        return closed(reply, self.policy, self._form)
 
 
 def _values(statistic: Statistic[T], content: T | None) -> dict[str, Values]:
     return {} if content is None else {statistic.name: statistic.values(content)}
-
-
-def _score_values(scores: Scores | None) -> dict[str, Values]:
-    return _values(SCORES, None if scores is None or scores.confusion is None else scores)

@@ -15,9 +15,9 @@ from fedmr_med.secure.participant import Participant
 from fedmr_med.site.client_state import chain_folder
 from fedmr_med.statistics.fields import Values
 from fedmr_med.wire.agreement import check_settings
+from fedmr_med.wire.forms import ReplyForm
 from fedmr_med.wire.kinds import HEAD
 from fedmr_med.wire.secure import ASK_CONFIRMED, ASK_KEYS, ASK_MASKED, ASK_OFFER, ASK_PART, Answer, Question
-from fedmr_med.wire.totals import SumForms
 
 SECURE, COHORT_FILE = "secure", "cohort.jsonl"
 
@@ -33,7 +33,7 @@ class SecureSite:
         self._site, self._job, self._policy = site, job, policy
         self._folder, self._identity = state_folder, identity
 
-    def hold(self, chain: str, name: str, values: Mapping[str, Values], forms: SumForms) -> None:
+    def hold(self, chain: str, name: str, values: Mapping[str, Values], form: ReplyForm) -> None:
         """Keep what goes into the release ``name``, by statistic; what is not there is zero.
 
         A release whose vector was masked keeps it.
@@ -42,7 +42,7 @@ class SecureSite:
             WireError: a value is not finite, or too large for the sum.
         """
         participant = self._participant(chain, name)
-        if participant.hold(name, forms.pack(name, values), kept=HEAD if self._job.head.keep else ""):
+        if participant.hold(name, form.pack(name, values), kept=HEAD if self._job.head.keep else ""):
             with private_files():
                 write_text(participant.folder / f"{name}.policy", self._policy_digest())
         for path in participant.folder.glob("*.policy"):

@@ -7,7 +7,7 @@ approval back while the site computes is obeyed.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 
 from fedmr_med.config import JobConfig
@@ -20,7 +20,7 @@ from fedmr_med.site.approval import SHOWN, ApprovalBook, Standing, Verdict, sett
 from fedmr_med.site.floors import SiteFloors
 from fedmr_med.site.training import Aborted
 from fedmr_med.sites import SiteConfig
-from fedmr_med.wire.messages import ReplyForm
+from fedmr_med.wire.forms import ReplyForm
 
 _POLL_SECONDS = 2.0
 
@@ -74,7 +74,7 @@ class SiteView:
     @property
     def form(self) -> ReplyForm:
         """The form of the job's replies."""
-        return _form(self.job.model_dump_json())
+        return reply_form(self.job)
 
     @property
     def chain(self) -> str:
@@ -187,9 +187,3 @@ class SiteViews:
         if not standing.asked:
             place.people.asked(job, job_id=place.job_id, chain=view.chain)
         return SiteView(place, settings, origin, job, standing)
-
-
-@lru_cache(maxsize=1)
-def _form(job: str) -> ReplyForm:
-    """Return the form of a job's replies, which takes a network to tell."""
-    return reply_form(JobConfig.model_validate_json(job))

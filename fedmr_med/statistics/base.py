@@ -50,18 +50,31 @@ class Origin:
 ONE_SITE = Origin()
 
 
-class Statistic(ABC, Generic[T]):
-    """One additive statistic.
+class Additive(ABC):
+    """What adds up over sites, field by field.
 
     Attributes:
-        name: of its part in a message; its fields in a secure sum are ``name/field``.
+        name: of the statistic.
     """
 
     name: str
 
+    @property
+    def part(self) -> str:
+        """Its name in messages; its fields in a secure sum are ``part/field``."""
+        return self.name
+
     @abstractmethod
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
-        """Return its fields, the same for all sites of a job."""
+        """Return its fields, the same for all sites of a job; those with one row per class are ``by_class``."""
+
+    def layout(self, sizes: Sizes) -> Layout:
+        """Return its fields as they travel."""
+        return Layout(self.fields(sizes))
+
+
+class Statistic(Additive, Generic[T]):
+    """One statistic of this package."""
 
     @abstractmethod
     def values(self, content: T) -> Values:
@@ -74,10 +87,6 @@ class Statistic(ABC, Generic[T]):
         Raises:
             WireError: no samples add up to them.
         """
-
-    def layout(self, sizes: Sizes) -> Layout:
-        """Return its fields as they travel."""
-        return Layout(self.fields(sizes))
 
 
 def counts(*shape: int) -> Field:

@@ -4,8 +4,8 @@ A statistic says its fields, what a batch of samples puts in, and what a total m
 that may leave the site, and knows nothing of policy, secure sums or messages.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -14,8 +14,8 @@ import numpy.typing as npt
 from pydantic import JsonValue
 
 from fedmr_med.registry import Registry
-from fedmr_med.statistics.base import Sizes
-from fedmr_med.statistics.fields import Field, Layout, Values
+from fedmr_med.statistics.base import Additive, Sizes
+from fedmr_med.statistics.fields import Layout, Values
 
 PREFIX = "shared/"
 """Before the name of a statistic in messages and secure sums, so that it takes nobody's place."""
@@ -36,21 +36,15 @@ class Samples:
     labels: npt.NDArray[np.int64]
 
 
-class SharedStatistic(ABC):
-    """One statistic of a package.
+class SharedStatistic(Additive):
+    """One statistic of a package; a job asks for it by its name.
 
     Attributes:
-        name: as a job asks for it.
         exchange: when it is made: ``train`` of the training images with the trained network, ``validate`` of the test
             images and ``head`` of the training images with the received one.
     """
 
-    name: ClassVar[str]
     exchange: ClassVar[Literal["train", "validate", "head"]]
-
-    @abstractmethod
-    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
-        """Return its fields; those with one row per class are ``by_class``."""
 
     @abstractmethod
     def values(self, samples: Samples, sizes: Sizes) -> Values:
@@ -62,12 +56,8 @@ class SharedStatistic(ABC):
 
     @property
     def part(self) -> str:
-        """Its name in messages and secure sums."""
+        """Its name in messages."""
         return PREFIX + self.name
-
-    def layout(self, sizes: Sizes) -> Layout:
-        """Return its fields as they travel."""
-        return Layout(self.fields(sizes))
 
 
 SHARED: Registry[type[SharedStatistic]] = Registry(
@@ -85,11 +75,6 @@ def shared_statistics(names: Iterable[str], exchange: str) -> tuple[SharedStatis
     """
     found = (SHARED.get(name, "federation.statistics")() for name in names)
     return tuple(statistic for statistic in found if statistic.exchange == exchange)
-
-
-def layouts(names: Iterable[str], exchange: str, sizes: Sizes) -> dict[str, Layout]:
-    """Return the fields of the statistics of an exchange that a job asks for, by part."""
-    return {statistic.part: statistic.layout(sizes) for statistic in shared_statistics(names, exchange)}
 
 
 def only_classes(values: Values, layout: Layout, classes: npt.NDArray[np.bool_]) -> Values:

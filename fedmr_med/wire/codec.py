@@ -1,12 +1,15 @@
 """The one wire format: named parts of numpy arrays, and plain values beside them.
 
-    task:   {model, prototypes (means, available, age), method, averaged, backbone}
-    reply:  {model, method, prototypes, scores}
-    scores: {scores}
+    task:     {model, prototypes (means, available, age), method, averaged, backbone}
+    train:    {model, method, prototypes, scores}
+    validate: {scores, subgroups}
+    head:     {kept, held_out, means}
+    survey:   {survey}
 
-``averaged`` is absent from the task of a method that scores the model it trains on. ``prototypes`` and ``scores`` of a
-reply are statistics (:mod:`fedmr_med.statistics`): each part has exactly the fields of one, and is absent where a site
-shares none of it. A class that is held back is zero in them. Decoding checks the form of everything it touches and
+``averaged`` is absent from the task of a method that scores the model it trains on. Below it are the replies to each
+exchange. All of their parts but ``model`` and ``method`` are statistics (:mod:`fedmr_med.statistics`), those of other
+packages too: each has exactly the fields of one, and is absent where a site shares none of it. A class that is held
+back is zero in them. Decoding checks the form of everything it touches and
 raises :class:`WireError`; whether the values make sense is checked by the aggregation. ``backbone`` is in a task where
 a part of the network is frozen, until every site has answered with it; its digest is always there.
 
@@ -16,7 +19,6 @@ With ``federation.wire: float16`` the model's parameters travel as :mod:`fedmr_m
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from fedmr_med.arrays import Arrays
@@ -27,18 +29,18 @@ from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.prototypes import PARTS, Prototypes
 from fedmr_med.schema import NAME_PATTERN, brief, validated
 from fedmr_med.statistics.base import Sizes, Statistic
-from fedmr_med.statistics.fields import Layout, Values
+from fedmr_med.statistics.fields import Layout
 from fedmr_med.statistics.moments import HELD_OUT, KEPT
 from fedmr_med.statistics.moments import PROTOTYPES as CLASS_SUMS
+from fedmr_med.statistics.scores import CONFUSION, VALIDATION
 from fedmr_med.statistics.scores import SCORES as SCORE_STATISTIC
-from fedmr_med.statistics.scores import VALIDATION
-from fedmr_med.statistics.subgroups import SUBGROUPS, Levels, check_levels
-from fedmr_med.statistics.survey import SURVEY_STATISTIC, Survey
+from fedmr_med.statistics.shared import PREFIX
+from fedmr_med.statistics.subgroups import SUBGROUPS, check_levels
+from fedmr_med.statistics.survey import SURVEY_STATISTIC
 from fedmr_med.wire.agreement import agreed_settings, agreement
 from fedmr_med.wire.half import pack, unpack
-from fedmr_med.wire.kinds import HEAD
-from fedmr_med.wire.messages import Backbone, SiteReply, StatisticsReply, TrainTask
-from fedmr_med.wire.totals import STATISTICS
+from fedmr_med.wire.kinds import HEAD, SURVEY, TRAIN, VALIDATE
+from fedmr_med.wire.messages import Backbone, SiteReply, TrainTask
 
 MODEL, PROTOTYPES, METHOD, AVERAGED = "model", "prototypes", "method", "averaged"
 BACKBONE = "backbone"
@@ -112,14 +114,32 @@ def decode_task(message: Message) -> TrainTask:
     )
 
 
-def encode_reply(reply: SiteReply, *, halved: Collection[str] = ()) -> Message:
-    """Encode a site's reply, the parameters in ``halved`` as float16; what it does not share has no key in it."""
+def encode_reply(kind: str, reply: SiteReply, *, halved: Collection[str] = ()) -> Message:
+    """Encode a site's reply to an exchange, the parameters in ``halved`` as float16.
+
+    What the site does not share has no key in it.
+    """
+    parts = _score_parts(reply.scores) | {
+        name: dict(part) for name, part in {**reply.statistics, **reply.shared}.items()
+    }
+    known = [part.confusion for part in reply.subgroups if part is not None and part.confusion is not None]
+    if known:
+        sizes = Sizes(len(known[0]), 0, 0, levels=len(reply.subgroups))
+        parts[SUBGROUPS.name] = _encoded(SUBGROUPS, reply.subgroups, sizes)
+    if reply.survey is not None:
+        sizes = Sizes(len(reply.survey.train), 0, 0, levels=len(reply.survey.levels))
+        parts[SURVEY] = _encoded(SURVEY_STATISTIC, reply.survey, sizes)
+    if kind == SURVEY:
+        return Message(parts)
+    if kind == HEAD:
+        return Message(parts, {ROUND: reply.round})
+    if kind == VALIDATE:
+        return Message(parts, {SCORES: encode_scores(reply.scores)})
     model, exponents = pack(reply.model, halved if reply.model else ())  # none where a secure sum takes it
-    parts = {MODEL: model, METHOD: reply.payload}
+    trained = {MODEL: model, METHOD: reply.payload}
     if reply.prototypes is not None:
         classes, size = reply.prototypes.sums.shape
-        parts[PROTOTYPES] = encode_part(CLASS_SUMS, reply.prototypes, Sizes(classes, size, size))
-    parts |= _score_parts(reply.scores) | _shared_parts(reply.shared)
+        trained[PROTOTYPES] = _encoded(CLASS_SUMS, reply.prototypes, Sizes(classes, size, size))
     meta = {
         **agreement(reply.settings),
         ROUND: reply.round,
@@ -129,142 +149,64 @@ def encode_reply(reply: SiteReply, *, halved: Collection[str] = ()) -> Message:
         BYTES_DOWN: reply.bytes_down,
         EXPONENTS: exponents,
     }
-    return Message(parts, meta)
+    return Message(trained | parts, meta)
 
 
-def decode_reply(message: Message, site: str, *, num_classes: int, feature_size: int) -> SiteReply:
-    """Decode a site's reply.
+def decode_reply(kind: str, message: Message, site: str, layouts: Mapping[str, Layout]) -> SiteReply:
+    """Decode a site's reply. Whether samples add up to statistics of a head is seen when they are read.
+
+    Args:
+        layouts: fields of the statistics of the exchange, by part.
 
     Raises:
         WireError: it does not have the agreed form.
     """
-    settings = agreed_settings(message.meta)
-    unexpected = message.parts.keys() - {MODEL, METHOD, PROTOTYPES, SCORES}
-    if unexpected:
-        raise WireError(
-            f"the reply has an unexpected part {min(unexpected)!r}", code="wire.unasked", key=min(unexpected)
-        )
-    sizes = Sizes(num_classes, feature_size, feature_size)
-    return SiteReply(
-        site=site,
-        round=whole_number(message.meta, ROUND),
-        samples=whole_number(message.meta, SAMPLES, most=MAX_IMAGES),
+    meta = message.meta
+    settings = agreed_settings(meta) if kind == TRAIN else ""
+    known = layouts.keys() | ({MODEL, METHOD} if kind == TRAIN else set())
+    if unexpected := (message.parts.keys() | (meta.keys() if kind == SURVEY else set())) - known:
+        name = min(unexpected)
+        raise WireError(f"the reply has an unexpected part {name!r}", code="wire.unasked", key=name)
+    additive = {
+        name: layouts[name].checked(part, name)
+        for name, part in message.parts.items()
+        if name not in (MODEL, METHOD, PROTOTYPES, SCORES, SUBGROUPS.name, SURVEY)
+    }
+    if HELD_OUT.name in additive and KEPT.name not in additive:
+        raise WireError("held-out statistics without the others", code="wire.form", key="held-out")
+    shared = {name: part for name, part in additive.items() if name.startswith(PREFIX)}
+    reply = SiteReply(
+        site,
+        round=whole_number(meta, ROUND) if kind in (TRAIN, HEAD) else 0,
+        scores=decode_scores(message, layouts[SCORES].fields[CONFUSION].shape[0]) if SCORES in layouts else None,
+        subgroups=_decoded(SUBGROUPS, message, layouts) or (),
+        survey=_decoded(SURVEY_STATISTIC, message, layouts),
+        statistics={name: part for name, part in additive.items() if name not in shared},
+        shared=shared,
+        bytes_up=message.size,
+    )
+    check_levels(reply.subgroups, reply.scores)
+    if kind != TRAIN:
+        return reply
+    return replace(
+        reply,
+        samples=whole_number(meta, SAMPLES, most=MAX_IMAGES),
         settings=settings,
         model=_unpacked(message),
-        prototypes=decode_part(CLASS_SUMS, message.parts.get(PROTOTYPES), sizes),
+        prototypes=_decoded(CLASS_SUMS, message, layouts),
         payload=_part(message, METHOD),
-        scores=decode_scores(message, num_classes),
-        report=_report(message.meta.get(REPORT)),
-        bytes_up=message.size,
-        bytes_down=whole_number(message.meta, BYTES_DOWN),
+        report=_report(meta.get(REPORT)),
+        bytes_down=whole_number(meta, BYTES_DOWN),
     )
 
 
-def encode_validation(
-    scores: Scores | None, shared: Mapping[str, Values] = MappingProxyType({}), subgroups: Levels = ()
-) -> Message:
-    """Encode a site's scores of a model; None where it shares none, or a secure sum takes them."""
-    parts = _score_parts(scores) | _shared_parts(shared)
-    known = [found.confusion for found in subgroups if found is not None and found.confusion is not None]
-    if known:
-        sizes = Sizes(len(known[0]), 0, 0, levels=len(subgroups))
-        parts[SUBGROUPS.name] = encode_part(SUBGROUPS, subgroups, sizes)
-    return Message(parts, {SCORES: encode_scores(scores)})
-
-
-def decode_validation(message: Message, num_classes: int) -> Scores | None:
-    """Decode a site's scores of a model.
-
-    Raises:
-        WireError: they do not have the agreed form.
-    """
-    if unexpected := message.parts.keys() - {SCORES, SUBGROUPS.name}:
-        raise WireError(f"the scores have an unexpected part {min(unexpected)!r}", code="wire.unasked", key="scores")
-    return decode_scores(message, num_classes)
-
-
-def decode_subgroups(message: Message, num_classes: int, levels: int) -> Levels:
-    """Decode a site's scores of a model by level.
-
-    Raises:
-        WireError: they do not have the agreed form, or a level has images that the whole has not.
-    """
-    sizes = Sizes(num_classes, 0, 0, levels=levels)
-    found = decode_part(SUBGROUPS, message.parts.get(SUBGROUPS.name), sizes) or [None] * levels
-    check_levels(found, decode_scores(message, num_classes))
-    return found
-
-
-def encode_statistics(reply: StatisticsReply) -> Message:
-    """Encode a site's statistics for a closed-form head: a part for each, with exactly its fields, in float64."""
-    return Message({name: dict(values) for name, values in reply.values.items()}, {ROUND: reply.round})
-
-
-def decode_statistics(message: Message, site: str, *, num_classes: int, feature_size: int) -> StatisticsReply:
-    """Decode a site's statistics. Whether samples add up to them is seen when they are read.
-
-    Raises:
-        WireError: they do not have the agreed form.
-    """
-    sizes = Sizes(num_classes, feature_size, feature_size)
-    layouts = {statistic.name: statistic.layout(sizes) for statistic in STATISTICS[HEAD]}
-    if unexpected := message.parts.keys() - layouts.keys():
-        name = min(unexpected)
-        raise WireError(f"the statistics have an unexpected part {name!r}", code="wire.unasked", key=name)
-    if HELD_OUT.name in message.parts and KEPT.name not in message.parts:
-        raise WireError("held-out statistics without the others", code="wire.form", key="held-out")
-    values = {name: layouts[name].checked(part, name) for name, part in message.parts.items()}
-    return StatisticsReply(site, whole_number(message.meta, ROUND), values, bytes_up=message.size)
-
-
-def encode_survey(survey: Survey | None) -> Message:
-    """Encode what a site tells of its images; None where it tells nothing, or a secure sum takes it."""
-    if survey is None:
-        return Message({})
-    sizes = Sizes(len(survey.train), 0, 0, levels=len(survey.levels))
-    return Message({SURVEY_STATISTIC.name: encode_part(SURVEY_STATISTIC, survey, sizes)})
-
-
-def decode_survey(message: Message, num_classes: int, levels: int) -> Survey | None:
-    """Decode what a site tells of its images.
-
-    Raises:
-        WireError: it does not have the agreed form, or no images add up to it.
-    """
-    if unexpected := (message.parts.keys() | message.meta.keys()) - {SURVEY_STATISTIC.name}:
-        raise WireError(f"the survey has an unexpected part {min(unexpected)!r}", code="wire.unasked", key="survey")
-    sizes = Sizes(num_classes, 0, 0, levels=levels)
-    return decode_part(SURVEY_STATISTIC, message.parts.get(SURVEY_STATISTIC.name), sizes)
-
-
-def split_shared(message: Message, layouts: Mapping[str, Layout]) -> tuple[Message, dict[str, Values]]:
-    """Return a message without its statistics of other packages, and these by part.
-
-    Raises:
-        WireError: they do not have the agreed fields.
-    """
-    known = {part: layout for part, layout in layouts.items() if part in message.parts}
-    shared = {part: layout.checked(message.parts[part], part) for part, layout in known.items()}
-    rest = {name: arrays for name, arrays in message.parts.items() if name not in shared}
-    return Message(rest, message.meta), dict(shared)
-
-
-def _shared_parts(shared: Mapping[str, Values]) -> dict[str, Arrays]:
-    return {part: dict(values) for part, values in shared.items()}
-
-
-def encode_part(statistic: Statistic[T], content: T, sizes: Sizes) -> Arrays:
-    """Encode one statistic."""
+def _encoded(statistic: Statistic[T], content: T, sizes: Sizes) -> Arrays:
     return statistic.layout(sizes).sent(statistic.values(content))
 
 
-def decode_part(statistic: Statistic[T], part: Arrays | None, sizes: Sizes) -> T | None:
-    """Decode one statistic; None where it has no part, or nothing in it.
-
-    Raises:
-        WireError: it does not have the agreed fields, or no samples add up to it.
-    """
-    return None if part is None else statistic.read(statistic.layout(sizes).checked(part, statistic.name))
+def _decoded(statistic: Statistic[T], message: Message, layouts: Mapping[str, Layout]) -> T | None:
+    part = message.parts.get(statistic.name)
+    return None if part is None else statistic.read(layouts[statistic.name].checked(part, statistic.name))
 
 
 def encode_scores(scores: Scores | None) -> dict[str, Any] | None:
@@ -290,8 +232,8 @@ def decode_scores(message: Message, num_classes: int) -> Scores | None:
         return None if content is None else _scalars(content)
     if content is None:
         raise WireError("a confusion matrix without the classes that are held back", code="wire.form", key="scores")
-    chooses = any(name.startswith(VALIDATION) for name in part)
-    decoded = decode_part(SCORE_STATISTIC, part, Sizes(num_classes, 0, 0, validation=chooses))
+    sizes = Sizes(num_classes, 0, 0, validation=any(name.startswith(VALIDATION) for name in part))
+    decoded = SCORE_STATISTIC.read(SCORE_STATISTIC.layout(sizes).checked(part, SCORES))
     return None if decoded is None else replace(decoded, withheld=_withheld(content[WITHHELD], decoded))
 
 
@@ -299,7 +241,7 @@ def _score_parts(scores: Scores | None) -> dict[str, Arrays]:
     if scores is None or scores.confusion is None:
         return {}
     sizes = Sizes(len(scores.confusion), 0, 0, validation=scores.validation is not None)
-    return {SCORES: encode_part(SCORE_STATISTIC, scores, sizes)}
+    return {SCORES: _encoded(SCORE_STATISTIC, scores, sizes)}
 
 
 def _scalars(content: Mapping[str, Any]) -> Scores:

@@ -5,15 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from fedmr_med.arrays import Arrays, Forms, add_to_hash, difference
-from fedmr_med.errors import WireError
+from fedmr_med.arrays import Arrays, add_to_hash
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.prototypes import ClassSums, Prototypes
-from fedmr_med.secure import Secure
-from fedmr_med.statistics.fields import Layout, Values
+from fedmr_med.statistics.fields import Values
 from fedmr_med.statistics.subgroups import Levels
-from fedmr_med.wire.agreement import check_settings
+from fedmr_med.statistics.survey import Survey
 
 
 @dataclass(frozen=True)
@@ -106,9 +104,10 @@ class TrainTask:
 
 @dataclass(frozen=True)
 class SiteReply:
-    """What a site sends back.
+    """What a site answers to an exchange; each field is empty where the exchange asks for none, or nothing may leave.
 
     Attributes:
+        round: number of the round from 0, for ``head`` the completed rounds of the model that made the features.
         samples: number of its training images.
         settings: digest of the site's settings of the job.
         model: the trained weights and buffers.
@@ -116,109 +115,25 @@ class SiteReply:
         payload: what the method's client half adds.
         scores: how the *received* global model did on its test set, as far as the policy allows.
         report: local facts for the summary; None where the policy allows none.
+        statistics: what it puts in for a closed-form head, by statistic; one that it does not share is not there.
         shared: what it puts into statistics of other packages, by part.
+        subgroups: scores by level of the job's subgroups; empty where it shares none.
+        survey: what it tells of its images.
         bytes_up, bytes_down: size of the arrays sent and received.
     """
 
     site: str
-    round: int
-    samples: int
-    settings: str
-    model: Arrays
+    round: int = 0
+    samples: int = 0
+    settings: str = ""
+    model: Arrays = field(default_factory=dict)
     prototypes: ClassSums | None = None
     payload: Arrays = field(default_factory=dict)
     scores: Scores | None = None
     report: SiteReport | None = None
-    shared: Mapping[str, Values] = field(default_factory=dict)
-    bytes_up: int = 0
-    bytes_down: int = 0
-
-
-@dataclass(frozen=True)
-class ScoreReply:
-    """What a site answers when it scores a model.
-
-    Attributes:
-        scores: as far as the policy allows; None where it allows none, or a secure sum takes them.
-        shared: what the site puts into statistics of other packages, by part.
-        subgroups: scores by level of the job's subgroups.
-    """
-
-    scores: Scores | None
+    statistics: Mapping[str, Values] = field(default_factory=dict)
     shared: Mapping[str, Values] = field(default_factory=dict)
     subgroups: Levels = ()
-
-
-@dataclass(frozen=True)
-class StatisticsReply:
-    """What a site contributes to the closed-form head.
-
-    Attributes:
-        round: completed rounds of the model that made the features.
-        values: what it puts in, by statistic; a statistic that it does not share is not there.
-        bytes_up: size of the arrays sent.
-    """
-
-    site: str
-    round: int
-    values: Mapping[str, Values] = field(default_factory=dict)
+    survey: Survey | None = None
     bytes_up: int = 0
-
-
-@dataclass(frozen=True)
-class ReplyForm:
-    """The form of a job's replies, once they are decoded.
-
-    Attributes:
-        class_names: the classes of the task.
-        feature_size: length of a prototype.
-        settings: digest of the job's settings.
-        model, payload: shape and type of each array by name.
-        halved: the parameters of the model that are sent as float16.
-        statistics_size: length of a class sum for a closed-form head.
-        secure: what leaves in secure sums only; for ``all``, ``model`` and ``payload`` are empty.
-        sum_sizes: lengths of the vectors of secure sums.
-        private: whether the job has noise on class sums.
-        shared: fields of the statistics of other packages, by part, by exchange.
-        levels: column and level of each subgroup.
-        training_noise: noise on gradients relative to their clip; 0 where local training has none.
-    """
-
-    class_names: tuple[str, ...]
-    feature_size: int
-    settings: str
-    model: Forms
-    payload: Forms
-    halved: frozenset[str] = frozenset()
-    statistics_size: int = 0
-    secure: Secure = "none"
-    sum_sizes: frozenset[int] = frozenset()
-    private: bool = False
-    training_noise: float = 0.0
-    shared: Mapping[str, Mapping[str, Layout]] = field(default_factory=dict)
-    levels: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def sums(self) -> bool:
-        """Whether statistics leave in secure sums only."""
-        return self.secure != "none"
-
-    def check(self, reply: SiteReply) -> None:
-        """Compare a reply's settings and arrays with the form.
-
-        Raises:
-            WireError: the settings, or names, shapes or types of arrays differ.
-        """
-        check_settings(reply.settings, self.settings)
-        self.check_model(reply.model)
-        if found := difference(reply.payload, self.payload):
-            raise WireError(f"the method payload {found}", code="wire.form", key="payload")
-
-    def check_model(self, model: Arrays) -> None:
-        """Compare a model with the form.
-
-        Raises:
-            WireError: names, shapes or types differ.
-        """
-        if found := difference(model, self.model):
-            raise WireError(f"the model {found}", code="wire.form", key="model")
+    bytes_down: int = 0

@@ -205,7 +205,9 @@ def test_audit_names_every_exchange_with_its_fields_and_classes(tmp_path: Path) 
         assert site.answer(kind).get_return_code() == "OK"
     summary = run("audit", "--kit", str(tmp_path)).stdout
     held = [
-        name for name, n in zip(site.job.task.class_names, full_statistics().values["kept"]["counts"], strict=True) if n
+        name
+        for name, n in zip(site.job.task.class_names, full_statistics().statistics["kept"]["counts"], strict=True)
+        if n
     ]
     classes = ", ".join(f"{name} (1x)" for name in held)
     assert f"kept (counts, sums, moments) of {classes}" in summary, summary

@@ -22,9 +22,12 @@ from fedmr_med.server.chain import Chain
 from fedmr_med.site.release import released
 from fedmr_med.site.survey import permitted_survey
 from fedmr_med.sites import SiteConfig
+from fedmr_med.statistics.base import Sizes
 from fedmr_med.statistics.survey import EDGES, Survey
-from fedmr_med.wire.codec import Message, decode_survey, encode_survey
+from fedmr_med.wire.codec import Message, decode_reply, encode_reply
+from fedmr_med.wire.forms import layouts
 from fedmr_med.wire.kinds import SURVEY
+from fedmr_med.wire.messages import SiteReply
 from tests.helpers.errors import raises
 from tests.helpers.surveyed import CLASSES, OPEN, SUBGROUPS, Picture, pictures, survey, write_hospitals
 
@@ -185,7 +188,7 @@ def test_no_small_number_leaves_or_follows(found: Survey, told: str, columns: bo
         return
     assert small(left) == 0
     again = permitted_survey(left, policy, CLASSES, LEVELS)
-    assert str(encode_survey(again)) == str(encode_survey(left)), "what may leave may leave again"
+    assert str(encoded(again)) == str(encoded(left)), "what may leave may leave again"
     if not np.array_equal(left.train, found.train):
         assert not left.measured.any() and not left.levels.any(), "what small classes are part of stays"
 
@@ -224,12 +227,16 @@ def test_a_filter_lets_nothing_pass_that_the_site_did_not(hospitals: Path) -> No
         tones=np.full(5, 20.0),
         squares=np.full(5, 10.0),
     )
-    sent = released(SURVEY, encode_survey(forged), OPEN, form)
-    left = decode_survey(sent, 3, levels)
+    sent = released(SURVEY, encoded(forged), OPEN, form)
+    left = decode_reply(SURVEY, sent, "nord", form.layouts[SURVEY]).survey
     assert left is not None and left.train.tolist() == [40, 0, 0] and not left.measured.any() and not left.levels.any()
-    assert released(SURVEY, encode_survey(forged), SitePolicy(), form) == Message({}), "by default nothing leaves"
-    with raises("wire.unasked", "survey"):
-        released(SURVEY, Message(encode_survey(forged).parts | {"pixels": {"x": np.zeros(3)}}), OPEN, form)
+    assert released(SURVEY, encoded(forged), SitePolicy(), form) == Message({}), "by default nothing leaves"
+    with raises("wire.unasked", "pixels"):
+        released(SURVEY, Message(encoded(forged).parts | {"pixels": {"x": np.zeros(3)}}), OPEN, form)
+
+
+def encoded(survey: Survey | None) -> Message:
+    return encode_reply(SURVEY, SiteReply("nord", survey=survey))
 
 
 def honest() -> Survey:
@@ -253,9 +260,10 @@ def honest() -> Survey:
     ],
 )
 def test_a_server_refuses_a_survey_that_no_images_give(lie: dict[str, np.ndarray]) -> None:
-    assert decode_survey(encode_survey(honest()), 2, 1) is not None
+    agreed = layouts(SURVEY, Sizes(2, 0, 0, levels=1))
+    assert decode_reply(SURVEY, encoded(honest()), "nord", agreed).survey is not None
     with pytest.raises(WireError):
-        decode_survey(encode_survey(replace(honest(), **lie)), 2, 1)
+        decode_reply(SURVEY, encoded(replace(honest(), **lie)), "nord", agreed)
 
 
 def test_it_says_what_stands_out(hospitals: Path, tmp_path: Path) -> None:

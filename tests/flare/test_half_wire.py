@@ -16,6 +16,7 @@ from fedmr_med.jobs.catalog import job_for
 from fedmr_med.runner import Federation
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire import codec
+from fedmr_med.wire.kinds import TRAIN
 from tests.helpers.archives import write_mini
 from tests.helpers.site_at_work import SHARES_ALL, SiteAtWork
 from tests.helpers.small import OPEN, first_replies, initial_state, small_job
@@ -40,7 +41,7 @@ def test_the_same_replies_give_the_same_model_to_a_thousandth(tmp_path: Path) ->
     for halved in (frozenset(), state.parameters):
         collector = TrainExchange(job, state, num_sites=len(SITES))
         for reply in replies:
-            collector.offer(reply.site, codec.encode_reply(reply, halved=halved))
+            collector.offer(reply.site, codec.encode_reply(TRAIN, reply, halved=halved))
         after.append(collector.close())
     full, half = after
     assert 0 < worst_error(half, full) <= 1e-3

@@ -30,7 +30,7 @@ def test_what_the_policy_allows_passes_unchanged(tmp_path: Path, layer: str) -> 
     reply = SiteAtWork(tmp_path, SHARES_ALL, TalkativeExecutor(), **LAYERS[layer]).answer("head")
     assert reply.get_return_code() == ReturnCode.OK
     sent = messages.decode_statistics(reply, "x", num_classes=8, feature_size=128)
-    assert sent.values["kept"]["counts"].tolist() == full_statistics().values["kept"]["counts"].tolist()
+    assert sent.statistics["kept"]["counts"].tolist() == full_statistics().statistics["kept"]["counts"].tolist()
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -55,7 +55,7 @@ def test_a_site_that_shares_one_class_answers_with_that_class(tmp_path: Path) ->
     layers = LAYERS["filter"] | LAYERS["guard"]
     reply = SiteAtWork(tmp_path, SHARES_ONE, **layers).answer("head")
     sent = messages.decode_statistics(reply, "x", num_classes=8, feature_size=128)
-    assert sent.values["kept"]["counts"].nonzero()[0].tolist() == [1]
+    assert sent.statistics["kept"]["counts"].nonzero()[0].tolist() == [1]
 
 
 def test_scatter_that_is_not_shared_does_not_leave_whoever_makes_it(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_scatter_that_is_not_shared_does_not_leave_whoever_makes_it(tmp_path: Pa
         assert reply.get_return_code() == ReturnCode.OK
         assert b"moments" not in fobs.dumps(reply)
         sent = messages.decode_statistics(reply, "x", num_classes=8, feature_size=128)
-        assert sent.values["means"]["counts"].sum() > 0
+        assert sent.statistics["means"]["counts"].sum() > 0
     guarded = SiteAtWork(tmp_path / "guard", SHARES_SUMS, TalkativeExecutor(), **LAYERS["guard"]).answer("head")
     assert b"moments" not in fobs.dumps(guarded)
 
@@ -76,4 +76,4 @@ def test_projected_statistics_pass_filter_and_guard(tmp_path: Path) -> None:
     fresh = {"site_filters": (PrototypeFilter(),), "components": (PolicyGuard(),)}
     reply = SiteAtWork(tmp_path, SHARES_ALL, job=job, **fresh).answer("head")
     assert reply.get_return_code() == ReturnCode.OK
-    assert messages.decode_statistics(reply, "x", num_classes=8, feature_size=16).values.keys() >= {"kept"}
+    assert messages.decode_statistics(reply, "x", num_classes=8, feature_size=16).statistics.keys() >= {"kept"}

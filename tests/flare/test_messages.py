@@ -17,6 +17,7 @@ from fedmr_med.flare.outgoing import same_message
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.wire import codec
 from fedmr_med.wire.codec import Message
+from fedmr_med.wire.kinds import TRAIN
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers import containers as wire
 from tests.helpers.small import initial_state, small_job, task_for
@@ -77,7 +78,7 @@ def test_a_reply_comes_back() -> None:
     assert reply.scores.confusion.tolist() == (np.eye(CLASSES) * 2).tolist()
     assert reply.payload["steps"].tolist() == [3]
     assert reply.report == SiteReport(seconds=1.5)
-    assert reply.bytes_up == codec.encode_reply(a_reply(sums)).size > 24 + 8 + 4 + CLASSES * (8 + 4 * SIZE)
+    assert reply.bytes_up == codec.encode_reply(TRAIN, a_reply(sums)).size > 24 + 8 + 4 + CLASSES * (8 + 4 * SIZE)
 
 
 def test_what_is_not_shared_has_no_trace_in_the_bytes() -> None:

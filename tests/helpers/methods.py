@@ -16,12 +16,12 @@ from fedmr_med.models import Network
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.server.aggregation import PrototypeAggregator
-from fedmr_med.server.checks import ReplyCheck
 from fedmr_med.server.state import GlobalState, train_task
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.sites import BenchmarkSource, SiteConfig
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from tests.helpers import reference
+from tests.helpers.replies import reply_check
 from tests.helpers.small import lenient
 
 NAMES = ("fedavg", "fedprox", "fedproc", "fednova", "moon", "feddyn", "feddc", "fedmr", "scaffold")
@@ -141,7 +141,7 @@ class Federation:
         return replies
 
     def close(self, replies: Iterable[SiteReply]) -> None:
-        check, aggregation = ReplyCheck(self.job, self.state), PrototypeAggregator(self.job, self.state)
+        check, aggregation = reply_check(self.job, self.state), PrototypeAggregator(self.job, self.state)
         for reply in replies:
             check.check(reply)
             aggregation.add(reply)

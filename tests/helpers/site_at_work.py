@@ -25,7 +25,7 @@ from fedmr_med.server.state import GlobalState
 from fedmr_med.wire import codec
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.kinds import EXCHANGES
-from fedmr_med.wire.messages import SiteReply, StatisticsReply
+from fedmr_med.wire.messages import SiteReply
 from tests.helpers import containers as wire
 from tests.helpers.contexts import Engine
 from tests.helpers.small import initial_state, lenient, small_hospital, small_job, task_for
@@ -111,7 +111,7 @@ def full_reply() -> SiteReply:
 
 
 @cache
-def full_statistics() -> StatisticsReply:
+def full_statistics() -> SiteReply:
     """Return real statistics for a head of every class; made once."""
     job = small_job()
     policy = lenient(share_prototypes=True, min_class_count=1)

@@ -19,6 +19,7 @@ from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.models.job_network import build_network
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.codec import encode_reply
+from fedmr_med.wire.kinds import TRAIN
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers import containers as wire
 from tests.helpers.benchmarks import tiny_job
@@ -151,7 +152,7 @@ def test_the_order_of_arrival_changes_nothing(tmp_path: Path, name: str) -> None
     for order in itertools.permutations(replies):
         collector = TrainExchange(federation.job, federation.state, num_sites=3)
         for site in order:
-            collector.offer(site, encode_reply(replies[site]))
+            collector.offer(site, encode_reply(TRAIN, replies[site]))
         results.append(collector.close())
     for state in results[1:]:
         assert same_model(state, results[0])

@@ -100,5 +100,5 @@ def test_prototypes_and_head_statistics_hold_to_it(tmp_path: Path) -> None:
     for label in np.flatnonzero(classes):
         torch.testing.assert_close(sums.sums[label], told[labels == label].sum(0))
     assert not torch.allclose(told.sum(0), features.double().sum(0))
-    values = hospital.head_statistics(replace(task, round=1)).values
+    values = hospital.head_statistics(replace(task, round=1)).statistics
     assert values.keys() == {"kept", "held_out"}

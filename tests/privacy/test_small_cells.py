@@ -34,8 +34,9 @@ from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.statistics.base import Sizes
 from fedmr_med.statistics.fields import Field, Values
 from fedmr_med.statistics.shared import SHARED, Samples, SharedStatistic
-from fedmr_med.wire.codec import decode_reply, decode_validation, encode_reply, encode_validation
+from fedmr_med.wire.codec import decode_reply, encode_reply
 from fedmr_med.wire.kinds import TRAIN, VALIDATE
+from fedmr_med.wire.messages import SiteReply
 from tests.helpers.small import initial_state, lenient, small_hospital, small_job, task_for
 
 NAMES = ("MEL", "NV", "BCC", "AK")
@@ -62,13 +63,12 @@ def replies(name: str, folder: Path, policy: SitePolicy) -> list[Scores | None]:
     site = small_hospital(name, job, folder, policy)
     form, state = reply_form(job), initial_state(job)
     trained = site.train(task_for(state, job))
-    sent = released(TRAIN, encode_reply(trained), policy, form)
-    size = state.prototypes.means.shape[1]
-    found = [decode_reply(sent, name, num_classes=8, feature_size=size).scores]
+    sent = released(TRAIN, encode_reply(TRAIN, trained), policy, form)
+    found = [decode_reply(TRAIN, sent, name, form.layouts[TRAIN]).scores]
     for model in (state.model, trained.model):
-        scored = site.validate(task_for(replace(state, model=model), job)).scores
-        left = released(VALIDATE, encode_validation(scored), policy, form)
-        found += [scored, decode_validation(left, 8)]
+        scored = site.validate(task_for(replace(state, model=model), job))
+        left = released(VALIDATE, encode_reply(VALIDATE, scored), policy, form)
+        found += [scored.scores, decode_reply(VALIDATE, left, name, form.layouts[VALIDATE]).scores]
     return found
 
 
@@ -178,7 +178,7 @@ def answers(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def message(scores: Scores | None) -> str:
-    return str(encode_validation(scores))
+    return str(encode_reply(VALIDATE, SiteReply("", scores=scores)))
 
 
 @given(

@@ -18,10 +18,10 @@ from fedmr_med.server.state import initial_state, with_weights
 from fedmr_med.site.engine import Site
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.sites import DemoSource, SiteConfig, load_site
-from fedmr_med.wire.codec import decode_reply
 from fedmr_med.wire.kinds import TRAIN
 from tests.helpers import REPOSITORY
 from tests.helpers.one_patient import INPUTS, SIZE, WIDTH, crafted
+from tests.helpers.replies import read_reply
 from tests.helpers.small import small_job, task_for
 
 BATCH, EPOCHS, RATE = 8, 40, 1e-5
@@ -104,7 +104,7 @@ def update(job: JobConfig, weights: Path, site: SiteConfig, folder: Path) -> dic
     state = initial_state(job, weights)
     answer = Site.simulated("msk", job, site, folder / "site").exchange(TRAIN, task_for(state, job))
     size = int(job.model.options["feature_size"])
-    reply = decode_reply(answer, "msk", num_classes=8, feature_size=size)
+    reply = read_reply(TRAIN, answer, "msk", num_classes=8, feature_size=size)
     return {name: array.astype(np.float64) - state.model[name] for name, array in reply.model.items()}
 
 

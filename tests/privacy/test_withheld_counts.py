@@ -22,12 +22,14 @@ from fedmr_med.prototypes import ClassSums
 from fedmr_med.schema import validated
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.images import open_data
-from fedmr_med.site.release import permitted
+from fedmr_med.site.release import leaving
 from fedmr_med.site.scores import permitted_scores, released_scores
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.codec import encode_reply
+from fedmr_med.wire.kinds import TRAIN
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.errors import raises
+from tests.helpers.replies import form_with
 from tests.helpers.small import initial_state, lenient, small_job, task_for, without
 
 NAMES = ("MEL", "NV", "BCC", "AK")
@@ -59,7 +61,7 @@ def told(counts: np.ndarray, confusion: np.ndarray, policy: SitePolicy, *, asked
         scores=scores(confusion) if confusion.any() else None,
         report=SiteReport(images_total=total, images_skipped=SKIPPED),
     )
-    message = encode_reply(permitted(reply, policy, NAMES))
+    message = encode_reply(TRAIN, leaving(TRAIN, reply, policy, form_with(NAMES)))
     arrays = {f"{part} {name}": a.tolist() for part, all_ in message.parts.items() for name, a in all_.items()}
     return arrays | message.meta
 
@@ -139,7 +141,7 @@ def test_a_real_site_tells_nothing_of_its_three_rarest_images(tmp_path: Path) ->
         Hospital("rosendahl", job, site, tmp_path / name, site_data=loaded).train(task_for(initial_state(job), job))
         for name, loaded in (("full", full), ("none", none))
     ]
-    first, second = (encode_reply(reply) for reply in replies)
+    first, second = (encode_reply(TRAIN, reply) for reply in replies)
     for key in first.meta.keys() - {"report", "exponents"}:
         assert first.meta[key] == second.meta[key]
     assert np.array_equal(first.parts["prototypes"]["counts"], second.parts["prototypes"]["counts"])

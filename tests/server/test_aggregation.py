@@ -8,10 +8,10 @@ import torch
 
 from fedmr_med.config import JobConfig
 from fedmr_med.server.aggregation import PrototypeAggregator
-from fedmr_med.server.checks import ReplyCheck
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.errors import raises
+from tests.helpers.replies import reply_check
 from tests.helpers.small import CLOSED, OPEN, first_replies
 
 SITES = {"bcn": OPEN, "msk": CLOSED, "vienna-dias": OPEN}
@@ -23,7 +23,7 @@ def replies(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPat
 
 
 def combined(job: JobConfig, state: GlobalState, replies: list[SiteReply]) -> GlobalState:
-    check, round_ = ReplyCheck(job, state), PrototypeAggregator(job, state)
+    check, round_ = reply_check(job, state), PrototypeAggregator(job, state)
     for reply in replies:
         own = replace(reply, settings=job.digest())
         check.check(own)

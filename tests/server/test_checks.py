@@ -10,10 +10,11 @@ from fedmr_med.config import JobConfig
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.metrics import Scores, scores
 from fedmr_med.server.aggregation import PrototypeAggregator
-from fedmr_med.server.checks import Registered, ReplyCheck
+from fedmr_med.server.checks import Registered
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.errors import raises
+from tests.helpers.replies import reply_check
 from tests.helpers.small import small_hospital, small_job, task_for
 
 
@@ -26,7 +27,7 @@ def reply(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPathF
 @pytest.fixture(scope="module")
 def later(job: JobConfig, state: GlobalState, reply: SiteReply) -> GlobalState:
     aggregation = PrototypeAggregator(job, state)
-    ReplyCheck(job, state).check(reply)
+    reply_check(job, state).check(reply)
     aggregation.add(reply)
     return aggregation.finish(1, {})
 
@@ -36,7 +37,7 @@ def test_negative_statistics_are_refused(job: JobConfig, state: GlobalState, rep
     name = next(name for name in state.model if name.endswith(kind))
     bad = replace(reply, model=reply.model | {name: np.full_like(reply.model[name], -1000)})
     with raises("wire.range", name):
-        ReplyCheck(job, state).check(bad)
+        reply_check(job, state).check(bad)
 
 
 def test_a_model_just_over_the_largest_norm_is_refused(reply: SiteReply, state: GlobalState) -> None:
@@ -44,7 +45,7 @@ def test_a_model_just_over_the_largest_norm_is_refused(reply: SiteReply, state: 
     job = small_job(
         model={"name": "narrow_resnet", "options": {"width": 8, "blocks": 1}}, federation={"max_norm": largest}
     )
-    check = ReplyCheck(job, state)
+    check = reply_check(job, state)
     reply = replace(reply, settings=job.digest())
     check.check(reply)
     name = next(name for name in state.parameters if name.endswith("weight"))
@@ -54,7 +55,7 @@ def test_a_model_just_over_the_largest_norm_is_refused(reply: SiteReply, state: 
 
 
 def test_a_site_cannot_grow_in_the_course_of_a_chain(job: JobConfig, later: GlobalState, reply: SiteReply) -> None:
-    check = ReplyCheck(job, later)
+    check = reply_check(job, later)
     again = replace(reply, round=1)
     check.check(again)
     check.check(replace(again, samples=2 * reply.samples))

@@ -13,6 +13,7 @@ from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.agreement import agreement
 from fedmr_med.wire.codec import Message, encode_reply
+from fedmr_med.wire.kinds import TRAIN
 from tests.helpers.errors import raises
 from tests.helpers.small import CLOSED, OPEN, first_replies, initial_state, small_job
 
@@ -32,7 +33,7 @@ def state(job: JobConfig) -> GlobalState:
 @pytest.fixture(scope="module")
 def replies(job: JobConfig, state: GlobalState, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Message]:
     replies = first_replies(job, state, tmp_path_factory.mktemp("sites"), SITES)
-    return {site: encode_reply(reply) for site, reply in replies.items()}
+    return {site: encode_reply(TRAIN, reply) for site, reply in replies.items()}
 
 
 @pytest.fixture

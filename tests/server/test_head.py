@@ -23,9 +23,9 @@ from fedmr_med.statistics.base import Origin
 from fedmr_med.statistics.fields import add
 from fedmr_med.statistics.head import HeadStatistics, projection, solve
 from fedmr_med.statistics.moments import KEPT
-from fedmr_med.wire.codec import encode_statistics
+from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.kinds import HEAD
-from fedmr_med.wire.messages import StatisticsReply, TrainTask
+from fedmr_med.wire.messages import SiteReply, TrainTask
 from tests.helpers.errors import raises
 from tests.helpers.small import CLOSED, OPEN, initial_state, lenient, small_hospital, small_job, task_for
 
@@ -39,21 +39,19 @@ def state() -> GlobalState:
 
 
 @pytest.fixture(scope="module")
-def replies(state: GlobalState, tmp_path_factory: pytest.TempPathFactory) -> dict[str, StatisticsReply]:
+def replies(state: GlobalState, tmp_path_factory: pytest.TempPathFactory) -> dict[str, SiteReply]:
     folder: Path = tmp_path_factory.mktemp("sites")
     return {name: small_hospital(name, JOB, folder).head_statistics(task_for(state, JOB)) for name in SITES}
 
 
-def closed(state: GlobalState, replies: dict[str, StatisticsReply], job: JobConfig = JOB) -> GlobalState:
+def closed(state: GlobalState, replies: dict[str, SiteReply], job: JobConfig = JOB) -> GlobalState:
     collector = HeadExchange(job, state)
     for site, reply in replies.items():
-        collector.offer(site, encode_statistics(reply))
+        collector.offer(site, encode_reply(HEAD, reply))
     return collector.close()
 
 
-def test_the_head_is_that_of_pooled_features(
-    state: GlobalState, replies: dict[str, StatisticsReply], tmp_path: Path
-) -> None:
+def test_the_head_is_that_of_pooled_features(state: GlobalState, replies: dict[str, SiteReply], tmp_path: Path) -> None:
     features, labels = [], []
     for name in SITES:
         site = small_hospital(name, JOB, tmp_path)
@@ -73,7 +71,7 @@ def test_the_head_is_that_of_pooled_features(
 
 
 def test_the_order_of_arrival_changes_nothing_and_the_model_stays(
-    state: GlobalState, replies: dict[str, StatisticsReply]
+    state: GlobalState, replies: dict[str, SiteReply]
 ) -> None:
     one, other = closed(state, replies), closed(state, dict(reversed(replies.items())))
     assert np.array_equal(one.head[WEIGHT], other.head[WEIGHT])
@@ -90,13 +88,13 @@ def test_an_opted_out_site_makes_and_sends_nothing(
 
     monkeypatch.setattr("fedmr_med.site.releases.head_statistics", fail)
     reply = small_hospital("msk", JOB, tmp_path, CLOSED).head_statistics(task_for(state, JOB))
-    message = encode_statistics(reply)
+    message = encode_reply(HEAD, reply)
     assert message.parts == {}
     assert closed(state, {"msk": reply}) is state
 
 
 def test_a_head_that_cannot_be_solved_for_leaves_the_run_as_it_was_and_says_so(
-    state: GlobalState, replies: dict[str, StatisticsReply], monkeypatch: pytest.MonkeyPatch
+    state: GlobalState, replies: dict[str, SiteReply], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise torch.linalg.LinAlgError("linalg.eigh: the algorithm failed to converge")
@@ -114,24 +112,24 @@ def test_a_class_below_the_minimum_takes_no_part(state: GlobalState, tmp_path: P
     policy = lenient(share_prototypes=True, min_class_count=20, share_metrics="per_class")
     site = small_hospital("rosendahl", JOB, tmp_path, policy)
     reply = site.head_statistics(task_for(state, JOB))
-    total = sum(part["counts"] for part in reply.values.values())
+    total = sum(part["counts"] for part in reply.statistics.values())
     assert total.tolist() == np.where(site.counts >= 20, site.counts, 0).tolist()
     assert 0 < (total > 0).sum() < (site.counts > 0).sum()
-    for part in reply.values.values():
+    for part in reply.statistics.values():
         assert not ((part["counts"] > 0) & (part["counts"] < 20)).any(), "a part of a class leaves on its own"
 
 
 def test_without_scatter_the_nearest_class_mean_wins(
-    state: GlobalState, replies: dict[str, StatisticsReply], tmp_path: Path
+    state: GlobalState, replies: dict[str, SiteReply], tmp_path: Path
 ) -> None:
     policy = lenient(share_prototypes=True, share_scatter=False)
     task = task_for(state, JOB)
     sums = {name: small_hospital(name, JOB, tmp_path, policy).head_statistics(task) for name in SITES}
     for reply in sums.values():
-        assert {name: part.keys() for name, part in reply.values.items()} == {"means": {"counts", "sums"}}
+        assert {name: part.keys() for name, part in reply.statistics.items()} == {"means": {"counts", "sums"}}
     made = closed(state, sums)
     assert made.history.head.shrinkage is None
-    total = add(*(reply.values["means"] for reply in sums.values()))
+    total = add(*(reply.statistics["means"] for reply in sums.values()))
     means = total["sums"] / np.maximum(total["counts"], 1)[:, None]
     np.testing.assert_allclose(made.head[WEIGHT], means, rtol=1e-6)
     # One site that shares it is enough for the covariance; the others count in the means.
@@ -153,39 +151,39 @@ def test_projected_statistics_give_the_head_of_projected_features(
         assert np.array_equal(made.head[WEIGHT], closed(state, whole).head[WEIGHT])
         return
     torch.testing.assert_close(directions @ directions.T, torch.eye(size, dtype=torch.float64))
-    parts = [part for reply in whole.values() for part in reply.values.values()]
+    parts = [part for reply in whole.values() for part in reply.statistics.values()]
     pooled = KEPT.read(add(*parts), Origin(len(parts)))
     assert pooled is not None
     small = ClassSums(pooled.sums.sums @ directions.T, pooled.sums.counts)
     expected = solve(HeadStatistics(small, small, directions @ pooled.scatter @ directions.T), 0.1)
     weight = (expected.weight @ directions).numpy()
     np.testing.assert_allclose(made.head[WEIGHT], weight, rtol=0, atol=1e-6 * np.abs(weight).max())
-    sent = [sum(encode_statistics(reply).size for reply in answers.values()) for answers in (replies, whole)]
+    sent = [sum(encode_reply(HEAD, reply).size for reply in answers.values()) for answers in (replies, whole)]
     assert sent[0] < sent[1] / 20
 
 
 def test_answers_for_another_model_and_second_ones_are_refused(
-    state: GlobalState, replies: dict[str, StatisticsReply]
+    state: GlobalState, replies: dict[str, SiteReply]
 ) -> None:
     collector = HeadExchange(JOB, state)
     with raises("wire.round", "statistics"):
-        collector.offer("bcn", encode_statistics(replace(replies["bcn"], round=3)))
-    collector.offer("bcn", encode_statistics(replies["bcn"]))
+        collector.offer("bcn", encode_reply(HEAD, replace(replies["bcn"], round=3)))
+    collector.offer("bcn", encode_reply(HEAD, replies["bcn"]))
     with raises("wire.duplicate"):
-        collector.offer("bcn", encode_statistics(replies["bcn"]))
+        collector.offer("bcn", encode_reply(HEAD, replies["bcn"]))
     assert collector.standing()[0] == ["bcn"]
 
 
-def changed(reply: StatisticsReply, **change: Callable[[np.ndarray], np.ndarray]) -> StatisticsReply:
-    kept = {name: change.get(name, np.copy)(array) for name, array in reply.values["kept"].items()}
-    return replace(reply, values=dict(reply.values) | {"kept": kept})
+def changed(reply: SiteReply, **change: Callable[[np.ndarray], np.ndarray]) -> SiteReply:
+    kept = {name: change.get(name, np.copy)(array) for name, array in reply.statistics["kept"].items()}
+    return replace(reply, statistics=dict(reply.statistics) | {"kept": kept})
 
 
-def scaled(reply: StatisticsReply, factor: float) -> StatisticsReply:
+def scaled(reply: SiteReply, factor: float) -> SiteReply:
     return changed(reply, sums=lambda sums: factor * sums, moments=lambda moments: factor**2 * moments)
 
 
-def test_statistics_out_of_all_proportion_do_not_count(state: GlobalState, replies: dict[str, StatisticsReply]) -> None:
+def test_statistics_out_of_all_proportion_do_not_count(state: GlobalState, replies: dict[str, SiteReply]) -> None:
     others = {f"like {site}": reply for site, reply in replies.items()}
     good = closed(state, others)
     for factor in (1e3, 1e8):
@@ -196,15 +194,13 @@ def test_statistics_out_of_all_proportion_do_not_count(state: GlobalState, repli
         closed(state, {"odd": scaled(replies["bcn"], 1e20)})
 
 
-def test_features_that_collapsed_to_points_give_no_head(
-    state: GlobalState, replies: dict[str, StatisticsReply]
-) -> None:
+def test_features_that_collapsed_to_points_give_no_head(state: GlobalState, replies: dict[str, SiteReply]) -> None:
     """Their scatter is rounding alone, and its inverse without bound: sites would refuse the head and stop the job."""
-    kept = KEPT.read(replies["bcn"].values["kept"])
+    kept = KEPT.read(replies["bcn"].statistics["kept"])
     assert kept is not None
     collapsed = KEPT.values(replace(kept, scatter=1e-16 * kept.scatter))
     assert closed(state, replies).head
-    assert closed(state, {"bcn": replace(replies["bcn"], values={"kept": collapsed})}) is state
+    assert closed(state, {"bcn": replace(replies["bcn"], statistics={"kept": collapsed})}) is state
 
 
 def test_when_an_exchange_is_due(state: GlobalState) -> None:
@@ -244,7 +240,7 @@ def test_a_run_that_was_stopped_before_its_head_makes_it_on_resuming(
     policy = lenient(share_prototypes=True, min_class_count=1, share_metrics="per_class")
     whole = Federation(small_job(), sites(policy), tmp_path / "whole").run()
 
-    def stop(self: object, task: TrainTask) -> StatisticsReply:
+    def stop(self: object, task: TrainTask) -> SiteReply:
         raise KeyboardInterrupt
 
     stopped = Federation(small_job(), sites(policy), tmp_path / "stopped")

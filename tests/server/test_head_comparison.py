@@ -22,8 +22,9 @@ from fedmr_med.server.state import BIAS, WEIGHT, GlobalState, initial_state
 from fedmr_med.statistics.fields import Values
 from fedmr_med.statistics.head import HeadStatistics, between, symmetric, triangle_of
 from fedmr_med.statistics.moments import KEPT
-from fedmr_med.wire.codec import encode_statistics
-from fedmr_med.wire.messages import StatisticsReply
+from fedmr_med.wire.codec import encode_reply
+from fedmr_med.wire.kinds import HEAD
+from fedmr_med.wire.messages import SiteReply
 from tests.helpers.errors import raises
 from tests.helpers.small import OPEN, SMALL, small_hospital, task_for
 
@@ -123,7 +124,7 @@ class Federation:
         exchange = HeadExchange(job or self.job, self.state)
         for site, part in values.items():
             try:
-                exchange.offer(site, encode_statistics(StatisticsReply(site, 0, {KEPT.name: part})))
+                exchange.offer(site, encode_reply(HEAD, SiteReply(site, 0, statistics={KEPT.name: part})))
             except WireError:
                 assert site in exchange.standing()[1]
         return exchange.close(), exchange.standing()[1]
@@ -143,7 +144,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Federation:
     values, features, labels = {}, [], []
     for name in HOSPITALS:
         hospital = small_hospital(name, job, folder, OPEN)
-        values[name] = hospital.head_statistics(task_for(state, job)).values[KEPT.name]
+        values[name] = hospital.head_statistics(task_for(state, job)).statistics[KEPT.name]
         hospital.network.eval()
         for images, classes in hospital.batches.test.epoch("test", shuffle=False):
             with torch.no_grad():
@@ -199,12 +200,12 @@ def test_a_site_tells_of_as_many_images_as_it_trained_with(federation: Federatio
     record = RoundRecord(round=1, sites={"bcn": SiteRound(samples=50, shared_classes=(), bytes_up=0, bytes_down=0)})
     history = History(rounds=(record,))
     exchange = HeadExchange(federation.job, GlobalState(**(vars(federation.state) | {"history": history})))
-    reply = StatisticsReply("bcn", 0, {KEPT.name: federation.values["bcn"]})
+    reply = SiteReply("bcn", 0, statistics={KEPT.name: federation.values["bcn"]})
     with raises("wire.changed-count"):
-        exchange.offer("bcn", encode_statistics(reply))
+        exchange.offer("bcn", encode_reply(HEAD, reply))
     limited = HeadExchange(federation.job.override({"federation": {"max_samples": 100}}), federation.state)
     with raises("wire.range", "federation.max_samples"):
-        limited.offer("bcn", encode_statistics(reply))
+        limited.offer("bcn", encode_reply(HEAD, reply))
 
 
 def test_no_head_is_said_aloud(federation: Federation, caplog: pytest.LogCaptureFixture) -> None:

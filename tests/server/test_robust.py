@@ -21,6 +21,7 @@ from fedmr_med.server.robust import Comparison, offences, restrained
 from fedmr_med.server.shelf import MEMORY
 from fedmr_med.server.state import GlobalState
 from fedmr_med.wire.codec import encode_reply
+from fedmr_med.wire.kinds import TRAIN
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.errors import raises
 from tests.helpers.methods import Federation, same_model
@@ -42,7 +43,7 @@ def closed(
     changed = job.override({"federation": federation})
     collector = TrainExchange(changed, state, num_sites=len(SITES), memory=memory)
     for site, reply in replies.items():
-        collector.offer(site, encode_reply(replace(reply, settings=changed.digest())))
+        collector.offer(site, encode_reply(TRAIN, replace(reply, settings=changed.digest())))
     return collector.close()
 
 
@@ -391,7 +392,7 @@ def test_a_site_that_never_fits_in_is_put_into_quarantine(
     for site, reply in small.items():
         if site == BAD:
             with raises("wire.quarantine"):
-                collector.offer(site, encode_reply(reply))
+                collector.offer(site, encode_reply(TRAIN, reply))
         else:
-            collector.offer(site, encode_reply(reply))
+            collector.offer(site, encode_reply(TRAIN, reply))
     assert BAD in collector.close().history.rounds[-1].refused

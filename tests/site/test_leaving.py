@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from fedmr_med.config import JobConfig
-from fedmr_med.models.job_network import build_network
-from fedmr_med.models.reply_forms import sum_forms
+from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.secure.messages import Release
 from fedmr_med.secure.participant import Participant
@@ -57,7 +56,7 @@ class AtWork:
         sites = participants(folder, 4)
         own = self.place.state_folder / "chains" / CHAIN / "secure"
         sites["site-000"] = Participant("site-000", own, sites["site-000"].identity)
-        size = sum_forms(self.job, build_network(self.job)).layout(RELEASE).size
+        size = reply_form(self.job).layout(RELEASE).size
         vectors = {name: np.arange(size, dtype=np.uint64) + number for number, name in enumerate(sites)}
         secure = masked(begin(sites, vectors, name=RELEASE), sites)
         total = opened(secure, sites)

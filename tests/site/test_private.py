@@ -125,7 +125,7 @@ def test_a_site_with_a_budget_shares_nothing_with_a_job_without_noise(tmp_path: 
     hospital = small_hospital("bcn", job, tmp_path, policy)
     task = task_for(initial_state(job), job)
     assert hospital.train(task).prototypes is None
-    assert hospital.head_statistics(task).values == {}
+    assert hospital.head_statistics(task).statistics == {}
 
 
 @pytest.mark.parametrize("secure", ["none", "statistics"])

@@ -12,13 +12,16 @@ from fedmr_med.evaluation.metrics import scores
 from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.site.release import permitted
+from fedmr_med.site.release import leaving
 from fedmr_med.site.scores import permitted_scores, released_scores, without_small_cells
 from fedmr_med.wire.codec import encode_reply
+from fedmr_med.wire.kinds import TRAIN
 from fedmr_med.wire.messages import SiteReply
+from tests.helpers.replies import form_with
 from tests.helpers.small import lenient
 
 NAMES = ("MEL", "NV", "BCC", "AK")
+FORM = form_with(NAMES)
 REPORT = SiteReport(seconds=1.5, terms={"classification": 0.1}, images_total=9, images_skipped=1)
 
 policies = st.builds(
@@ -43,7 +46,7 @@ def reply(numbers: list[int]) -> SiteReply:
 @given(policies, counts)
 def test_exactly_the_chosen_and_large_enough_classes_leave(policy: SitePolicy, numbers: list[int]) -> None:
     full = reply(numbers)
-    sent = permitted(full, policy, NAMES)
+    sent = leaving(TRAIN, full, policy, FORM)
     chosen = policy.share_prototypes
     names = set(NAMES if chosen is True else () if chosen is False else chosen)
     for index, name in enumerate(NAMES):
@@ -62,7 +65,7 @@ def test_exactly_the_chosen_and_large_enough_classes_leave(policy: SitePolicy, n
 @given(policies, counts)
 def test_metrics_leave_as_far_as_the_policy_says(policy: SitePolicy, numbers: list[int]) -> None:
     full = reply(numbers)
-    sent = permitted(full, policy, NAMES)
+    sent = leaving(TRAIN, full, policy, FORM)
     chosen = policy.chosen_classes(NAMES)
     large = full.scores.confusion.sum(1) >= policy.min_class_count
     per_class = policy.share_metrics == "per_class" and chosen.any()
@@ -84,12 +87,12 @@ def test_metrics_leave_as_far_as_the_policy_says(policy: SitePolicy, numbers: li
 
 @given(policies, counts)
 def test_what_may_leave_may_leave_again(policy: SitePolicy, numbers: list[int]) -> None:
-    once = permitted(reply(numbers), policy, NAMES)
-    again = permitted(once, policy, NAMES)
+    once = leaving(TRAIN, reply(numbers), policy, FORM)
+    again = leaving(TRAIN, once, policy, FORM)
     assert (once.prototypes is None) == (again.prototypes is None)
     if once.prototypes is not None:
         assert torch.equal(once.prototypes.sums, again.prototypes.sums)
-    assert str(encode_reply(once)) == str(encode_reply(again))
+    assert str(encode_reply(TRAIN, once)) == str(encode_reply(TRAIN, again))
     assert once.report == again.report
 
 
@@ -140,6 +143,6 @@ def test_validation_images_are_under_the_same_rule() -> None:
     for closed in ({"share_metrics": "scalar"}, {"share_prototypes": False}):
         alone = permitted_scores(full, policy.model_copy(update=closed), NAMES)
         assert alone is not None and alone.validation is None, "scalars choose nothing"
-    sent = permitted(replace(reply([20, 20, 20, 20]), scores=full), policy, NAMES)
+    sent = leaving(TRAIN, replace(reply([20, 20, 20, 20]), scores=full), policy, FORM)
     assert sent.report is not None and sent.scores is not None
     assert sent.report.images_total == sent.samples + 120 + 40 + REPORT.images_skipped

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from fedmr_med.config import JobConfig
-from fedmr_med.models.job_network import build_network
-from fedmr_med.models.reply_forms import sum_forms
+from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.accountant import PrivacyBudget
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.secure.identity import Certified
@@ -52,7 +51,7 @@ class Federation:
 
     def __init__(self, folder: Path, job: JobConfig = JOB, policy: SitePolicy = SitePolicy()):  # noqa: B008
         self.job, self.authority = job, Authority()
-        self.forms = sum_forms(job, build_network(job))
+        self.forms = reply_form(job)
         self.sites = {
             name: SecureSite(
                 name, job, policy, folder / name, Certified(self.authority.kit(folder / "kit" / name, name))

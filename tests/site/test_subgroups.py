@@ -13,8 +13,12 @@ from fedmr_med.evaluation.metrics import Scores, confusion_matrix
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.site.scores import released_scores
 from fedmr_med.site.subgroups import permitted_subgroups, released_subgroups
+from fedmr_med.statistics.base import Sizes
 from fedmr_med.statistics.subgroups import Levels, check_levels
-from fedmr_med.wire.codec import Message, decode_subgroups, encode_validation
+from fedmr_med.wire.codec import Message, decode_reply, encode_reply
+from fedmr_med.wire.forms import layouts
+from fedmr_med.wire.kinds import VALIDATE
+from fedmr_med.wire.messages import SiteReply
 from tests.helpers.errors import raises
 
 NAMES = ("MEL", "NV", "BCC")
@@ -23,6 +27,15 @@ LEAST = 11
 DEFAULT = SitePolicy(share_prototypes=True, share_metrics="per_class", share_subgroups=True)
 EVERYTHING = DEFAULT.model_copy(update={"min_class_count": 1, "min_cell_count": 1})
 Told = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def encoded(whole: Scores | None, levels: Levels) -> Message:
+    return encode_reply(VALIDATE, SiteReply("msk", scores=whole, subgroups=levels))
+
+
+def decoded(message: Message, levels: int) -> Levels:
+    agreed = layouts(VALIDATE, Sizes(len(NAMES), 0, 0, levels=levels))
+    return decode_reply(VALIDATE, message, "msk", agreed).subgroups
 
 
 def members(sex: np.ndarray, device: np.ndarray) -> np.ndarray:
@@ -92,7 +105,7 @@ def test_the_attack_reads_small_numbers_where_a_policy_lets_it() -> None:
 def test_what_may_leave_may_leave_again(found: Told, policy: SitePolicy) -> None:
     whole, levels = told(found, policy)
     again = permitted_subgroups(levels, whole, policy, NAMES, LEVELS)
-    assert str(encode_validation(whole, {}, again)) == str(encode_validation(whole, {}, levels))
+    assert str(encoded(whole, again)) == str(encoded(whole, levels))
 
 
 def large(seed: int = 0) -> Told:
@@ -151,17 +164,17 @@ def test_the_filter_takes_out_what_a_site_should_have_kept() -> None:
 
 def test_the_server_refuses_levels_of_images_that_are_not_there() -> None:
     whole, levels = told(large(), EVERYTHING)
-    message = encode_validation(whole, {}, levels)
-    assert sum(scores is not None for scores in decode_subgroups(message, 3, 5)) == 5
+    message = encoded(whole, levels)
+    assert sum(scores is not None for scores in decoded(message, 5)) == 5
     for wrong in (4, 6, 0):
         with pytest.raises(WireError):
-            decode_subgroups(message, 3, wrong)
+            decoded(message, wrong)
     assert whole is not None and whole.confusion is not None
     smaller = replace(whole, confusion=whole.confusion // 4)
     with raises("wire.counts", "subgroups"):
         check_levels(levels, smaller)
     with raises("wire.counts", "subgroups"):
-        decode_subgroups(Message({"subgroups": message.parts["subgroups"]}, {"scores": None}), 3, 5)
+        decoded(Message({"subgroups": message.parts["subgroups"]}, {"scores": None}), 5)
 
 
 def test_levels_are_texts_in_any_case_and_bands_of_numbers() -> None:

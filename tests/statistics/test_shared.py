@@ -19,9 +19,10 @@ from fedmr_med.site.release import released
 from fedmr_med.statistics.base import Sizes
 from fedmr_med.statistics.fields import Field, Values
 from fedmr_med.statistics.shared import SHARED, Samples, SharedStatistic, shared_statistics
-from fedmr_med.wire.codec import Message, encode_validation
+from fedmr_med.wire.codec import Message, encode_reply
+from fedmr_med.wire.forms import ReplyForm
 from fedmr_med.wire.kinds import VALIDATE
-from fedmr_med.wire.messages import ReplyForm
+from fedmr_med.wire.messages import SiteReply
 from tests.helpers import REPOSITORY
 from tests.helpers.errors import raises
 from tests.helpers.packages import write_package
@@ -112,7 +113,7 @@ def form(monkeypatch: pytest.MonkeyPatch) -> ReplyForm:
 
 
 def message(counts: np.ndarray) -> Message:
-    return encode_validation(None, {"shared/images": {"counts": counts}})
+    return encode_reply(VALIDATE, SiteReply("", shared={"shared/images": {"counts": counts}}))
 
 
 COUNTS = np.arange(20, 28)
@@ -141,4 +142,4 @@ def test_the_guard_refuses_what_is_not_of_the_fields_or_of_the_exchange(form: Re
     with raises("wire.form", "shared/images"):
         released(VALIDATE, message(COUNTS[:3]), OPEN, form)
     with raises("wire.unasked"):
-        released(VALIDATE, message(COUNTS), OPEN, replace(form, shared={}))
+        released(VALIDATE, message(COUNTS), OPEN, reply_form(small_job()))

@@ -14,9 +14,11 @@ from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.prototypes import Prototypes
 from fedmr_med.wire.agreement import WIRE_VERSION
-from fedmr_med.wire.codec import Message, decode_reply, decode_task, encode_reply, encode_task
-from fedmr_med.wire.messages import ReplyForm, SiteReply, TrainTask
+from fedmr_med.wire.codec import Message, decode_task, encode_reply, encode_task
+from fedmr_med.wire.kinds import TRAIN
+from fedmr_med.wire.messages import SiteReply, TrainTask
 from tests.helpers.errors import raises
+from tests.helpers.replies import form_with, read_reply
 
 CLASSES, SIZE = 2, 3
 SETTINGS = "0123456789abcdef"
@@ -33,8 +35,10 @@ REPLY = SiteReply(
 
 
 def decoded(**changes: Any) -> SiteReply:
-    message = encode_reply(REPLY)
-    return decode_reply(Message(message.parts, message.meta | changes), "bcn", num_classes=CLASSES, feature_size=SIZE)
+    message = encode_reply(TRAIN, REPLY)
+    return read_reply(
+        TRAIN, Message(message.parts, message.meta | changes), "bcn", num_classes=CLASSES, feature_size=SIZE
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,7 +66,7 @@ def test_another_patch_of_the_same_version_is_read() -> None:
 
 
 def test_a_reply_made_with_other_settings_is_refused_with_both_digests() -> None:
-    form = ReplyForm(("a", "b"), SIZE, "f" * 16, model=forms_of(REPLY.model), payload={})
+    form = form_with(("a", "b"), settings="f" * 16, model=forms_of(REPLY.model))
     with pytest.raises(
         WireError, match=f"other settings of the job \\({SETTINGS}\\) than there are here \\({'f' * 16}\\)"
     ):
@@ -116,10 +120,10 @@ def test_a_report_with_anything_else_is_refused(report: object) -> None:
 
 
 def with_scalars(change: Any) -> SiteReply:
-    message = encode_reply(replace(REPLY, scores=Scores(0.5, 0.25, 8)))
+    message = encode_reply(TRAIN, replace(REPLY, scores=Scores(0.5, 0.25, 8)))
     scores = message.meta["scores"] | change if isinstance(change, dict) else change
     meta = message.meta | {"scores": scores}
-    return decode_reply(Message(message.parts, meta), "bcn", num_classes=CLASSES, feature_size=SIZE)
+    return read_reply(TRAIN, Message(message.parts, meta), "bcn", num_classes=CLASSES, feature_size=SIZE)
 
 
 @pytest.mark.parametrize(
@@ -141,9 +145,9 @@ def test_scalars_are_scalars(change: Any, fault: tuple[str, ...]) -> None:
 
 
 def with_matrix(rows: Any, **meta: Any) -> SiteReply:
-    message = encode_reply(REPLY)
+    message = encode_reply(TRAIN, REPLY)
     message.parts["scores"]["confusion"] = np.asarray(rows)
-    return decode_reply(Message(message.parts, message.meta | meta), "bcn", num_classes=CLASSES, feature_size=SIZE)
+    return read_reply(TRAIN, Message(message.parts, message.meta | meta), "bcn", num_classes=CLASSES, feature_size=SIZE)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,11 @@ from fedmr_med.statistics.base import Origin
 from fedmr_med.statistics.fields import add
 from fedmr_med.statistics.head import HeadStatistics
 from fedmr_med.statistics.moments import HELD_OUT, KEPT, MEANS
-from fedmr_med.wire.codec import Message, decode_statistics, encode_statistics
-from fedmr_med.wire.messages import StatisticsReply
+from fedmr_med.wire.codec import Message, encode_reply
+from fedmr_med.wire.kinds import HEAD
+from fedmr_med.wire.messages import SiteReply
 from tests.helpers.errors import raises
+from tests.helpers.replies import read_reply
 
 CLASSES, SIZE = 5, 4
 
@@ -27,23 +29,23 @@ def statistics(seed: int, labels: list[int]) -> HeadStatistics:
 def a_message() -> Message:
     kept, held_out = statistics(0, [1] * 9 + [3] * 8), statistics(1, [1, 1, 3])
     values = {"kept": KEPT.values(kept), "held_out": HELD_OUT.values(held_out), "means": MEANS.values(kept.sums)}
-    return encode_statistics(StatisticsReply("bcn", 7, values))
+    return encode_reply(HEAD, SiteReply("bcn", 7, statistics=values))
 
 
-def decoded(message: Message) -> StatisticsReply:
-    return decode_statistics(message, "bcn", num_classes=CLASSES, feature_size=SIZE)
+def decoded(message: Message) -> SiteReply:
+    return read_reply(HEAD, message, "bcn", num_classes=CLASSES, feature_size=SIZE)
 
 
 def test_statistics_come_back_to_the_bit() -> None:
     sent, reply = statistics(0, [1] * 9 + [3] * 8), decoded(a_message())
     assert (reply.site, reply.round) == ("bcn", 7)
-    read = KEPT.read(reply.values["kept"])
+    read = KEPT.read(reply.statistics["kept"])
     assert read is not None
     assert torch.equal(read.sums.sums, sent.sums.sums)
     assert torch.equal(read.sums.counts, sent.sums.counts)
     torch.testing.assert_close(read.scatter, sent.scatter, rtol=1e-13, atol=1e-13)
-    assert reply.values["held_out"]["counts"].tolist() == [0, 2, 0, 1, 0]
-    again = encode_statistics(reply)
+    assert reply.statistics["held_out"]["counts"].tolist() == [0, 2, 0, 1, 0]
+    again = encode_reply(HEAD, reply)
     assert all(
         np.array_equal(again.parts[part][name], array)
         for part, arrays in a_message().parts.items()
@@ -60,8 +62,8 @@ def test_the_sum_of_two_sites_reads_as_the_statistics_of_all_their_samples() -> 
 
 
 def test_what_is_not_shared_has_no_part() -> None:
-    assert encode_statistics(StatisticsReply("msk", 7)).parts == {}
-    assert decoded(encode_statistics(StatisticsReply("msk", 7))).values == {}
+    assert encode_reply(HEAD, SiteReply("msk", 7)).parts == {}
+    assert decoded(encode_reply(HEAD, SiteReply("msk", 7))).statistics == {}
 
 
 SPOILED: dict[str, Callable[[dict[str, Arrays]], object]] = {

@@ -18,6 +18,7 @@ from fedmr_med.seeding import numpy_generator
 from fedmr_med.server.shelf import MEMORY
 from fedmr_med.server.state import GlobalState, initial_state
 from fedmr_med.wire.codec import encode_reply
+from fedmr_med.wire.kinds import TRAIN
 from fedmr_med.wire.messages import SiteReply
 
 _HELD = 2 * 2**30  # bytes of distinct contributions; beyond that they take turns. Far more than any processor's cache.
@@ -131,7 +132,7 @@ def _close(job: JobConfig, state: GlobalState, replies: list[SiteReply]) -> None
 
 
 def _offer(exchange: TrainExchange, reply: SiteReply) -> None:
-    exchange.offer(reply.site, encode_reply(reply))
+    exchange.offer(reply.site, encode_reply(TRAIN, reply))
 
 
 def _weighted_sum(contributions: list[tuple[Arrays, float]]) -> None:

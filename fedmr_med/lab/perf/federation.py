@@ -20,6 +20,7 @@ from fedmr_med.runner import Federation
 from fedmr_med.server.state import initial_state, train_task
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire.codec import encode_reply, encode_task
+from fedmr_med.wire.kinds import TRAIN
 from fedmr_med.wire.messages import SiteReply
 
 WIRES = ("float32", "float16")
@@ -82,7 +83,7 @@ def round_bytes(job: JobConfig) -> int:
     shared = ClassSums.zeros(classes, size)
     shared.counts.fill_(1)
     reply = SiteReply("site", 0, classes, job.digest(), state.model, prototypes=shared)
-    return task.size + encode_reply(reply, halved=halved).size
+    return task.size + encode_reply(TRAIN, reply, halved=halved).size
 
 
 def difference_bytes(job: JobConfig) -> tuple[int, int]:

@@ -10,8 +10,7 @@ from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.exchange.closing import SecureTotals
 from fedmr_med.exchange.head import HeadExchange
 from fedmr_med.flare import messages
-from fedmr_med.models.job_network import build_network
-from fedmr_med.models.reply_forms import sum_forms
+from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.secure.cohort import Cohort
 from fedmr_med.secure.identity import UNSIGNED
@@ -19,7 +18,8 @@ from fedmr_med.secure.messages import Shares
 from fedmr_med.server.state import initial_state
 from fedmr_med.site.secure import COHORT_FILE, SecureSite
 from fedmr_med.statistics.moments import PROTOTYPES
-from fedmr_med.wire.codec import Message, decode_task, encode_statistics, encode_task
+from fedmr_med.wire.codec import Message, decode_task, encode_reply, encode_task
+from fedmr_med.wire.kinds import HEAD
 from fedmr_med.wire.secure import decode_question, encode_answer
 from tests.helpers.fuzz.mutate import Random
 from tests.helpers.fuzz.replies import BAD, HONEST, PER_ROUND, mutant
@@ -51,7 +51,7 @@ class SecureSums:
 
     def __init__(self, folder: Path):
         self.job = small_job("fedmr", federation={"secure": "statistics", "min_sites": 3})
-        self._forms, self._folder = sum_forms(self.job, build_network(self.job)), folder
+        self._forms, self._folder = reply_form(self.job), folder
         for name in SITES:
             Cohort(folder / name / COHORT_FILE).accept(SITES, by="steward")
 
@@ -112,7 +112,7 @@ class Heads:
         self.state = initial_state(self.job)
         task = task_for(self.state, self.job)
         self.replies = {
-            name: encode_statistics(small_hospital(name, self.job, folder).head_statistics(task)) for name in SITES
+            name: encode_reply(HEAD, small_hospital(name, self.job, folder).head_statistics(task)) for name in SITES
         }
 
     def send(self, number: int, random: Random, outcome: Counter[str]) -> None:

@@ -20,6 +20,7 @@ from fedmr_med.server.checkpoint import load_checkpoint
 from fedmr_med.server.state import GlobalState, initial_state
 from fedmr_med.wire.agreement import WIRE_VERSION
 from fedmr_med.wire.codec import Message, encode_reply
+from fedmr_med.wire.kinds import TRAIN
 from tests.helpers.fuzz.mutate import Random, mutated, mutated_array, odd
 from tests.helpers.small import small_hospital, small_job, task_for
 
@@ -40,7 +41,7 @@ class Setup:
         sites = {name: small_hospital(name, self.job, folder) for name in (*HONEST, BAD)}
         for _ in range(2):
             task = task_for(self.states[-1], self.job)
-            self.replies.append({name: encode_reply(site.train(task)) for name, site in sites.items()})
+            self.replies.append({name: encode_reply(TRAIN, site.train(task)) for name, site in sites.items()})
             collector = TrainExchange(self.job, self.states[-1], num_sites=len(sites))
             for name, reply in self.replies[-1].items():
                 collector.offer(name, reply)

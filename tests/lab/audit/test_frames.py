@@ -10,7 +10,7 @@ from scipy import stats
 
 from fedmr_med.arrays import Vector
 from fedmr_med.lab.audit.attacks import counts, images
-from fedmr_med.models.reply_forms import sum_forms
+from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation
 from fedmr_med.secure.messages import Masked
@@ -73,7 +73,7 @@ def test_the_frames_give_nothing_to_the_attacks(frames: dict[str, Vector], tmp_p
     classes = job.task.num_classes
     true = class_sums(hospital.network, hospital.batches.plain, classes)
     assert counts.counts_read(true, hospital.counts) == 1, "the attack works on what is not masked"
-    layout = sum_forms(job, hospital.network).layout(next(iter(frames)))
+    layout = reply_form(job).layout(next(iter(frames)))
     plain = layout.pack({COUNTS: true.counts.numpy(), SUMS: true.sums.numpy()})
     assert least_likely(plain) < LEAST, "and so do the tests"
     means = (true.sums / true.counts.clamp(min=1)[:, None]).numpy()
