@@ -28,8 +28,8 @@ def explain(policy: SitePolicy) -> list[str]:
     """Say in plain sentences what leaves the hospital under a policy."""
     shared = policy.share_prototypes
     exact = "the number of training images"
-    if rounded := policy.rounding.sentence():
-        exact += f", {rounded}"
+    if policy.round_samples > 1:
+        exact += f", rounded to {policy.round_samples} and without classes too small to leave"
     summed = "none" if policy.training is None else policy.training.secure
     how = ", as a part of a secure sum of all sites" if summed == "all" else ""
     lines = [f"Leaves in every round{how}: the trained model and {exact}."]
@@ -43,8 +43,8 @@ def explain(policy: SitePolicy) -> list[str]:
     else:
         which = "every class" if shared is True else f"the classes {', '.join(shared)}"
         lines.append(
-            f"Prototypes: the sum of features and the number of images of {which}, "
-            f"{policy.suppression(()).sentence()}{_SCATTER if policy.share_scatter else ''}."
+            f"Prototypes: the sum of features and the number of images of {which}, where there are at least "
+            f"{policy.min_class_count} training images{_SCATTER if policy.share_scatter else ''}."
         )
         if (dominance := policy.dominance(brings_weights=True)) is not None:
             where = " of jobs that bring weights" if policy.max_share is None else ""

@@ -1,10 +1,7 @@
-"""The defences: what each does to what leaves, and how it is said in plain words.
-
-A new defence is a new class here, and a setting of :class:`fedmr_med.privacy.policy.SitePolicy` that makes one.
-"""
+"""The defences that change numbers: what each does to what leaves."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,52 +9,12 @@ import torch
 from torch import Tensor
 
 from fedmr_med.arrays import Arrays, distance
-from fedmr_med.errors import PolicyError
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure.noise import normals
 
 IntArray = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 _QUANTILES = 17
-
-
-@dataclass(frozen=True)
-class Suppression:
-    """Lets a class pass only if it was chosen and has at least ``smallest`` images.
-
-    Attributes:
-        chosen: (C,) the classes that are not opted out.
-    """
-
-    smallest: int
-    chosen: Mask = field(compare=False)
-
-    def passes(self, counts: IntArray) -> Mask:
-        """Return a mask (C,) of the classes that may leave, given their numbers of images (C,)."""
-        mask: Mask = self.chosen & (counts >= self.smallest)
-        return mask
-
-    def sums(self, sums: ClassSums) -> ClassSums:
-        """Leave sums and counts of the other classes zero."""
-        counts = sums.counts.numpy()
-        return sums.only(torch.from_numpy(np.asarray(self.passes(counts) & (counts > 0))))
-
-    def check(self, counts: IntArray) -> None:
-        """Look at the counts (C,) beside second moments, which cannot be taken apart by class.
-
-        Raises:
-            PolicyError: they are of a class that may not leave, so nothing may.
-        """
-        if bool(((counts > 0) & ~self.passes(counts)).any()):
-            raise PolicyError(
-                "the statistics hold a class that the policy does not share, or too few images of one.",
-                code="policy.too-few-images",
-            )
-
-    def sentence(self) -> str:
-        """Say from how many images on a class leaves."""
-        return f"where there are at least {self.smallest} training images"
 
 
 def without_small_parts(parts: IntArray, whole: int, least: int) -> IntArray:
@@ -70,25 +27,6 @@ def without_small_parts(parts: IntArray, whole: int, least: int) -> IntArray:
     while left.any() and 0 < whole - int(left.sum()) < least:
         left[np.where(left > 0, left, left.max() + 1).argmin()] = 0
     return left
-
-
-@dataclass(frozen=True)
-class Rounding:
-    """Rounds numbers of images to multiples of ``base``; 1 leaves them as they are."""
-
-    base: int
-
-    def up(self, number: int) -> int:
-        """Round a number up."""
-        return -(-number // self.base) * self.base
-
-    def nearest(self, number: int) -> int:
-        """Round a number to the nearest multiple, and at least to one."""
-        return max(self.base, self.base * round(number / self.base))
-
-    def sentence(self) -> str:
-        """Say what it is rounded to; empty where it is not."""
-        return f"rounded to {self.base} and without classes too small to leave" if self.base > 1 else ""
 
 
 @dataclass(frozen=True)
@@ -134,22 +72,16 @@ class Dominance:
         return f"no image or patient makes up more than {self.share:.0%} of what a feature says of a class"
 
 
-@dataclass(frozen=True)
-class Clip:
-    """Scales each feature vector down to a length of at most ``norm``.
+def clipped_features(features: Tensor, norm: float) -> Tensor:
+    """Scale the rows (n, d) that are longer than ``norm`` down to it; values that are not finite become zero.
 
     One image touches one class, so it moves all class sums together by at most ``norm``, and the uncentred second
     moments, in Frobenius norm, by at most ``norm ** 2``.
     """
-
-    norm: float
-
-    def features(self, features: Tensor) -> Tensor:
-        """Scale the rows (n, d) that are too long; values that are not finite become zero."""
-        finite = features.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-        lengths = finite.norm(dim=1, keepdim=True)
-        clipped: Tensor = finite * (self.norm / lengths.clamp(min=self.norm))
-        return clipped
+    finite = features.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    lengths = finite.norm(dim=1, keepdim=True)
+    clipped: Tensor = finite * (norm / lengths.clamp(min=norm))
+    return clipped
 
 
 def clipped_update(model: Arrays, received: Arrays, norm: float) -> tuple[Arrays, float]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # with them comes torch, which settings do not need
     import numpy as np
     import numpy.typing as npt
 
-    from fedmr_med.privacy.mechanisms import Dominance, Rounding, Suppression
+    from fedmr_med.privacy.mechanisms import Dominance
 
 _LEAST_ROUNDING = 10
 _MAX_SHARE = 0.5
@@ -169,10 +169,14 @@ class SitePolicy(Sharing):
         """
         if self.round_samples == 1:
             return int(counts.sum())
-        chosen, rounding = self.chosen_classes(class_names), self.rounding
+        chosen, multiple = self.chosen_classes(class_names), self.round_samples
         shared = int(counts[self.shareable_classes(counts, class_names)].sum())
-        opted_out = 0 if chosen.all() else rounding.nearest(int(counts[~chosen].sum()))
-        return max(rounding.base, rounding.up(shared) + opted_out)
+        nearest = max(multiple, multiple * round(int(counts[~chosen].sum()) / multiple))
+        return max(multiple, self.rounded_up(shared) + (0 if chosen.all() else nearest))
+
+    def rounded_up(self, number: int) -> int:
+        """Return a number of images as it may leave: the next multiple of ``round_samples``."""
+        return -(-number // self.round_samples) * self.round_samples
 
     @property
     def added(self) -> tuple[PolicyKey, ...]:
@@ -203,13 +207,6 @@ class SitePolicy(Sharing):
             had = f"train.private.noise is {noise:g}" if noise else "the job has no train.private"
             raise FloorError("private", f"{had}; policy.training_privacy.min_noise asks for {budget.min_noise:g}.")
 
-    @property
-    def rounding(self) -> "Rounding":
-        """What is done to numbers of images that leave."""
-        from fedmr_med.privacy.mechanisms import Rounding
-
-        return Rounding(self.round_samples)
-
     def dominance(self, *, brings_weights: bool) -> "Dominance | None":
         """Return what keeps single images from standing out in sums; None sets no limit.
 
@@ -220,17 +217,12 @@ class SitePolicy(Sharing):
         share = self.max_share or (_MAX_SHARE if brings_weights else 1)
         return None if share == 1 else Dominance(share)
 
-    def suppression(self, class_names: tuple[str, ...]) -> "Suppression":
-        """Return what keeps opted-out and small classes in."""
-        from fedmr_med.privacy.mechanisms import Suppression
-
-        return Suppression(self.min_class_count, self.chosen_classes(class_names))
-
     def shareable_classes(
         self, counts: "npt.NDArray[np.int64]", class_names: tuple[str, ...]
     ) -> "npt.NDArray[np.bool_]":
         """Return a mask (C,) of the classes whose prototype may leave, given the local counts (C,)."""
-        return self.suppression(class_names).passes(counts)
+        mask: npt.NDArray[np.bool_] = self.chosen_classes(class_names) & (counts >= self.min_class_count)
+        return mask
 
     def chosen_classes(self, class_names: tuple[str, ...]) -> "npt.NDArray[np.bool_]":
         """Return a mask (C,) of the classes that are not opted out, however few images there are."""

@@ -17,7 +17,7 @@ from fedmr_med.config import JobConfig, PrivateConfig
 from fedmr_med.data.base import Fold, class_counts, units
 from fedmr_med.data.loading import Batches
 from fedmr_med.network import Network
-from fedmr_med.privacy.mechanisms import Clip, Gaussian
+from fedmr_med.privacy.mechanisms import Gaussian, clipped_features
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site.ledger import Ledger
@@ -122,7 +122,7 @@ class PrivateSums:
         shared = tuple(name for name, yes in zip(names, chosen, strict=True) if yes)
         if not shared or not self._charge(chain, release, shared):
             return None
-        return clipped(network, batches, fold, Clip(self._settings.clip), chosen, directions)
+        return clipped(network, batches, fold, self._settings.clip, chosen, directions)
 
     def _charge(self, chain: str, release: str, shared: tuple[str, ...]) -> bool:
         budget, noise = self._policy.privacy, self._settings.noise
@@ -159,7 +159,7 @@ def clipped(
     network: Network,
     batches: Batches,
     fold: Fold,
-    clip: Clip,
+    clip: float,
     chosen: npt.NDArray[np.bool_],
     directions: torch.Tensor | None = None,
 ) -> Clipped:
@@ -170,6 +170,7 @@ def clipped(
 
     Args:
         batches: the images, in the order of ``fold``, which tells the patients.
+        clip: largest length of a feature.
         chosen: (C,) the classes that are shared; images of others leave no trace.
         directions: (p, d) that features are projected to before they are clipped; None keeps them.
     """
@@ -178,7 +179,7 @@ def clipped(
     moments = torch.zeros(size, size, dtype=torch.float64)
     sums, weights = made.sums, made.weights
     for exact, labels in ((f.double(), y) for f, y in features(network, batches, "prototypes")):
-        clipped = clip.features(exact if directions is None else exact @ directions.T)
+        clipped = clipped_features(exact if directions is None else exact @ directions.T, clip)
         share = torch.from_numpy(shares[start : start + len(labels)] * chosen[labels.numpy()])
         weighted = clipped * share[:, None]
         sums = sums + ClassSums.from_features(weighted, labels, len(chosen))

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.evaluation.clinical import IntArray
@@ -56,7 +57,7 @@ def permitted(kind: str, reply: SiteReply, policy: SitePolicy, form: ReplyForm) 
     if kind != TRAIN:
         return allowed
     policy.check_training_noise(form.training_noise)
-    return replace(allowed, samples=policy.rounding.up(max(1, reply.samples)))
+    return replace(allowed, samples=policy.rounded_up(max(1, reply.samples)))
 
 
 def closed(reply: SiteReply, policy: SitePolicy, form: ReplyForm) -> SiteReply:
@@ -96,7 +97,11 @@ def permitted_statistics(
             apart by class, so nothing of them leaves then.
     """
     for part in values.values():
-        policy.suppression(class_names).check(part[COUNTS])
+        if bool(((part[COUNTS] > 0) & ~policy.shareable_classes(part[COUNTS], class_names)).any()):
+            raise PolicyError(
+                "the statistics hold a class that the policy does not share, or too few images of one.",
+                code="policy.too-few-images",
+            )
     if policy.share_scatter or not values:
         return dict(values)
     # The part that was set aside serves to choose a shrinkage, of which there is none without scatter.
@@ -106,7 +111,7 @@ def permitted_statistics(
 def _permitted_sums(sums: ClassSums | None, policy: SitePolicy, class_names: tuple[str, ...]) -> ClassSums | None:
     if sums is None:
         return None
-    left = policy.suppression(class_names).sums(sums)
+    left = sums.only(torch.from_numpy(policy.shareable_classes(sums.counts.numpy(), class_names)))
     return left if bool((left.counts > 0).any()) else None
 
 

@@ -182,7 +182,7 @@ def compare(
     settings = reference.Settings(
         CLASSES, config.train.lr, config.train.momentum, config.train.weight_decay, config.federation.rounds
     )
-    sizes = [policy.rounding.up(size) for _, size in HOLDINGS.values()]
+    sizes = [policy.rounded_up(size) for _, size in HOLDINGS.values()]
     options = dict(config.method.options)
     options |= options.pop("reshaping", {})
     options.pop("variant", None)

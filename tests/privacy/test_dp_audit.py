@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmr_med.privacy.mechanisms import Clip, Gaussian
+from fedmr_med.privacy.mechanisms import Gaussian
 from fedmr_med.site import private, private_training
 from tests.helpers.dp_audit import audited
 
@@ -64,7 +64,7 @@ def protects_images_in_the_place_of_patients(patch: pytest.MonkeyPatch) -> None:
 
 
 def does_not_clip(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Clip, "features", lambda self, features: features / 10)
+    patch.setattr(private, "clipped_features", lambda features, clip: features / 10)
 
 
 def adds_no_noise_where_there_is_no_image(patch: pytest.MonkeyPatch) -> None:

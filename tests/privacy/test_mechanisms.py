@@ -6,46 +6,45 @@ import numpy as np
 import pytest
 import torch
 
-from fedmr_med.privacy.mechanisms import Clip, Gaussian, Rounding, Suppression
+from fedmr_med.privacy.mechanisms import Gaussian, clipped_features
 from fedmr_med.privacy.policy import STRICTER, Sharing, SitePolicy
 from fedmr_med.prototypes import ClassSums
+from fedmr_med.site.release import permitted_statistics
 from tests.helpers.errors import raises
 
-CHOSEN = np.array([True, True, False])
+NAMES = ("a", "b", "c")
+POLICY = SitePolicy(share_prototypes=("a", "b"), min_class_count=11)
 
 
-def sums(counts: list[int]) -> ClassSums:
-    return ClassSums(torch.ones(3, 2, dtype=torch.float64), torch.tensor(counts))
-
-
-def test_suppression_leaves_nothing_of_a_class_that_is_small_or_opted_out() -> None:
-    rule = Suppression(11, CHOSEN)
-    left = rule.sums(sums([11, 10, 50]))
-    assert left.counts.tolist() == [11, 0, 0]
-    assert left.sums.sum(1).tolist() == [2, 0, 0]
+def test_classes_that_are_small_or_opted_out_do_not_pass() -> None:
+    assert POLICY.shareable_classes(np.array([11, 10, 50]), NAMES).tolist() == [True, False, False]
 
 
 def test_a_scatter_matrix_leaves_whole_or_not_at_all() -> None:
-    Suppression(11, CHOSEN).check(np.array([11, 0, 0]))
-    with raises("policy.too-few-images"):
-        Suppression(11, CHOSEN).check(np.array([11, 10, 0]))
+    for counts, refused in (([11, 0, 0], False), ([11, 10, 0], True), ([11, 0, 50], True)):
+        part = {"kept": {"counts": np.array(counts), "sums": np.ones((3, 2)), "moments": np.ones(3)}}
+        if refused:
+            with raises("policy.too-few-images"):
+                permitted_statistics(part, POLICY, NAMES)
+        else:
+            assert permitted_statistics(part, POLICY, NAMES) == part
 
 
 def test_rounding_never_says_less_than_one_multiple() -> None:
-    assert [Rounding(10).up(n) for n in (0, 1, 10, 11)] == [0, 10, 10, 20]
-    assert [Rounding(10).nearest(n) for n in (0, 4, 26)] == [10, 10, 30]
-    assert not Rounding(1).sentence()
+    policy = SitePolicy(round_samples=10)
+    assert [policy.rounded_up(n) for n in (0, 1, 10, 11)] == [0, 10, 10, 20]
+    opted_out = [policy.released_samples(np.array([n]), ("a",)) for n in (0, 4, 26)]
+    assert opted_out == [10, 10, 30]
 
 
 def test_a_clipped_image_moves_the_sums_by_no_more_than_the_clip() -> None:
     features = torch.randn(50, 8, dtype=torch.float64) * 10
-    clip = Clip(2.0)
-    clipped = clip.features(features)
+    clipped = clipped_features(features, 2.0)
     assert float(clipped.norm(dim=1).max()) <= 2.0 + 1e-12
-    assert torch.equal(clip.features(clipped / 100), clipped / 100)
+    assert torch.equal(clipped_features(clipped / 100, 2.0), clipped / 100)
     outer = clipped[0][:, None] @ clipped[0][None]
     assert float(outer.norm()) <= 2.0**2 + 1e-12
-    assert clip.features(torch.full((1, 8), math.nan)).tolist() == [[0.0] * 8]
+    assert clipped_features(torch.full((1, 8), math.nan), 2.0).tolist() == [[0.0] * 8]
 
 
 def test_noise_of_several_parties_adds_up_to_the_scale_of_one() -> None:

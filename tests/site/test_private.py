@@ -13,7 +13,6 @@ from fedmr_med.data.loading import Batches
 from fedmr_med.models.job_network import ClassifierOnly
 from fedmr_med.network import Network
 from fedmr_med.privacy.accountant import PrivacyBudget
-from fedmr_med.privacy.mechanisms import Clip
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.runner import Federation
 from fedmr_med.server.state import GlobalState
@@ -38,7 +37,7 @@ def features_alone() -> Network:
 def statistics(items: np.ndarray, labels: Sequence[int], groups: tuple[str, ...] | None = None) -> Clipped:
     fold = Fold(items.astype(np.float32), np.array(labels), groups)
     batches = Batches(fold, transforms.unchanged, batch_size=4)
-    return clipped(features_alone(), batches, fold, Clip(1.0), np.array([True, True]))
+    return clipped(features_alone(), batches, fold, 1.0, np.array([True, True]))
 
 
 def distance(a: Clipped, b: Clipped) -> tuple[float, float, float]:
@@ -144,7 +143,7 @@ def test_noise_does_not_take_the_place_of_the_small_cell_rule_where_a_site_has_n
     assert sums is not None
     assert not sums.counts.numpy()[small].any()
     made = hospital.releases.private.head(*images, chain="chain", release="head-0")["kept"]["moments"]
-    expected = clipped(*images, Clip(PRIVATE["clip"]), hospital.counts >= 30).moments
+    expected = clipped(*images, PRIVATE["clip"], hospital.counts >= 30).moments
     np.testing.assert_allclose(made, expected, atol=1e-3 * np.abs(expected).max())
 
 

@@ -10,7 +10,7 @@ import torch
 
 from fedmr_med.lab.audit.attacks import Floats, Ints, Release
 from fedmr_med.lab.audit.sums import RELEASE, Rehearsal
-from fedmr_med.privacy.mechanisms import Clip, Gaussian
+from fedmr_med.privacy.mechanisms import Gaussian, clipped_features
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure.identity import UNSIGNED
@@ -44,17 +44,17 @@ def plain(policy: SitePolicy, names: tuple[str, ...]) -> Release:
         if policy.privacy is not None:
             return None
         sums = ClassSums.from_features(torch.from_numpy(features), torch.from_numpy(labels), len(names))
-        return _any(policy.suppression(names).sums(sums))
+        return _any(sums.only(torch.from_numpy(policy.shareable_classes(sums.counts.numpy(), names))))
 
     return release
 
 
 def noisy(gaussian: Gaussian, policy: SitePolicy, names: tuple[str, ...]) -> Release:
     """Return what leaves of a site alone with noise on it."""
-    clip, chosen = Clip(gaussian.norm), policy.chosen_classes(names)
+    chosen = policy.chosen_classes(names)
 
     def release(features: Floats, labels: Ints) -> ClassSums | None:
-        clipped = clip.features(torch.from_numpy(features).double())
+        clipped = clipped_features(torch.from_numpy(features).double(), gaussian.norm)
         sums = ClassSums.from_features(clipped, torch.from_numpy(labels), len(names)).only(torch.from_numpy(chosen))
         noise = gaussian.add_to(sums, sums.counts.double().numpy())
         least = max(policy.min_class_count, int(np.ceil(4 * gaussian.counts_scale)))
