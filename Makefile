@@ -6,7 +6,7 @@
 # make test-flower  the adapter to Flower, in an environment of its own: build/flower
 # make mutation   changes the code at 150 places; fails if no test sees one
 # make coverage   how much of the core the tests of test-fast run; fails below 97 % of its lines
-# make pictures   the pictures in docs/pictures, from a run of the demo; needs Chromium
+# make pictures   the pictures in docs/pictures, from a demo, its model and a comparison; needs Chromium
 # make docs       the documentation with the API from the docstrings, in build/docs
 # Each installs first what it needs into .venv, when that is missing or older than pyproject.toml or constraints.txt.
 
@@ -48,11 +48,16 @@ $(DOCS): $(RUNTIME)
 run: $(RUNTIME)
 	$(BIN)/python -m nvflare.private.fed.app.simulator.simulator jobs/isic_fedmr -t 6 -w $(RUN)
 
-# The picture of the claim and the screenshot of the report, from the models of a demo; the latter needs Chromium.
+# The picture of the claim, and screenshots of pages that the commands of the guides write; the latter need Chromium.
+SCREENSHOT := $(BIN)/python -m tests.helpers.screenshot
 pictures: $(TESTS)
 	$(BIN)/fedmr-med demo --out build/demo
+	$(BIN)/fedmr-med predict build/demo/best_model.pt build/demo/images -o build/demo/predictions.csv --page build/demo/predictions.html
+	$(BIN)/fedmr-med bench --dataset isic2019 --data demo --methods fedavg,fedmr --model small_cnn --rounds 10 --seeds 0,1 --out build/compared
 	cp build/demo/claim.svg $(PICTURES)/claim.svg
-	$(BIN)/python -m tests.helpers.screenshot build/demo/report.html $(PICTURES)/report.png
+	$(SCREENSHOT) build/demo/report.html $(PICTURES)/report.png
+	$(SCREENSHOT) build/demo/predictions.html $(PICTURES)/predictions.png
+	$(SCREENSHOT) build/compared/report.html $(PICTURES)/comparison.png
 
 jobs: $(RUNTIME)
 	$(BIN)/fedmr-med jobs write

@@ -102,13 +102,14 @@ class FedMRExecutor(Executor):
             " ".join(name for name, yes in zip(names, mask, strict=True) if yes) or "no class"
             for mask in (hospital.releases.prototype_classes(), hospital.releases.statistics_classes())
         )
-        demo = " (generated: DEMO)" if hospital.data.is_demo else ""
+        kind = "generated images (DEMO)" if hospital.data.is_demo else "images"
+        skipped = f", {len(hospital.data.skipped)} unreadable" if hospital.data.skipped else ""
+        head = "" if statistics == shared else f", and statistics for a closed-form head of {statistics}"
         held = [name for name, count in zip(names, hospital.counts, strict=True) if count]
         self.log_info(
             fl_ctx,
-            f"{hospital.name}: {len(hospital.data.train)} training and {len(hospital.data.test)} test images{demo} "
-            f"({len(hospital.data.skipped)} unreadable), classes {' '.join(held)}; "
-            f"shares the prototypes of {shared}, and statistics for a closed-form head of {statistics}; "
-            f"settings from {origin}",
+            f"{hospital.name}: {len(hospital.data.train)} training and {len(hospital.data.test)} test {kind}{skipped}, "
+            f"classes {' '.join(held)}; shares the prototypes {'' if head else 'and head statistics '}of {shared}{head}"
+            f"; settings: {origin}",
             fire_event=False,
         )

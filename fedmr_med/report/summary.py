@@ -26,7 +26,7 @@ HELD_BACK = "held back"
 
 def print_summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool) -> None:
     """Print what came out of a run to standard output."""
-    wide_console(120).print(summary(state, job, checkpoint, demo=demo))
+    wide_console(120).print(summary(state, job, checkpoint, demo=demo), crop=False)  # paths stay whole
 
 
 def summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool) -> Group:
