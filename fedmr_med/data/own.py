@@ -238,11 +238,12 @@ def _array(item: Any) -> npt.NDArray[Any]:
 
 @contextmanager
 def _randomness(seed: int) -> Iterator[None]:
-    """Let Python's, numpy's and torch's global generators start from a seed, and put them back afterwards."""
+    """Start the global generators of Python, numpy and torch (on the CPU) from a seed, and put them back afterwards."""
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()
     random.seed(seed)
     np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+    # torch.manual_seed also queues a call for every kind of device, with a stack trace: longer than many items take.
+    torch.default_generator.manual_seed(seed)
     try:
         yield
     finally:
