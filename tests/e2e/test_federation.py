@@ -14,7 +14,7 @@ from fedmr_med.models.model_file import as_arrays, load_model, read_tensors
 from fedmr_med.runner import Federation as InProcess
 from fedmr_med.sites import load_site
 from tests.helpers import REPOSITORY
-from tests.helpers.chains import TWO, assert_same_model, finish, in_process, tiny_job
+from tests.helpers.chains import assert_same_model, finish, in_process, tiny_job
 from tests.helpers.federation import LEAD, Federation, wait_for
 
 pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -45,7 +45,7 @@ def test_from_submission_to_the_model(federation: Federation, tmp_path: Path) ->
 def test_an_opt_out_in_round_two_is_the_same_in_report_and_audit(federation: Federation, tmp_path: Path) -> None:
     name = "vienna-dias"
     federation.arm(name, "train-2")
-    chain = federation.submit(tiny_job(rounds=3), sites=TWO)
+    chain = federation.submit(tiny_job(rounds=3, sites=1), sites=(name,))
     watcher = federation.watching(chain)
     federation.wait_reached(name, "train-2")
     federation.cli("site", "policy", "set", "--share-prototypes", "off", "--share-metrics", "none", kit=name)
