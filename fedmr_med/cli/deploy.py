@@ -272,6 +272,34 @@ def download(
         answer(as_json, {"folder": str(folder), "files": files}, f"{folder}: {', '.join(files)}")
 
 
+@app.command()
+def dossier(
+    chain: Chain,
+    kit: Kit,
+    out: Annotated[Path, typer.Option(help="Folder to write; it must not exist.")],
+    approvals: Annotated[
+        list[Path] | None, typer.Option(help="What a hospital hands over of `site jobs --json`; repeat for more.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the evidence folder of a chain: job, digests, card, report, packages, and which questions stay open."""
+    import tempfile
+
+    from fedmr_med.deploy import chain as chains
+    from fedmr_med.deploy.acts import of_chain
+    from fedmr_med.errors import ConfigError
+    from fedmr_med.export.dossier import write_dossier
+
+    if out.exists():
+        raise ConfigError(f"{out} exists; choose another --out.", code="file.foreign", key="--out")
+    with _connected(kit) as session:
+        results, acts = chains.download(session, chain, out / "results"), of_chain(session.kit, chain)
+        with tempfile.TemporaryDirectory() as folder:
+            source = chains.submitted(session, chain, Path(folder))
+            files = write_dossier(source, results, out, chain=chain, acts=acts, approvals=approvals or ())
+        answer(as_json, {"folder": str(out), "files": [str(path) for path in files]}, f"{out}: {len(files)} files")
+
+
 def _watch(
     session: "Session",
     chain: str,

@@ -78,7 +78,7 @@ def resume(session: Session, chain: str, *, from_previous: bool = False) -> str:
         return job.model_copy(update={"chain": chain, "federation": job.federation.model_copy(update=start)})
 
     with tempfile.TemporaryDirectory() as folder:
-        source = _source(session, chain, Path(folder))
+        source = submitted(session, chain, Path(folder))
         job = session.submit(stage(source, Path(folder) / "staged" / source.name, adapt=adapted))
     record(session.kit, "resume", chain=chain, job=job)
     return job
@@ -107,7 +107,7 @@ def withdraw(session: Session, chain: str, site: str) -> Leaving:
         DeployError: the server does not take the job.
     """
     with tempfile.TemporaryDirectory() as folder:
-        source = _source(session, chain, Path(folder))
+        source = submitted(session, chain, Path(folder))
         staged = stage_without(source, Path(folder) / "staged" / source.name, chain, site)
         federation = load_job(min(staged.glob(f"*/config/{JOB_FILE}"))).federation
         follow_up = session.submit(staged)
@@ -255,8 +255,8 @@ def _kept(session: Session, chain: str) -> Path:
     return session.kit / "chains" / chain / "job"
 
 
-def _source(session: Session, chain: str, folder: Path) -> Path:
-    """Return the chain's job folder: the copy in this kit, or else the server's."""
+def submitted(session: Session, chain: str, folder: Path) -> Path:
+    """Return the chain's job folder: the copy in this kit, or else the server's, fetched below ``folder``."""
     known = jobs(session, chain)
     if (kept := _kept(session, chain)).is_dir():
         (source,) = kept.iterdir()

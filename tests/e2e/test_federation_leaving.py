@@ -104,6 +104,12 @@ def test_a_hospital_leaves_a_chain_whose_statistics_the_server_sees(four: Federa
     lineage = json.loads((bundle / "configs" / "metadata.json").read_text())["lineage"]
     assert [(left["site"], left["models"]) for left in lineage] == [(LEAVES, [sha256_of(first)])]
     assert sha256_of(first) in (bundle / "docs" / "README.md").read_text()
+    four.cli("deploy", "dossier", chain, "--out", str(tmp_path / "dossier"))
+    digests = json.loads((tmp_path / "dossier" / "digests.json").read_text())
+    assert digests["model"] == sha256_of(tmp_path / "after" / BEST_MODEL)
+    told = json.loads((tmp_path / "dossier" / "coordinator.json").read_text())["acts"]
+    assert [act["act"] for act in told] == ["submit", "withdraw"]
+    assert f"Who left | {LEAVES}" in (tmp_path / "dossier" / "data-protection.md").read_text()
     four.cli("deploy", "resume", chain)
     finish(four.watching(chain))
     assert_left(four, PLAIN, chain, first, tmp_path / "resumed")
