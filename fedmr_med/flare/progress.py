@@ -90,6 +90,7 @@ class Progress:
         if not transport.asked:
             return None
         answered, refused = sorted(transport.answered), dict[str, str]()
+        left = state.history.left if self._exchange is None else self._exchange.state.history.left
         if self._exchange is not None and self._exchange.kind == transport.asked:
             answered, refused = self._exchange.standing()
         scored = [evaluation.pooled for evaluation in state.history.evaluations if evaluation.pooled]
@@ -98,7 +99,7 @@ class Progress:
             "round": state.round,
             "rounds": rounds,
             "answered": answered,
-            "waiting": sorted(set(transport.sites()) - set(answered) - set(refused)),
+            "waiting": sorted(set(transport.sites()) - set(answered) - set(refused) - left),
             "refused": refused,
             "balanced_accuracy": scored[-1].balanced_accuracy if scored else None,
             "score": score_text(state.history),
