@@ -90,6 +90,16 @@ class Clustering:
         return effects
 
 
+def most_residuals(classes: int, images: int) -> tuple[float, float]:
+    """Return how much each sum of ``together``, and of ``alone``, can be at most, for any answers and patients.
+
+    An image's residual of the mean recall or of the area under a curve is at most ``images`` times a share of 1, of
+    which each class has one among its images; others are at most 2. The scale is largest for two images.
+    """
+    alone = 1.1 * _small(2) * (2 + classes) * max(images, 2) ** 2  # rounding to two digits adds 5 % at most
+    return alone * images, alone
+
+
 def _residuals(values: FloatArray, mask: Mask, units: IntArray) -> FloatArray:
     """Return values minus their mean among the images of a mask (n,), 0 for the others, scaled for few units, (2, n).
 

@@ -8,7 +8,7 @@ import numpy as np
 from fedmr_med.errors import WireError
 from fedmr_med.evaluation import MAX_IMAGES
 from fedmr_med.evaluation.clinical import BINS, MAX_NLL, TEMPERATURES, IntArray, ScoreHistograms
-from fedmr_med.evaluation.clustering import BY_CLASS, WHOLE, Clustering
+from fedmr_med.evaluation.clustering import BY_CLASS, WHOLE, Clustering, most_residuals
 from fedmr_med.evaluation.metrics import Scores, scores
 from fedmr_med.statistics.base import ONE_SITE, Origin, Sizes, Statistic, counts
 from fedmr_med.statistics.fields import BITS, Field, Values
@@ -71,6 +71,9 @@ class ScoreStatistic(Statistic[Scores]):
             return None
         if counted:
             self._check(histograms, confusion, origin.sites)
+        most = most_residuals(len(confusion), int(confusion.sum()))
+        if not all((array <= limit).all() for array, limit in zip(vars(clustering).values(), most, strict=True)):
+            raise WireError("residuals of patients are larger than images have", code="wire.range", key="clustering")
         return replace(
             scores(confusion),
             histograms=histograms if counted else None,

@@ -1,13 +1,17 @@
 """Scores as fields: they come back, add up, and what cannot be of the images of the matrix is refused."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.errors import WireError
-from fedmr_med.evaluation.metrics import scored
+from fedmr_med.evaluation.clustering import Clustering
+from fedmr_med.evaluation.metrics import confusion_matrix, scored, scores
 from fedmr_med.statistics.base import Origin, Sizes
 from fedmr_med.statistics.fields import add
 from fedmr_med.statistics.scores import CONFUSION, SCORES
@@ -70,11 +74,24 @@ def moved(array: np.ndarray) -> np.ndarray:
         changed("nll", lambda a: a + 1e6),
         changed("brier", lambda a: np.array([np.inf, 1.0])),
         changed("brier", lambda a: np.array([500.0, 1.0])),
+        changed("alone", lambda a: a + 1e30),
+        changed("together", lambda a: a + 1e30),
     ],
 )
 def test_what_cannot_be_is_refused(arrays: Arrays) -> None:
     with pytest.raises(WireError):
         SCORES.read(SCORES.layout(SIZES).checked(arrays, "scores"))
+
+
+@given(
+    st.integers(2, 60).flatmap(lambda n: st.tuples(*[st.lists(st.integers(0, 3), min_size=n, max_size=n)] * 3)),
+    st.sampled_from([1.0, 1000.0]),
+)
+def test_no_images_have_residuals_that_are_refused(images: tuple[list[int], ...], sure: float) -> None:
+    labels, answers, units = (np.array(column) for column in images)
+    clustering = Clustering.of(sure * np.eye(4)[answers], labels, units).rounded()
+    matrix = confusion_matrix(labels, answers, 4)
+    assert SCORES.read(SCORES.values(replace(scores(matrix), clustering=clustering))) is not None
 
 
 def test_a_total_with_more_than_its_sites_have_is_refused() -> None:
