@@ -17,12 +17,12 @@ from fedmr_med.errors import CheckpointError, WireError
 from fedmr_med.files import write_text
 from fedmr_med.methods.plan import head_exchange
 from fedmr_med.models.job_network import are_public, build_network, whole_network, without_pretrained
-from fedmr_med.privacy.refusals import WeightsError
+from fedmr_med.privacy.refusals import NoFeaturesError, WeightsError
 from fedmr_med.site.client_state import chain_folder
 from fedmr_med.wire.kinds import VALIDATE
-from fedmr_med.wire.messages import TrainTask, digest_of
+from fedmr_med.wire.messages import Backbone, TrainTask, digest_of
 
-START_FILE = "start.sha256"
+START_FILE, FROZEN_FILE = "start.sha256", "frozen.digest"
 _CLASSIFIER = "classifier."
 _TOLERANCE = {"float32": 1e-5, "float16": 1e-3}
 """Difference relative to an array's largest value: processors draw normal numbers that differ in the last bits."""
@@ -32,7 +32,7 @@ class StartingWeights:
     """Compares the weights that a chain starts from with the job.
 
     Args:
-        state_folder: where the site keeps which weights a chain started from.
+        state_folder: where the site keeps which weights a chain started from, and which it froze.
         demanded: whether a job that names no weights has to start from its own.
     """
 
@@ -59,6 +59,22 @@ class StartingWeights:
             self._check_named(self._job.model.weights, sent, task)
         elif self._demanded and sent:
             self._check_own(sent, task)
+        if backbone is not None:
+            self._check_frozen(backbone, task.chain)
+
+    def _check_frozen(self, backbone: Backbone, chain: str) -> None:
+        """Compare with what the chain froze: a digest alone must not bring features of another job's network back."""
+        file = chain_folder(self._folder, chain) / FROZEN_FILE
+        known = _read(file)
+        if known is None and not backbone.arrays:
+            raise NoFeaturesError("the site has not seen the frozen network of this chain", code="wire.no-features")
+        if known not in (None, backbone.digest):
+            raise WeightsError(
+                "The server sent another frozen network than before in this chain.",
+                code="weights.other",
+                key="backbone",
+            )
+        write_text(file, backbone.digest)
 
     def _check_named(self, named: str, sent: Arrays, task: TrainTask) -> None:
         """Compare with the digest that the job names; where the classifier is another, with what came before it."""

@@ -203,10 +203,25 @@ def test_a_site_refuses_a_backbone_that_is_not_what_its_digest_says(tmp_path: Pa
         ),
         ("wire.form", "digest"): None,
     }
-    for fault, sent in wrong.items():
-        site = small_hospital("msk", job, tmp_path)
+    for number, (fault, sent) in enumerate(wrong.items()):
+        site = small_hospital("msk", job, tmp_path / str(number))
         with raises(*fault):
             site.train(replace(task, backbone=sent))
+
+
+def test_a_chain_keeps_its_frozen_network(tmp_path: Path) -> None:
+    """A later round neither brings another one nor names one of another job, whose features are still in the cache."""
+    job = frozen_job()
+    other = backbone(frozen_job().override({"seed": 7}))
+    small_hospital("msk", job, tmp_path / "earlier").train(replace(task_for(initial_state(job), job), backbone=other))
+    site, task = small_hospital("msk", job, tmp_path / "now"), task_for(initial_state(job), job)
+    with pytest.raises(NoFeaturesError):
+        site.train(replace(task, round=1, backbone=other.named()))
+    site.train(task)
+    for changed in (other, other.named()):
+        with raises("weights.other", "backbone"):
+            site.train(replace(task, round=1, backbone=changed))
+    site.train(replace(task, round=1, backbone=backbone(job).named()))
 
 
 def test_a_site_without_features_says_so_and_receives_the_network_again(tmp_path: Path) -> None:
