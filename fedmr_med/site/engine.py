@@ -102,6 +102,7 @@ class Site:
         if kind == SECURE:
             question = decode_question(message)
             check_left(view.left, part=question.step == ASK_PART)
+            _check_chain(question.release.chain, view)
             faults.reach(f"secure-{question.step}")
             place = view.place
             secure = SecureSite(place.name, view.job, view.policy, place.state_folder, place.identity())
@@ -117,8 +118,11 @@ class Site:
     def _exchange(self, kind: str, task: TrainTask, view: SiteView, should_stop: Callable[[], bool]) -> Message:
         self.weights = weights_digest(task.weights)
         check_left(view.left, part=False)
-        hospital = self._hospital(view)
+        _check_chain(task.chain, view)
         check_settings(task.settings, view.job.digest())
+        if task.rounds != view.job.federation.rounds:
+            raise WireError(f"it is of {task.rounds} rounds, not {view.job.federation.rounds}", code="wire.round")
+        hospital = self._hospital(view)
         if kind == TRAIN:
             faults.reach(f"train-{task.round + 1}")
             reply = self._train(hospital, task, should_stop)
@@ -143,6 +147,16 @@ class Site:
         message = released(kind, answer, view.policy, view.form, left=view.left)
         self.view = view
         return message
+
+
+def _check_chain(chain: str, view: SiteView) -> None:
+    """Compare the chain that a message names with the job's: what was asked and approved is kept by chain.
+
+    Raises:
+        WireError: it is another; a server could ask every round again under a new name.
+    """
+    if view.chain and chain != view.chain:
+        raise WireError(f"it is of the chain {chain}, and the job's is {view.chain}", code="wire.chain", key="chain")
 
 
 def simulated_views(name: str, job: JobConfig, settings: SiteConfig, folder: Path) -> SiteViews:

@@ -1,6 +1,5 @@
 """The check of a site's training floors: of a job before it trains, and of what the server sends in each round."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedmr_med.arrays import Arrays, weights_digest
+from fedmr_med.arrays import weights_digest
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
 from fedmr_med.files import write_text
@@ -164,7 +163,7 @@ def head_spread(weight: npt.NDArray[Any]) -> float:
 def _asked(kind: str, task: TrainTask) -> dict[str, tuple[str, int]]:
     """Return digests of what a task asks about, by a name in the round, and how many others each may stand beside."""
     if kind == TRAIN:
-        return {str(task.round): (digest(task), 1)}
+        return {str(task.round): (task.digest, 1)}
     features = features_only(task.model)
     frozen = "" if task.backbone is None else task.backbone.digest
     asked = {f"{task.round} network": (weights_digest(features) + frozen, 1)}
@@ -172,14 +171,3 @@ def _asked(kind: str, task: TrainTask) -> dict[str, tuple[str, int]]:
         classifier = {name: array for name, array in task.model.items() if name not in features}
         asked[f"{task.round} classifier"] = (weights_digest(classifier), _CLASSIFIERS)
     return asked
-
-
-def digest(task: TrainTask) -> str:
-    """Return a hash of all that a task asks to train on."""
-    found = hashlib.blake2b(digest_size=16)
-    prototypes: Arrays = {"means": task.prototypes.means.numpy(), "available": task.prototypes.available.numpy()}
-    for part, arrays in (("model", task.model), ("method", task.method), ("prototypes", prototypes)):
-        for name in sorted(arrays):
-            found.update(f"{part} {name} {arrays[name].dtype} {arrays[name].shape} ".encode())
-            found.update(arrays[name].tobytes())
-    return found.hexdigest()

@@ -88,17 +88,22 @@ class TrainTask:
     def release(self, kind: str) -> str:
         """Return the name of the statistics that the task leads to, by which secure sums and ledgers know them.
 
-        Server and sites find the name by themselves. The model is in it: a site opens a name once, with one vector, so
-        a chain that was rolled back would else get the total of another model, and the two validations of a round one
-        total for both.
+        Server and sites find the name by themselves. All that the task asks is in it. A site opens a name once, with
+        one vector: a chain that was rolled back would else get the total of another model, and the two validations of
+        a round one total for both. And sites of which a server asks different things have no sum in common: where all
+        others are asked what gives zeros, a total is one site's own (Pasquini et al., CCS 2022).
         """
-        return f"{kind}-{self.round}-{self._model_digest}"
+        return f"{kind}-{self.round}-{self.digest}"
 
     @cached_property
-    def _model_digest(self) -> str:
-        found = hashlib.blake2b(digest_size=8)
-        for name in sorted(self.model):
-            found.update(name.encode() + self.model[name].tobytes())
+    def digest(self) -> str:
+        """SHA-256, in hex, of all that the task has a site train from, score, or take from its own disk."""
+        found = hashlib.sha256()
+        asked = {"model": self.model, "method": self.method, "averaged": self.averaged}
+        for part, arrays in (asked | {"prototypes": self.prototypes.arrays()}).items():
+            found.update(f"{part} {len(arrays)} ".encode())
+            add_to_hash(found, arrays)
+        found.update(f"{sorted(self.accepted.items())} {self.backbone and self.backbone.digest}".encode())
         return found.hexdigest()
 
 

@@ -170,9 +170,9 @@ def test_a_job_that_nobody_here_has_approved_is_refused_before_any_image_is_read
     assert not (tmp_path / "client_state").exists()
     book = ApprovalBook(tmp_path / APPROVALS_FILE)
     assert [request.state for request in book.requests()] == [Verdict.OPEN]
-    book.decide("job-1", approved=True, by="steward")
+    book.decide(JOB_ID, approved=True, by="steward")
     assert ask(tmp_path, "train").get_return_code() == ReturnCode.OK
-    book.decide("job-1", approved=False, by="steward")
+    book.decide(JOB_ID, approved=False, by="steward")
     assert ask(tmp_path, "train").get_return_code() == refusals.NOT_APPROVED, "also in the midst of a chain"
 
 
@@ -182,7 +182,7 @@ def test_a_job_waits_for_the_person_as_long_as_the_policy_says(tmp_path: Path) -
 
     def approve() -> None:
         wait_for(lambda: book.requests(), "the request is written down", seconds=60)
-        book.decide("job-1", approved=True, by="steward")
+        book.decide(JOB_ID, approved=True, by="steward")
 
     person = Thread(target=approve)
     person.start()

@@ -11,7 +11,8 @@ from nvflare.apis.fl_context import FLContext, FLContextManager
 from nvflare.apis.workspace import Workspace
 from nvflare.private.event import fire_event
 
-JOB_ID = "job-1"
+JOB_ID = "chain"
+"""That of a job that names no chain is the chain of :func:`tests.helpers.small.task_for`."""
 
 
 class Engine:

@@ -30,7 +30,8 @@ from tests.helpers import containers as wire
 from tests.helpers.contexts import Engine
 from tests.helpers.small import initial_state, lenient, small_hospital, small_job, task_for
 
-SITE, JOB = "vienna-dias", "5ca1ab1e"
+SITE, JOB = "vienna-dias", "chain"
+"""The chain of :func:`task_for` is that of the job."""
 
 SHARES_NOTHING = """
 data: {source: demo, center: 5}

@@ -32,7 +32,7 @@ class SiteOnDisk:
         self.set_policy(policy)
         self.meanwhile: Callable[[], None] = lambda: None
         self.train: Callable[[], SiteReply] | None = None
-        place = Place("vienna-dias", folder / "state", people=self.book, job_id="job-1")
+        place = Place("vienna-dias", folder / "state", people=self.book, job_id="chain")
         file = folder / "site.yaml"
         self.site = Site(SiteViews(place, lambda: (load_site(file), str(file)), lambda _: JOB), train=self._train)
 
@@ -43,7 +43,7 @@ class SiteOnDisk:
         return self.site.answer(kind, encode_task(task_for(initial_state(JOB), JOB)), should_stop)
 
     def decide(self, *, approved: bool) -> None:
-        self.book.decide("job-1", approved=approved, by="steward")
+        self.book.decide("chain", approved=approved, by="steward")
 
     def _train(self, hospital: Hospital, task: TrainTask, should_stop: Callable[[], bool]) -> SiteReply:
         reply = hospital.train(task, should_stop) if self.train is None else self.train()

@@ -136,6 +136,18 @@ def test_an_answered_round_is_not_answered_again_for_another_model(tmp_path: Pat
     assert site.asked(state) == ReturnCode.OK
 
 
+@pytest.mark.parametrize("part", ["averaged", "prototypes"])
+def test_a_round_is_trained_and_scored_with_one_set_of_arrays(tmp_path: Path, part: str) -> None:
+    """Ten models to score beside one to train gave ten answers in a round."""
+    site = AtWork(tmp_path)
+    state = replace(initial_state(site.job), round=1)
+    averaged = {name: state.model[name] + np.float32(1e-3) for name in state.parameters}
+    means = state.prototypes.means + 1e-3
+    other = {"averaged": averaged, "prototypes": replace(state.prototypes, means=means)}
+    assert site.asked(state) == ReturnCode.OK
+    assert site.asked(replace(state, **{part: other[part]})) == refusals.floor_code("repeat")
+
+
 def with_other(state: GlobalState, name: str, number: int = 1) -> GlobalState:
     """Return a state of which one array is a little different."""
     return replace(state, model=state.model | {name: state.model[name] + np.float32(number * 1e-3)})
