@@ -65,7 +65,7 @@ def explain(policy: SitePolicy) -> list[str]:
             "leave. Prototypes, scores and the number of images are not part of it."
         )
     level = "scalar" if policy.share_metrics == "per_class" and shared in (False, ()) else policy.share_metrics
-    enough = f"the classes with at least {policy.min_class_count} of them"
+    enough = f"the classes with at least {policy.least_tested} of them"
     told = "training losses and times" if policy.training_privacy is None else "times of training"
     lines.append(
         {

@@ -207,6 +207,11 @@ class SitePolicy(Sharing):
             had = f"train.private.noise is {noise:g}" if noise else "the job has no train.private"
             raise FloorError("private", f"{had}; policy.training_privacy.min_noise asks for {budget.min_noise:g}.")
 
+    @property
+    def least_tested(self) -> int:
+        """Fewest test images of a class that counts in a score, of a group in its histograms, and of its patients."""
+        return max(self.min_class_count, self.min_cell_count)
+
     def dominance(self, *, brings_weights: bool) -> "Dominance | None":
         """Return what keeps single images from standing out in sums; None sets no limit.
 

@@ -24,7 +24,7 @@ def released_scores(
     """Return what may leave of a model's logits (n, C) on images with ``labels`` (n,).
 
     Histograms are of the classes alone whose rows of the confusion matrix leave, if none of these has a small cell, and
-    tell of groups of at least ``policy.min_class_count`` images: single scores are spread with their neighbours. How
+    tell of groups of at least ``policy.least_tested`` images: single scores are spread with their neighbours. How
     far the images of a patient (``units``, (n,); None where nobody knows) go together leaves if each of these classes
     has as many patients.
     """
@@ -33,7 +33,7 @@ def released_scores(
     if result is None or result.confusion is None or not tells_all(result.confusion, matrix):
         return result
     leaves = result.confusion.sum(1)[labels] > 0
-    histograms = ScoreHistograms.of(logits[leaves], labels[leaves]).spread(policy.min_class_count)
+    histograms = ScoreHistograms.of(logits[leaves], labels[leaves]).spread(policy.least_tested)
     clustering = None if units is None else _clustering(logits[leaves], labels[leaves], units[leaves], policy)
     return replace(result, histograms=histograms, clustering=clustering)
 
@@ -50,18 +50,20 @@ def permitted_scores(scores: Scores | None, policy: SitePolicy, class_names: tup
         return _scalars(scores)
     counts, chosen = scores.confusion.sum(1), policy.chosen_classes(class_names)
     opted_out = not chosen.any()
-    leaves = (counts >= policy.min_class_count) & (chosen | opted_out | (policy.share_metrics == "scalar"))
+    leaves = (counts >= policy.least_tested) & (chosen | opted_out | (policy.share_metrics == "scalar"))
     confusion = without_small_cells(np.where(leaves[:, None], scores.confusion, 0), policy.min_cell_count)
     exact = tells_all(confusion, scores.confusion)
     if not confusion.any():
         return None
     if opted_out or policy.share_metrics == "scalar":
-        # Over one class a model that always answers with it scores 1.
-        return _scalars(score(confusion)) if confusion.any(1).sum() > 1 else None
+        # Always of the same classes: one that came and went would tell its images. Over one class, a model that always
+        # answers with it scores 1.
+        whole = np.array_equal(confusion.any(1), leaves & (counts > 0))
+        return _scalars(score(confusion)) if whole and confusion.any(1).sum() > 1 else None
     # With a minimum of 1 a row of zeros hides nothing.
-    held = ~confusion.any(1) if max(policy.min_class_count, policy.min_cell_count) > 1 else ~chosen
+    held = ~confusion.any(1) if policy.least_tested > 1 else ~chosen
     withheld = sorted({*np.flatnonzero(held).tolist(), *scores.withheld})
-    histograms = _permitted_histograms(scores.histograms, confusion, policy.min_class_count) if exact else None
+    histograms = _permitted_histograms(scores.histograms, confusion, policy.least_tested) if exact else None
     unchanged = np.array_equal(confusion, scores.confusion)
     clustering = scores.clustering.rounded() if scores.clustering is not None and unchanged else None
     validation = permitted_scores(scores.validation, policy, class_names)
@@ -101,7 +103,7 @@ def _clustering(
 ) -> Clustering | None:
     """Return how far the images of a patient go together; None where a class is of too few patients."""
     patients = np.bincount(np.unique(np.stack([labels, units]), axis=1)[0])
-    if patients[patients > 0].min() < policy.min_class_count:
+    if patients[patients > 0].min() < policy.least_tested:
         return None
     return Clustering.of(logits, labels, units).rounded()
 

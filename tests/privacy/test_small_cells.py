@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from rich.console import Console
 
 from fedmr_med.data.flamby_isic import HOSPITALS
+from fedmr_med.evaluation.clinical import ScoreHistograms
 from fedmr_med.evaluation.metrics import Scores, confusion_matrix
 from fedmr_med.export.card import make_card
 from fedmr_med.export.source import Source
@@ -215,11 +216,42 @@ def test_what_leaves_is_what_images_without_a_small_cell_give(
     )
     assert full is not None and full.confusion is not None
     assert small_cells(full.confusion) == 0
+    counts = np.bincount(labels, minlength=4)
+    assert left.samples == counts[counts >= LEAST].sum(), "the same images in all rounds"
     assert (left.samples, left.accuracy, left.mean_recall) == (
         full.samples,
         round(full.accuracy, 3),
         round(full.mean_recall, 3),
     )
+
+
+def test_a_group_of_a_histogram_is_no_smaller_than_a_cell() -> None:
+    """Under ``min_class_count: 1`` each of 40 sure answers stood alone in its bin."""
+    labels = np.repeat([0, 1], 20)
+    logits = np.eye(2)[labels] * np.linspace(1, 3, 40)[:, None]
+    policy = SitePolicy(share_prototypes=True, share_metrics="per_class", min_class_count=1)
+    left = released_scores(logits, labels, policy, NAMES[:2], np.arange(40))
+    finer = released_scores(logits, labels, policy.model_copy(update={"min_cell_count": 1}), NAMES[:2], np.arange(40))
+    assert left is not None and left.histograms is not None and finer is not None and finer.histograms is not None
+    alone = ScoreHistograms.of(logits, labels)
+    assert np.array_equal(finer.histograms.positives, alone.positives)
+    assert np.array_equal(left.histograms.positives, alone.spread(LEAST).positives)
+    assert not np.array_equal(left.histograms.positives, alone.positives)
+
+
+@pytest.mark.parametrize(
+    "policy", [{"share_prototypes": True, "share_metrics": "scalar"}, {"share_metrics": "per_class"}]
+)
+def test_scalars_of_two_rounds_do_not_tell_how_many_images_a_class_has(policy: dict[str, object]) -> None:
+    """A class that came and went with its few wrong answers took its test images out of the number and back."""
+    labels = np.repeat([0, 1, 2], [100, 57, 40])
+    told = set()
+    for wrong in (20, 5, 0):
+        answers = labels.copy()
+        answers[:20], answers[-20:], answers[100 : 100 + wrong] = 1, 0, 2
+        left = released_scores(np.eye(3)[answers], labels, SitePolicy.model_validate(policy), NAMES[:3])
+        told |= set() if left is None else {left.samples}
+    assert told == {197}
 
 
 def test_a_sure_network_tells_a_cell_by_its_histograms_so_these_stay() -> None:
