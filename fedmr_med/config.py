@@ -196,7 +196,7 @@ class TrainConfig(Strict):
         private: clipped and noisy gradients; None takes them as they are.
         validation: share of each site's training images, of whole patients, that is not trained on and chooses: the
             round, classifier or closed-form head, thresholds and the temperature. Test images are then scored once. 0
-            chooses on the test images, so that their figures are optimistic.
+            chooses on the test images, so that their figures are optimistic. Sites with training floors take 0 and 0.2.
     """
 
     optimizer: Name = "sgd"
@@ -344,7 +344,7 @@ class HeadConfig(Strict):
             takes the method's own: ``last`` for FedMR (anchored or replayed), whose sites share class sums anyway.
         prior: ``uniform`` for balanced accuracy, ``counts`` for accuracy on data like the training data.
         shrinkage: of the covariance; None chooses it on training images that the sites set aside.
-        held_out: share of the training images of a class to set aside for that.
+        held_out: share of the training images of a class to set aside for that. Sites with training floors take 0.15.
         projection: send the statistics of so many random directions of the features, drawn by the job's seed, in place
             of all of them: the scatter matrix shrinks by the square, and little is lost. None sends all.
         keep: whether the server keeps the statistics that the head is made of: each site's, or with

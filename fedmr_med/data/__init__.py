@@ -37,7 +37,7 @@ def load(site: SiteConfig, task: TaskConfig, *, seed: int) -> SiteData:
     Images are decoded once, to a shorter edge fit for crops of ``task.image_size``, and stay uint8 RGB.
 
     Args:
-        seed: the job's; it cuts benchmark datasets, draws what is held out, and changes nothing else.
+        seed: the job's; it cuts benchmark datasets and draws what is held out of them, and changes nothing else.
 
     Raises:
         DataError: the data is missing or inconsistent, or too many images are unreadable.
@@ -47,7 +47,7 @@ def load(site: SiteConfig, task: TaskConfig, *, seed: int) -> SiteData:
     loaded = _load(site, task, seed)
     if not site.held_out:
         return loaded
-    divided = with_validation(loaded, site.held_out, seed)
+    divided = with_validation(loaded, site.held_out, seed if isinstance(site.data, BenchmarkSource) else 0)
     server_scores = isinstance(site.data, BenchmarkSource) and not site.data.holds_test
     test = loaded.test if server_scores or divided.validation is None else divided.validation
     return replace(divided, test=test, validation=None)

@@ -130,26 +130,34 @@ def scarce_classes(items: Sequence[Item], folds: Sequence[FoldName]) -> tuple[st
 IntArray = npt.NDArray[np.int64]
 
 
-def set_aside(fold: Fold, share: float, seed: int) -> tuple[Fold, Fold]:
+def set_aside(fold: Fold, share: float, seed: int = 0, *, smallest: int = 1) -> tuple[Fold, Fold]:
     """Return what stays of a train fold, and what is held out of it: ``share`` of each class, never all of one.
 
     The images of a patient are all held out, or none of them.
 
     Args:
-        seed: the job's; it draws the items.
+        seed: draws the items. A hospital's images are drawn alike in all jobs: the sums of two draws tell what differs.
+        smallest: fewest items of a class that are held out, and that stay beside them.
     """
     counts = Counter(fold.labels.tolist())
     targets = {label: min(round(share * count), count - 1) for label, count in sorted(counts.items())}
     held = draw(fold.labels, None if fold.groups is None else units(fold), targets, (seed, "validation"))
+    own = units(fold)
+    while few := [
+        label
+        for label, number in Counter(fold.labels[held].tolist()).items()
+        if not smallest <= number <= counts[label] - smallest
+    ]:
+        held &= ~np.isin(own, own[np.isin(fold.labels, few)])  # whole patients
     return fold.subset(np.flatnonzero(~held)), fold.subset(np.flatnonzero(held))
 
 
-def with_validation(site: SiteData, share: float, seed: int) -> SiteData:
+def with_validation(site: SiteData, share: float, seed: int = 0, *, smallest: int = 1) -> SiteData:
     """Return a site's data with a share of the train fold set aside to choose with; see :func:`set_aside`."""
-    train, aside = set_aside(site.train, share, seed)
+    train, aside = set_aside(site.train, share, seed, smallest=smallest)
     if site.plain is None:
         return replace(site, train=train, validation=aside)
-    plain, aside = set_aside(site.plain, share, seed)
+    plain, aside = set_aside(site.plain, share, seed, smallest=smallest)
     return replace(site, train=train, plain=plain, validation=aside)
 
 

@@ -12,6 +12,10 @@ from pydantic import Field, model_validator
 from fedmr_med.schema import Sha256, Strict, invalid
 from fedmr_med.secure import Secure
 
+HELD_OUT, VALIDATION = 0.15, (0.0, 0.2)
+"""What a job may set aside of a class, as ``head.held_out`` and ``train.validation``: with any share, two jobs would
+have sums that differ by one image."""
+
 
 class TrainingFloors(Strict):
     """The settings a job must keep to. The defaults let the shipped jobs run.

@@ -39,6 +39,7 @@ FLOORS = {
     "norm": "the size of what the server sent",
     "repeat": "a round asked again with another model",
     "private": "training without noise, or with too little (train.private)",
+    "held_out": "a share that it sets aside (head.held_out or train.validation)",
     "jobs_per_day": "the number of jobs in a day",
 }
 """What a site's training floors can refuse, in words."""

@@ -12,6 +12,7 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
 from fedmr_med.files import write_text
 from fedmr_med.network import Network
+from fedmr_med.privacy.floors import HELD_OUT, VALIDATION
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import FloorError
 from fedmr_med.site.client_state import chain_folder
@@ -59,6 +60,12 @@ class SiteFloors:
         if sites < floors.min_sites:
             reason = f"federation.min_sites is {sites}; policy.training.min_sites asks for {floors.min_sites}."
             raise FloorError("sites", reason)
+        if job.head.held_out != HELD_OUT or job.train.validation not in VALIDATION:
+            raise FloorError(
+                "held_out",
+                f"head.held_out is {job.head.held_out:g} and train.validation {job.train.validation:g}; a site with "
+                f"training floors sets {HELD_OUT:g} aside, and none or {VALIDATION[-1]:g}.",
+            )
         if floors.demands_more_than(job.federation.secure):
             reason = f"federation.secure is {job.federation.secure}; policy.training.secure asks for {floors.secure}."
             raise FloorError("secure", reason)

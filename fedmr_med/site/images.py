@@ -21,7 +21,7 @@ def open_data(name: str, job: JobConfig, site: SiteConfig) -> SiteData:
     """
     loaded = data.load(site, job.task, seed=job.seed)
     if job.train.validation:
-        loaded = with_validation(loaded, job.train.validation, job.seed)
+        loaded = with_validation(loaded, job.train.validation, smallest=site.policy.min_class_count)
     if len(loaded.train) < 2:
         raise DataError(
             f"Site {name} has {len(loaded.train)} training samples; training needs at least two.", code="data.too-few"

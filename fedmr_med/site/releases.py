@@ -237,7 +237,7 @@ class Releases:
             shared,
             fraction=self._job.head.held_out,
             smallest=self.policy.min_class_count,
-            stream=(self._job.seed, self._name),
+            site=self._name,
         )
         directions = projection(self._job.seed, network.feature_size, self._job.head.projection)
         kept, held_out = head_statistics(

@@ -1,5 +1,6 @@
 """A site's statistics for the closed-form head: one pass over its training images with the received model."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -24,27 +25,26 @@ Mask = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 
 
-def hold_out(fold: Fold, classes: Mask, *, fraction: float, smallest: int, stream: tuple[int | str, ...]) -> Mask:
+def hold_out(fold: Fold, classes: Mask, *, fraction: float, smallest: int, site: str) -> Mask:
     """Return which samples (n,) are set aside to choose the shrinkage.
 
     A class takes part only if both of its parts are large enough to leave the site on their own: what is held out of
-    a small class would be a few patients' features. The samples of a patient are in one part.
+    a small class would be a few patients' features. The samples of a patient are in one part, those of one with several
+    classes as far as these take part. A class has the same part set aside in all jobs, or none: the difference of two
+    jobs' sums would tell single samples.
 
     Args:
         classes: (C,) the classes that are shared.
         fraction: share of a class to set aside.
         smallest: fewest samples of a class that may be shared.
+        site: its name, which draws the samples.
     """
-    targets = {}
-    for label, total in enumerate(np.bincount(fold.labels, minlength=len(classes)).tolist()):
-        if classes[label] and smallest <= (count := round(fraction * total)) <= total - smallest:
-            targets[label] = count
-    held = draw(fold.labels, None if fold.groups is None else units(fold), targets, (*stream, "held out"))
-    for label in range(len(classes)):
+    targets = {label: round(fraction * total) for label, total in Counter(fold.labels.tolist()).items()}
+    held = draw(fold.labels, None if fold.groups is None else units(fold), targets, (0, site, "held out"))
+    for label, total in Counter(fold.labels.tolist()).items():
         rows = fold.labels == label
-        count = int(held[rows].sum())
-        if label not in targets or not smallest <= count <= int(rows.sum()) - smallest:
-            held[rows] = False  # a patient of several classes, or patients of many images
+        if not classes[label] or not smallest <= int(held[rows].sum()) <= total - smallest:
+            held[rows] = False
     return held
 
 

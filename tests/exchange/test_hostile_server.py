@@ -25,7 +25,7 @@ FIRST = 0  # the class that the others' network calls everything
 
 
 def constant(task: TrainTask) -> TrainTask:
-    """Return a task with the same model to train, and another to score: one that calls every picture the first class."""
+    """Return a task with the same model to train, and one to score that calls every picture the first class."""
     scored = {name: array for name, array in task.model.items() if name.endswith(("weight", "bias"))}
     bias = np.zeros_like(scored["classifier.bias"])
     bias[FIRST] = 9.0

@@ -53,6 +53,8 @@ def test_a_job_that_keeps_to_the_floors_is_trained_for(tmp_path: Path) -> None:
         ({"train": {"lr": 0.0}}, "lr"),
         ({"train": {"lr": 1.0}}, "lr"),
         ({"federation": {"min_sites": 2}}, "sites"),
+        ({"head": {"held_out": 0.16}}, "held_out"),
+        ({"train": {"validation": 0.21}}, "held_out"),
         ({"train": HISTOGRAM}, "batch_size"),
     ],
 )
