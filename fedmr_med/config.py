@@ -552,7 +552,11 @@ class JobConfig(Strict):
 
     def digest(self) -> str:
         """Return a short hash of what makes two runs comparable, as server and sites compare it."""
-        return self.hash_of(self.compared())[:16]
+        return self.whole_digest()[:16]
+
+    def whole_digest(self) -> str:
+        """Return all of that hash, of which nobody finds two jobs with the same."""
+        return self.hash_of(self.compared())
 
     def compared(self) -> dict[str, Any]:
         """Return what makes two runs comparable, defaults included: not the name, nor where the chain ends."""

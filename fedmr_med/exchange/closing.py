@@ -34,6 +34,7 @@ from fedmr_med.wire.secure import (
     Question,
     decode_answer,
     encode_question,
+    session_of,
 )
 
 A = TypeVar("A", Keys, Offer, Masked, Confirmation, Shares)
@@ -91,7 +92,7 @@ class SecureTotals:
 
     def __init__(self, job: JobConfig, chain: str, ask: Ask):
         self._job, self._chain, self._ask = job, chain, ask
-        self._session = secrets.token_hex(8)
+        self._session = session_of(job.whole_digest(), secrets.token_hex(8))
         self._keys: dict[str, Keys] = {}
         self._missing: set[str] = set()
         self._reasons: dict[str, str] = {}

@@ -43,7 +43,7 @@ class Release:
 
     Attributes:
         chain: the chain.
-        session: id that the server drew for this run of the job.
+        session: id of this run of the job, that its sites sign.
         name: of the release in its chain, such as ``train-3``; it is opened once, whatever the session.
     """
 

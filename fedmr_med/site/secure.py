@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedmr_med.config import JobConfig
-from fedmr_med.errors import PolicyError
+from fedmr_med.errors import PolicyError, WireError
 from fedmr_med.files import private_files, write_text
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.secure import FEWEST
@@ -17,7 +17,16 @@ from fedmr_med.statistics.fields import Values
 from fedmr_med.wire.agreement import check_settings
 from fedmr_med.wire.forms import ReplyForm
 from fedmr_med.wire.kinds import HEAD
-from fedmr_med.wire.secure import ASK_CONFIRMED, ASK_KEYS, ASK_MASKED, ASK_OFFER, ASK_PART, Answer, Question
+from fedmr_med.wire.secure import (
+    ASK_CONFIRMED,
+    ASK_KEYS,
+    ASK_MASKED,
+    ASK_OFFER,
+    ASK_PART,
+    Answer,
+    Question,
+    session_of,
+)
 
 SECURE, COHORT_FILE = "secure", "cohort.jsonl"
 
@@ -44,7 +53,7 @@ class SecureSite:
         participant = self._participant(chain, name)
         if participant.hold(name, form.pack(name, values), kept=HEAD if self._job.head.keep else ""):
             with private_files():
-                write_text(participant.folder / f"{name}.policy", self._policy_digest())
+                write_text(participant.folder / f"{name}.policy", self._terms())
         for path in participant.folder.glob("*.policy"):
             if not path.with_suffix(".npy").exists():
                 path.unlink()
@@ -57,7 +66,7 @@ class SecureSite:
         """Answer one step.
 
         Raises:
-            PolicyError: the site's rules do not allow it, or its policy has changed since it made the vector.
+            PolicyError: the site's rules do not allow it, or its policy or the job changed since it made the vector.
             WireError: the question does not fit the job, or what came before.
         """
         check_settings(question.settings, self._job.digest())
@@ -65,15 +74,17 @@ class SecureSite:
         participant = self._participant(release.chain, release.name)
         if question.step == ASK_PART:
             return self._part(question, participant)
+        if release.session != session_of(self._job.whole_digest(), release.session.partition("-")[0]):
+            raise WireError("the session is of other settings of the job than there are here", code="wire.settings")
         if question.step == ASK_KEYS:
             return participant.keys(release.chain, release.session)
         if question.step == ASK_OFFER:
             return participant.offer(release, question.roster)
         if question.step == ASK_MASKED:
             path = participant.folder / f"{release.name}.policy"
-            if not path.exists() or path.read_text(encoding="utf-8") != self._policy_digest():
+            if not path.exists() or path.read_text(encoding="utf-8") != self._terms():
                 raise PolicyError(
-                    "the site's policy has changed since it made its vector; the next release has it.",
+                    "policy or settings have changed since the site made its vector; the next release has them.",
                     code="policy.changed",
                 )
             return participant.mask(release, question.roster, question.offers)
@@ -111,5 +122,6 @@ class SecureSite:
             cohort=None if guarded else Cohort(self._folder / COHORT_FILE),
         )
 
-    def _policy_digest(self) -> str:
-        return hashlib.sha256(self._policy.model_dump_json().encode()).hexdigest()
+    def _terms(self) -> str:
+        """Return a hash of what a vector is made under: the policy, and the settings of the job."""
+        return hashlib.sha256(f"{self._policy.model_dump_json()} {self._job.whole_digest()}".encode()).hexdigest()

@@ -29,6 +29,15 @@ _OFFER = {"public": range(KEY, KEY + 1), "committed": range(KEY, KEY + 1), **_CO
 NOBODY = Roster(())
 
 
+def session_of(settings: str, drawn: str) -> str:
+    """Return the id of a session: what the server drew, and the whole digest of the job's settings.
+
+    Sites sign their keys for it. So all of a roster have the same settings: a job that shares nothing, sent to all
+    others, would make a total one site's own.
+    """
+    return f"{drawn}-{settings}"
+
+
 @dataclass(frozen=True)
 class Question:
     """What the server asks of a site in one step.

@@ -16,7 +16,7 @@ from fedmr_med.site.engine import Site
 from fedmr_med.site.view import Place, SiteViews
 from fedmr_med.sites import load_site
 from fedmr_med.wire.codec import Message, encode_task
-from fedmr_med.wire.secure import ASK_KEYS, ASK_PART, Question, encode_question
+from fedmr_med.wire.secure import ASK_KEYS, ASK_PART, Question, encode_question, session_of
 from tests.helpers.errors import raises
 from tests.helpers.secure import CHAIN, begin, masked, opened, participants
 from tests.helpers.small import initial_state, small_job, task_for
@@ -48,7 +48,8 @@ class AtWork:
         return self.job
 
     def question(self, step: str = ASK_PART, rest: tuple[str, ...] = OTHERS, name: str = RELEASE) -> Message:
-        question = Question(step, Release(CHAIN, "later", name), self.job.digest(), survivors=rest)
+        session = session_of(self.job.whole_digest(), "later")
+        question = Question(step, Release(CHAIN, session, name), self.job.digest(), survivors=rest)
         return self.site.answer("secure", encode_question(question))
 
     def open_total(self, folder: Path) -> np.ndarray:

@@ -30,6 +30,7 @@ from fedmr_med.wire.secure import (
     decode_question,
     encode_answer,
     encode_question,
+    session_of,
 )
 from tests.helpers.certificates import SERVER, Authority
 from tests.helpers.errors import raises
@@ -72,7 +73,11 @@ class Federation:
     def total(self, name: str, sites: Sequence[str]) -> SecureSum:
         """Go through all steps with some sites, in a session of its own."""
         self.hold(name)
-        question = Question(ASK_KEYS, Release("chain", name, name), self.job.digest())
+        question = Question(
+            ASK_KEYS,
+            Release("chain", session_of(self.job.whole_digest(), name.replace("-", "")), name),
+            self.job.digest(),
+        )
         roster = Roster.of([_of(Keys, self.ask(site, question)) for site in sites])
         secure = SecureSum(question.release, roster, self.forms.layout(name).size)
         question = replace(question, step=ASK_OFFER, roster=roster)
@@ -105,9 +110,10 @@ def test_the_server_does_not_take_part_as_one_more_site(federation: Federation, 
     """With its own certificate as a sixth site, it read one of five hospitals' class counts: all eight, exactly."""
     federation.hold(TRAIN)
     server = Participant(SERVER, tmp_path / "server", Certified(federation.authority.kit(tmp_path / "own", SERVER)))
-    question = Question(ASK_KEYS, Release("chain", "session", TRAIN), JOB.digest())
+    session = session_of(JOB.whole_digest(), "session")
+    question = Question(ASK_KEYS, Release("chain", session, TRAIN), JOB.digest())
     keys = [_of(Keys, federation.ask(site, question)) for site in HOSPITALS]
-    roster = Roster.of([*keys, server.keys("chain", "session")])
+    roster = Roster.of([*keys, server.keys("chain", session)])
     for site in HOSPITALS:
         with raises("secure.certificate", "role"):
             federation.ask(site, replace(question, step=ASK_OFFER, roster=roster))
@@ -136,3 +142,34 @@ def test_what_a_job_calls_noise_does_not_open_other_cohorts(tmp_path: Path) -> N
     federation.total(HEAD.format(0), ["h1", "h2", "h3"])
     with raises("secure.other-cohort"):
         federation.total(HEAD.format(1), ["h1", "h4", "h5"])
+
+
+def test_sites_with_other_settings_of_the_job_have_no_total_in_common(tmp_path: Path) -> None:
+    """A coordinator who writes the job too gave four of five sites settings that share nothing: T was the first's."""
+    others = JOB.override({"policy": {"share_prototypes": False, "share_metrics": "none"}})
+    federation = Federation(tmp_path)
+    federation.hold(TRAIN)
+    asked = {name: JOB if name == "h1" else others for name in HOSPITALS}
+    for name, job in asked.items():
+        kit = Certified(federation.authority.kit(tmp_path / "again" / name, name))
+        federation.sites[name] = SecureSite(name, job, SitePolicy().restricted_by(job.policy), tmp_path / name, kit)
+    for settings in (JOB, others):
+        release = Release("chain", session_of(settings.whole_digest(), "session"), TRAIN)
+        for name, job in asked.items():
+            question = Question(ASK_KEYS, release, job.digest())
+            if job == settings:
+                federation.ask(name, question)
+            else:
+                with raises("wire.settings"):
+                    federation.ask(name, question)
+
+
+def test_a_vector_that_was_made_under_other_settings_is_not_masked(federation: Federation, tmp_path: Path) -> None:
+    federation.hold(TRAIN)
+    changed = JOB.override({"train": {"lr": 0.002}})
+    for name in HOSPITALS:
+        kit = Certified(federation.authority.kit(tmp_path / "again" / name, name))
+        federation.sites[name] = SecureSite(name, changed, SitePolicy(), tmp_path / name, kit)
+    federation.job, federation.hold = changed, lambda name: None
+    with raises("policy.changed"):
+        federation.total(TRAIN, HOSPITALS)
