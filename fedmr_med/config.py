@@ -506,6 +506,10 @@ class JobConfig(Strict):
         if self.survey != (self.model.name == NO_MODEL) or (self.survey and self.federation.rounds):
             message = f"survey: true asks for model.name: {NO_MODEL} and federation.rounds: 0, and they for it"
             raise invalid(message, code="config.conflict", key="survey")
+        if self.survey and (self.policy != type(self).model_fields["policy"].default or self.train.validation):
+            # A survey of all classes and one of some would tell, by their difference, small numbers of the others.
+            message = "a survey asks of all classes and training images alike: leave policy and train.validation out"
+            raise invalid(message, code="config.conflict", key="survey")
         if self.federation.rounds == 0 and self.head.exchange is None and not self.survey:
             message = (
                 "federation.rounds: 0 rounds train nothing: say head.exchange: last for a closed-form head, or none to "

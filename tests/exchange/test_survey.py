@@ -300,3 +300,18 @@ def test_a_survey_has_no_model_and_a_job_with_one_is_none(hospitals: Path) -> No
 def test_a_total_of_nothing_is_nothing() -> None:
     record = SurveyRecord(sites={}, total=Held(train=(3,), test=(0,)))
     assert only_at_one(record, ("a",)) == [] and unlike(record) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"policy.share_prototypes": list(CLASSES[1:])},
+        {"policy.share_prototypes": False},
+        {"policy.min_class_count": 12},
+        {"train.validation": 0.2},
+    ],
+)
+def test_surveys_do_not_differ_in_whom_they_ask_about(hospitals: Path, changes: dict[str, object]) -> None:
+    """Of 40 women in two classes and 37 in the first, the difference says that 3 are in the second."""
+    with raises("config.conflict", "survey"):
+        survey(hospitals, {}, **changes)
