@@ -89,7 +89,7 @@ class _Script:
         kept = None if own is None else own.load(accepted)
         given = client.Task(model, task.prototypes, job, task.round, site, kept)
         said = self._ask(client.task_message(given, task.rounds))
-        reply = read_reply(said, site, task, job, policy)
+        reply = read_reply(said, site, task, job, self._view.settings.policy)
         if own is not None and (sums := class_sums(said, job, task)) is not None:
             own.save(task.round, _withheld(sums, reply), accepted)
         floors.check_amount(job, reply.samples)
@@ -111,7 +111,7 @@ def read_reply(answer: FLModel, site: str, task: TrainTask, job: JobConfig, poli
     Raises:
         WireError: it is not what :func:`fedmr_med.client.send` makes.
     """
-    names = job.task.class_names
+    names, allowed = job.task.class_names, policy.restricted_by(job.policy)
     arrays = {name: np.asarray(value) for name, value in dict(answer.params or {}).items()}
     model = {
         name.removeprefix(client.MODEL): array.astype(task.model[name.removeprefix(client.MODEL)].dtype)
@@ -122,7 +122,7 @@ def read_reply(answer: FLModel, site: str, task: TrainTask, job: JobConfig, poli
     if sums is not None:
         counts = sums.counts.numpy()
         samples = policy.released_samples(counts, names)
-        shared = policy.shareable_classes(counts, names) & methods.build(job.method).uses_prototypes
+        shared = allowed.shareable_classes(counts, names) & methods.build(job.method).uses_prototypes
         sums = sums.only(torch.from_numpy(shared)) if shared.any() else None
     else:
         told = (answer.meta or {}).get(client.SAMPLES)
@@ -144,7 +144,7 @@ def read_reply(answer: FLModel, site: str, task: TrainTask, job: JobConfig, poli
         scores=None if confusion is None else scores(confusion.astype(np.int64)),
         bytes_down=task.bytes,
     )
-    return permitted(TRAIN, reply, policy, reply_form(job))
+    return permitted(TRAIN, reply, allowed, reply_form(job))
 
 
 def class_sums(answer: FLModel, job: JobConfig, task: TrainTask) -> ClassSums | None:

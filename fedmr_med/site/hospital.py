@@ -80,12 +80,14 @@ class Hospital:
         ledgers = Ledgers.of(state_folder, witness)
         self.releases = Releases(name, job, policy, self.data.train, state_folder, ledgers)
         self.counts = self.releases.counts
-        self._samples = policy.released_samples(self.counts, job.task.class_names)
+        # By the site's own policy, the same in all jobs: by those of jobs that ask for fewer classes one could work out
+        # what the rounding hides.
+        self._samples = site.policy.released_samples(self.counts, job.task.class_names)
         # With noise nothing but images depends on their exact number.
         self.floors.check_amount(job, int(self.counts.sum()) if job.train.private is None else self._samples)
         self.private_training = None
         if (private := job.train.private) is not None:
-            self.private_training = PrivateTraining(name, job, private, policy, self.data.train, ledgers.training)
+            self.private_training = PrivateTraining(name, job, private, site.policy, self.data.train, ledgers.training)
         self._model_file = state_folder / "local_model.pt"
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.network = place(build_network(job) if network is None else network, self.device)

@@ -92,3 +92,16 @@ def test_a_hospitals_own_test_images_do_not_depend_on_the_job(tmp_path: Path) ->
     first, second = (data.load(site, TaskConfig.model_validate(names), seed=seed) for seed in (0, 7))
     assert first.test.groups == second.test.groups
     assert len(first.test) == pytest.approx(10, abs=2)
+
+
+def test_the_number_of_images_is_the_same_whatever_classes_a_job_asks_for(tmp_path: Path) -> None:
+    """Rounded with other classes whose counts leave, in one job after the other, a class of five told its five."""
+    names = small_job().task.class_names
+    asked = [True, False, *(tuple(name for name in names if name != gone) for gone in names), names[:2], names[2:]]
+    told = set()
+    for number, classes in enumerate(asked):
+        job = small_job("fedavg", policy={"share_prototypes": classes, "min_class_count": 1 + number})
+        policy = SitePolicy(share_prototypes=names[1:], training=None)
+        site = SiteConfig(data=DemoSource(source="demo", center=HOSPITALS.index("vienna-dias")), policy=policy)
+        told.add(Hospital("vienna-dias", job, site, tmp_path).train(task_for(initial_state(job), job)).samples)
+    assert len(told) == 1
