@@ -19,7 +19,7 @@ from rich.console import Console
 
 from fedmr_med.data.flamby_isic import HOSPITALS
 from fedmr_med.evaluation.clinical import ScoreHistograms
-from fedmr_med.evaluation.metrics import Scores, confusion_matrix
+from fedmr_med.evaluation.metrics import Scores, confusion_matrix, scored
 from fedmr_med.export.card import make_card
 from fedmr_med.export.source import Source
 from fedmr_med.models.reply_forms import reply_form
@@ -30,7 +30,7 @@ from fedmr_med.report.summary import summary
 from fedmr_med.runner.federation import Federation
 from fedmr_med.server.chain import Chain
 from fedmr_med.site.release import released
-from fedmr_med.site.scores import released_scores
+from fedmr_med.site.scores import permitted_scores, released_scores
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.statistics.base import Sizes
 from fedmr_med.statistics.fields import Field, Values
@@ -268,3 +268,9 @@ def test_a_sure_network_tells_a_cell_by_its_histograms_so_these_stay() -> None:
     assert now is not None and now.confusion is not None
     assert now.confusion.tolist() == [[60, 40, 0], [0, 100, 0], [0, 0, 100]]
     assert now.histograms is None and now.clustering is None
+    # So does the filter, of a reply that has them.
+    whole = scored(logits, labels)
+    assert whole.histograms is not None
+    left = permitted_scores(whole, policy, NAMES[:3])
+    assert left is not None and left.confusion is not None and left.confusion.tolist() == now.confusion.tolist()
+    assert left.histograms is None
