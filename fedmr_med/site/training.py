@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from fedmr_med.config import TrainConfig
 from fedmr_med.data.loading import Batches
 from fedmr_med.methods.base import Batch, ClientHalf, LocalResult
-from fedmr_med.models.norm import batch_norm_names
 from fedmr_med.network import Network
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site import optim
@@ -211,8 +210,9 @@ def warn_if_modes_differ(network: Network, images: Tensor, *, site: str) -> None
     with ImageNet's statistics on other pictures, prototypes and anchors, which are made in evaluation mode, are not
     where training puts the features. Neither the network nor the random numbers of the round are changed.
     """
-    if len(images) < 2 or not batch_norm_names(network.state_dict()):
-        return
+    means = [buffer for name, buffer in network.named_buffers() if name.endswith("running_mean")]
+    if len(images) < 2 or not any(bool(mean.any()) for mean in means):
+        return  # no BatchNorm, or a new network, whose statistics no image has made
     kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
     with torch.random.fork_rng():
         network.train()

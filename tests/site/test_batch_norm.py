@@ -64,3 +64,14 @@ def test_a_network_without_batch_norm_is_not_looked_at(caplog: pytest.LogCapture
     assert not batch_norm_names(Tiny().state_dict())
     warn_if_modes_differ(Tiny(), torch.full((CLASSES, 1, 3, 3), torch.nan), site="a")
     assert not caplog.records
+
+
+def test_nothing_is_said_of_statistics_that_no_image_has_made(caplog: pytest.LogCaptureFixture) -> None:
+    made = WithBatchNorm()
+    with torch.no_grad():
+        made.norm.weight.fill_(20)
+    warn_if_modes_differ(made, 100 * torch.randn(64, 1, 3, 3), site="a")
+    assert not caplog.records
+    made.norm.running_mean += 0.1
+    warn_if_modes_differ(made, 100 * torch.randn(64, 1, 3, 3), site="a")
+    assert caplog.records, "the same network with statistics of other images"
