@@ -24,6 +24,9 @@ JOB_FILE = "fedmr.yaml"
 NO_MODEL = "none"
 """The name of the network that a survey has: none."""
 
+PAIR = "pair"
+"""The name of the network that is two, which sites compare."""
+
 FIRST_DEFAULTS: Mapping[str, Any] = {}
 """The first default, by dotted key, of every key of a job whose default was changed since.
 

@@ -93,6 +93,9 @@ def evaluate(
             "Default: those of the model's job.",
         ),
     ] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Another model file: say which model is better, on the very same images.")
+    ] = None,
     local_baseline: Annotated[
         bool, typer.Option("--local-baseline", help="Also train on the train fold alone, with the same budget.")
     ] = False,
@@ -118,7 +121,14 @@ def evaluate(
         from fedmr_med.jobs.folder import sites_below, write_job
 
         carried = {} if sites is None else sites_below(sites, "--sites")
-        write_job(work.evaluation_job(saved, carried), job, carried, initial_model=model)
+        if against is None:
+            write_job(work.evaluation_job(saved, carried), job, carried, initial_model=model)
+        else:
+            from fedmr_med.inference.compare import pair_job
+            from fedmr_med.jobs.folder import write_job_with
+
+            paired, arrays = pair_job(saved, _load(against, allow_code), carried)
+            write_job_with(arrays, paired, job, carried)
         answer(as_json, {"folder": str(job)}, job)
         return
     from fedmr_med.cli.cases import write_missed
@@ -135,6 +145,10 @@ def evaluate(
         out / "missed.html", Predictor(saved, prepared=prepared), table.manifest.parent, predictions, truth
     )
     runs = [result]
+    if against is not None:
+        from fedmr_med.inference.compare import against_here
+
+        runs = list(against_here(result, predictions, saved, _load(against, allow_code), table, site))
     if local_baseline:
         from fedmr_med.runner.alone import local_baseline as train_alone
 

@@ -9,6 +9,7 @@ from fedmr_med.evaluation.base import MetricName, Statistics
 from fedmr_med.evaluation.figures import Figures, figures
 from fedmr_med.evaluation.heterogeneity import Between, apart_from, between
 from fedmr_med.evaluation.metrics import Scores, classes_text, pooled, recalls
+from fedmr_med.evaluation.pairs import PairRecord
 from fedmr_med.schema import Name, Omitted, Strict
 
 HELD_BY = "share_metrics, min_class_count or min_cell_count of its policy"
@@ -169,6 +170,7 @@ class Evaluation(Strict):
         between: how figures of each class differ between the sites.
         apart: by how much each site's mean recall is above that of all sites, over the classes that it tells.
         subgroups: by column of the sites' tables and level.
+        against: another model on the same images.
     """
 
     round: int
@@ -184,6 +186,7 @@ class Evaluation(Strict):
     between: Annotated[tuple[Between, ...], _IF_ANY] = ()
     apart: Annotated[dict[Name, float], _IF_ANY] = {}
     subgroups: Annotated[dict[Name, dict[Name, Subgroup]], _IF_ANY] = {}
+    against: Omitted[PairRecord] = None
 
     @classmethod
     def of(cls, round_number: int, answers: Mapping[str, Scores | None], *, validates: bool = False) -> "Evaluation":

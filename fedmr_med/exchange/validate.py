@@ -2,9 +2,12 @@
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import reduce
+from operator import add
 
-from fedmr_med.config import JobConfig
+from fedmr_med.config import PAIR, JobConfig
 from fedmr_med.evaluation.metrics import Scores, pooled
+from fedmr_med.evaluation.pairs import PairRecord, Pairs
 from fedmr_med.evaluation.records import HeadRecord
 from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.exchange.base import Exchange
@@ -12,6 +15,7 @@ from fedmr_med.exchange.closing import Total
 from fedmr_med.server.checks import Registered
 from fedmr_med.server.state import GlobalState
 from fedmr_med.statistics.base import Origin
+from fedmr_med.statistics.pairs import PAIRS
 from fedmr_med.statistics.scores import SCORES
 from fedmr_med.statistics.subgroups import SUBGROUPS, Levels
 from fedmr_med.wire.kinds import VALIDATE
@@ -33,6 +37,7 @@ class ValidateExchange(Exchange):
         self._registered = Registered.of(state.history, job)
         self._scores: dict[str, Scores | None] = {}
         self._levels: dict[str, Levels] = {}
+        self._pairs: dict[str, Pairs | None] = {}
 
     @property
     def sent(self) -> GlobalState:
@@ -52,9 +57,10 @@ class ValidateExchange(Exchange):
                 evaluation = Evaluation.of_total(self.state.round, scores, record.sites, validates=validates)
             results = self._shared_results(self._scores, total)
             whole, found = self._by_level(total)
+            compared = self._compared(total) if self.job.model.name == PAIR else None
         if whole is not None and self.job.task.levels:
             evaluation = evaluation.by_level(self.job.task.levels, found, whole)
-        evaluation = evaluation.model_copy(update={"statistics": results})
+        evaluation = evaluation.model_copy(update={"statistics": results, "against": compared})
         history = self.state.history
         if self._head is None:
             return replace(self.state, history=history.with_evaluation(evaluation))
@@ -73,10 +79,21 @@ class ValidateExchange(Exchange):
         levels, _ = total.read(lambda values: SUBGROUPS.read(values[SUBGROUPS.name], known))
         return whole, [(scores, ()) for scores in levels or [None] * count]
 
+    def _compared(self, total: Total | None) -> PairRecord | None:
+        """Return whether the first of two models is better."""
+        if total is not None:
+            known = Origin(len(total.record.sites))
+            pairs, record = total.read(lambda values: PAIRS.read(values[PAIRS.name], known))
+            return None if pairs is None else PairRecord.of(pairs, record.sites)
+        found = {site: pairs for site, pairs in sorted(self._pairs.items()) if pairs is not None}
+        silent = tuple(sorted(self._pairs.keys() - found.keys()))
+        return PairRecord.of(reduce(add, found.values()), tuple(found), silent) if found else None
+
     def _counted(self) -> Collection[str]:
         return self._scores
 
     def _take(self, reply: SiteReply) -> None:
         self._registered.check_scores(reply.site, reply.scores)
         self._levels[reply.site] = reply.subgroups or [None] * len(self.job.task.levels)
+        self._pairs[reply.site] = reply.pairs
         self._scores[reply.site] = reply.scores

@@ -3,8 +3,10 @@
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from fedmr_med.arrays import Arrays
 from fedmr_med.config import JOB_FILE, JobConfig, load_job
 from fedmr_med.errors import ConfigError
 from fedmr_med.files import write_json, write_text
@@ -75,6 +77,16 @@ def write_job(
         "deploy_map": deploy_map,
     }
     write_json(folder / "meta.json", meta)
+
+
+def write_job_with(arrays: Arrays, job: JobConfig, folder: Path, sites: Mapping[str, str | None]) -> None:
+    """Write a job folder that carries these weights, see :func:`write_job`."""
+    import torch
+
+    with TemporaryDirectory() as name:
+        weights = Path(name) / INITIAL_MODEL
+        torch.save({key: torch.from_numpy(array) for key, array in arrays.items()}, weights)
+        write_job(job, folder, sites, initial_model=weights)
 
 
 def find_job(job: Path, where: str) -> JobConfig:

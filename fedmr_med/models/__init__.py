@@ -7,12 +7,13 @@ from typing import Any
 from torch import nn
 
 from fedmr_med.arrays import Arrays
-from fedmr_med.config import NO_MODEL
+from fedmr_med.config import NO_MODEL, PAIR
 from fedmr_med.errors import ConfigError
 from fedmr_med.models.efficientnet import EfficientNetB0, EfficientNetLite0
 from fedmr_med.models.mlp import MLP
 from fedmr_med.models.norm import batch_norm_names, with_group_norm
 from fedmr_med.models.nothing import NoModel
+from fedmr_med.models.pair import PairNetwork
 from fedmr_med.models.resnet import narrow_resnet, resnet18
 from fedmr_med.models.small_cnn import SmallCNN
 from fedmr_med.models.wide_resnet import WideResNet28x10
@@ -54,6 +55,7 @@ MODELS.add("efficientnet_lite0", EfficientNetLite0)
 MODELS.add("mlp", MLP)
 MODELS.add("narrow_resnet", narrow_resnet)
 MODELS.add(NO_MODEL, NoModel)
+MODELS.add(PAIR, PairNetwork)
 MODELS.add("resnet18", resnet18)
 MODELS.add("small_cnn", SmallCNN)
 MODELS.add("wide_resnet28_10", WideResNet28x10)

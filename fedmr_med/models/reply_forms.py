@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from fedmr_med import methods, models
 from fedmr_med.arrays import Arrays, forms_of
-from fedmr_med.config import JobConfig
+from fedmr_med.config import PAIR, JobConfig
 from fedmr_med.models.job_network import build_network
 from fedmr_med.statistics.base import Sizes
 from fedmr_med.statistics.model_sums import sum_fields
@@ -49,4 +49,5 @@ def statistic_sizes(job: JobConfig, feature_size: int) -> Sizes:
     projected = min(job.head.projection or feature_size, feature_size)
     chooses = job.train.validation > 0
     digits, levels = job.federation.secure_digits, len(job.task.levels)
-    return Sizes(job.task.num_classes, feature_size, projected, digits, validation=chooses, levels=levels)
+    classes, pairs = job.task.num_classes, job.model.name == PAIR
+    return Sizes(classes, feature_size, projected, digits, validation=chooses, levels=levels, pairs=pairs)

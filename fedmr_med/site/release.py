@@ -18,6 +18,7 @@ from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure.messages import Masked, Part
+from fedmr_med.site.pairs import permitted_pairs
 from fedmr_med.site.scores import permitted_scores
 from fedmr_med.site.subgroups import permitted_subgroups
 from fedmr_med.site.survey import permitted_survey
@@ -49,6 +50,7 @@ def permitted(kind: str, reply: SiteReply, policy: SitePolicy, form: ReplyForm) 
         reply,
         scores=scores,
         subgroups=permitted_subgroups(reply.subgroups, scores, policy, names, form.levels),
+        pairs=permitted_pairs(reply.pairs, scores, policy),
         prototypes=None if demands_noise else _permitted_sums(reply.prototypes, policy, names),
         statistics={} if demands_noise else permitted_statistics(reply.statistics, policy, names),
         shared=permitted_shared(kind, reply.shared, policy, form),
@@ -63,7 +65,9 @@ def permitted(kind: str, reply: SiteReply, policy: SitePolicy, form: ReplyForm) 
 def closed(reply: SiteReply, policy: SitePolicy, form: ReplyForm) -> SiteReply:
     """Return a reply that the policy permits without what leaves in secure sums only."""
     if form.secure != "none":
-        reply = replace(reply, prototypes=None, scores=None, subgroups=(), statistics={}, shared={}, survey=None)
+        reply = replace(
+            reply, prototypes=None, scores=None, subgroups=(), pairs=None, statistics={}, shared={}, survey=None
+        )
     if form.secure == "all":
         report = None if reply.report is None else reply.report.costs()
         return replace(reply, samples=0, model={}, payload={}, report=report)

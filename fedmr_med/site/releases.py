@@ -18,12 +18,13 @@ import numpy.typing as npt
 import torch
 
 from fedmr_med import methods
-from fedmr_med.config import JobConfig
+from fedmr_med.config import PAIR, JobConfig
 from fedmr_med.data.base import Fold, SiteData, class_counts, units
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.subgroups import members
 from fedmr_med.evaluation.clinical import IntArray
 from fedmr_med.evaluation.metrics import Scores, confusion_matrix
+from fedmr_med.evaluation.pairs import Pairs
 from fedmr_med.evaluation.records import MAX_TERM, SiteReport
 from fedmr_med.methods.base import Contribution
 from fedmr_med.methods.plan import head_exchange
@@ -36,6 +37,7 @@ from fedmr_med.prototypes import ClassSums
 from fedmr_med.schema import validated
 from fedmr_med.secure.identity import UNSIGNED
 from fedmr_med.site.ledger import Ledgers
+from fedmr_med.site.pairs import released_pairs
 from fedmr_med.site.private import PrivateSums
 from fedmr_med.site.release import closed, permitted, permitted_statistics, shared_classes
 from fedmr_med.site.scores import released_scores
@@ -43,12 +45,13 @@ from fedmr_med.site.secure import SecureSite
 from fedmr_med.site.statistics import Bound, head_statistics, hold_out, shared_values
 from fedmr_med.site.subgroups import released_subgroups
 from fedmr_med.site.survey import permitted_survey, survey_of
-from fedmr_med.site.training import class_sums, outputs
+from fedmr_med.site.training import class_sums, every_output, outputs
 from fedmr_med.statistics.base import Statistic
 from fedmr_med.statistics.fields import Values
 from fedmr_med.statistics.head import projection
 from fedmr_med.statistics.model_sums import ModelSums
 from fedmr_med.statistics.moments import HELD_OUT, KEPT, PROTOTYPES
+from fedmr_med.statistics.pairs import PAIRS
 from fedmr_med.statistics.scores import SCORES
 from fedmr_med.statistics.shared import shared_statistics
 from fedmr_med.statistics.subgroups import SUBGROUPS, Levels
@@ -194,7 +197,8 @@ class Releases:
         scores = self.scores(images, validation)
         shared = self._shared(VALIDATE, lambda: images, self._counted(images))
         subgroups = self._by_level(images, scores)
-        reply = SiteReply(self._name, task.round, scores=scores, subgroups=subgroups, shared=shared)
+        pairs = self._paired(images, scores) if self._job.model.name == PAIR else None
+        reply = SiteReply(self._name, task.round, scores=scores, subgroups=subgroups, pairs=pairs, shared=shared)
         return self._closed(VALIDATE, task, reply)
 
     def _by_level(self, images: Images, whole: Scores | None) -> Levels:
@@ -204,6 +208,12 @@ class Releases:
             return [None] * len(levels)
         logits, labels = outputs(images.network, images.batches)
         return released_subgroups(logits, labels, members(images.fold, levels), whole, self.policy, self._names, levels)
+
+    def _paired(self, images: Images, whole: Scores | None) -> Pairs | None:
+        """Return what leaves of a comparison of two models; the second one's logits are the features of the network."""
+        features, logits, labels = every_output(images.network, images.batches)
+        patients = None if images.fold.groups is None else units(images.fold)
+        return released_pairs((logits.argmax(1), features.argmax(1)), labels, whole, self.policy, patients)
 
     def _counted(self, images: Images) -> IntArray:
         """Return how many test images (C,) there are of each class that has no small cell in the confusion matrix."""
@@ -283,7 +293,7 @@ class Releases:
             scores = None if reply.scores is None or reply.scores.confusion is None else reply.scores
             values = {**_values(PROTOTYPES, reply.prototypes), **_values(SCORES, scores), **models}
             known = reply.subgroups if any(part is not None for part in reply.subgroups) else None
-            values |= _values(SUBGROUPS, known)
+            values |= {**_values(SUBGROUPS, known), **_values(PAIRS, reply.pairs)}
             values |= {**reply.statistics, **reply.shared, **_values(SURVEY_STATISTIC, reply.survey)}
             self._secure.hold(task.chain, task.release(kind), values, self._form)
         return closed(reply, self.policy, self._form)

@@ -120,16 +120,29 @@ def train_step(
 @torch.no_grad()
 def outputs(network: Network, batches: Batches) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Return the logits (n, C) and labels (n,) of a set, in its order, in one pass in evaluation mode."""
+    _, logits, labels = every_output(network, batches, features=False)
+    return logits, labels
+
+
+@torch.no_grad()
+def every_output(
+    network: Network, batches: Batches, *, features: bool = True
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Return the features (n, d), or none (n, 0), the logits (n, C) and labels (n,), likewise."""
     network.eval()
     device = next(network.parameters()).device
     # One array for all batches: small ones that stay would lie between the activations and keep the next batch from
     # using their memory again. Equal runs then peaked anywhere between 380 and 650 MB.
-    logits = np.empty((len(batches.labels), network.classifier.out_features), dtype=np.float32)
+    count, size = len(batches.labels), network.feature_size if features else 0
+    kept, logits = (np.empty((count, n), dtype=np.float32) for n in (size, network.classifier.out_features))
     done = 0
     for images, labels in batches.epoch("evaluate", shuffle=False):
-        logits[done : done + len(labels)] = network(to_device(images, device))[1].float().cpu().numpy()
+        found, answers = network(to_device(images, device))
+        logits[done : done + len(labels)] = answers.float().cpu().numpy()
+        if features:
+            kept[done : done + len(labels)] = found.float().cpu().numpy()
         done += len(labels)
-    return logits, batches.labels
+    return kept, logits, batches.labels
 
 
 @torch.no_grad()

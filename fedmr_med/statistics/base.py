@@ -22,6 +22,7 @@ class Sizes:
         digits: binary digits after the point of sums of features in a secure sum.
         validation: whether models are scored on validation images too.
         levels: how many levels the job's subgroups have.
+        pairs: whether two models are compared.
     """
 
     num_classes: int
@@ -30,6 +31,7 @@ class Sizes:
     digits: int = BITS
     validation: bool = False
     levels: int = 0
+    pairs: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
     task:     {model, prototypes (means, available, age), method, averaged, backbone}
     train:    {model, method, prototypes, scores}
-    validate: {scores, subgroups}
+    validate: {scores, subgroups, pairs}
     head:     {kept, held_out, means}
     survey:   {survey}
 
@@ -32,6 +32,7 @@ from fedmr_med.statistics.base import Sizes, Statistic
 from fedmr_med.statistics.fields import Layout
 from fedmr_med.statistics.moments import HELD_OUT, KEPT
 from fedmr_med.statistics.moments import PROTOTYPES as CLASS_SUMS
+from fedmr_med.statistics.pairs import PAIRS, check_pairs
 from fedmr_med.statistics.scores import CONFUSION, VALIDATION
 from fedmr_med.statistics.scores import SCORES as SCORE_STATISTIC
 from fedmr_med.statistics.shared import PREFIX
@@ -126,6 +127,8 @@ def encode_reply(kind: str, reply: SiteReply, *, halved: Collection[str] = ()) -
     if known:
         sizes = Sizes(len(known[0]), 0, 0, levels=len(reply.subgroups))
         parts[SUBGROUPS.name] = _encoded(SUBGROUPS, reply.subgroups, sizes)
+    if reply.pairs is not None:
+        parts[PAIRS.name] = _encoded(PAIRS, reply.pairs, Sizes(len(reply.pairs.cells), 0, 0, pairs=True))
     if reply.survey is not None:
         sizes = Sizes(len(reply.survey.train), 0, 0, levels=len(reply.survey.levels))
         parts[SURVEY] = _encoded(SURVEY_STATISTIC, reply.survey, sizes)
@@ -170,7 +173,7 @@ def decode_reply(kind: str, message: Message, site: str, layouts: Mapping[str, L
     additive = {
         name: layouts[name].checked(part, name)
         for name, part in message.parts.items()
-        if name not in (MODEL, METHOD, PROTOTYPES, SCORES, SUBGROUPS.name, SURVEY)
+        if name not in (MODEL, METHOD, PROTOTYPES, SCORES, SUBGROUPS.name, PAIRS.name, SURVEY)
     }
     if HELD_OUT.name in additive and KEPT.name not in additive:
         raise WireError("held-out statistics without the others", code="wire.form", key="held-out")
@@ -180,12 +183,14 @@ def decode_reply(kind: str, message: Message, site: str, layouts: Mapping[str, L
         round=whole_number(meta, ROUND) if kind in (TRAIN, HEAD) else 0,
         scores=decode_scores(message, layouts[SCORES].fields[CONFUSION].shape[0]) if SCORES in layouts else None,
         subgroups=_decoded(SUBGROUPS, message, layouts) or (),
+        pairs=_decoded(PAIRS, message, layouts),
         survey=_decoded(SURVEY_STATISTIC, message, layouts),
         statistics={name: part for name, part in additive.items() if name not in shared},
         shared=shared,
         bytes_up=message.size,
     )
     check_levels(reply.subgroups, reply.scores)
+    check_pairs(reply.pairs, reply.scores)
     if kind != TRAIN:
         return reply
     return replace(

@@ -13,6 +13,7 @@ from fedmr_med.secure import Secure
 from fedmr_med.statistics.base import Additive, Sizes, Statistic
 from fedmr_med.statistics.fields import Field, Layout, Values
 from fedmr_med.statistics.moments import HELD_OUT, KEPT, MEANS, PROTOTYPES
+from fedmr_med.statistics.pairs import PAIRS
 from fedmr_med.statistics.scores import SCORES
 from fedmr_med.statistics.shared import shared_statistics
 from fedmr_med.statistics.subgroups import SUBGROUPS
@@ -26,7 +27,7 @@ MODELS = "models"
 
 STATISTICS: Mapping[str, tuple[Statistic[Any], ...]] = {
     TRAIN: (PROTOTYPES, SCORES),
-    VALIDATE: (SCORES, SUBGROUPS),
+    VALIDATE: (SCORES, SUBGROUPS, PAIRS),
     HEAD: (KEPT, HELD_OUT, MEANS),
     SURVEY: (SURVEY_STATISTIC,),
 }

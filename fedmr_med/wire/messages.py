@@ -7,6 +7,7 @@ from functools import cached_property
 
 from fedmr_med.arrays import Arrays, add_to_hash
 from fedmr_med.evaluation.metrics import Scores
+from fedmr_med.evaluation.pairs import Pairs
 from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.statistics.fields import Values
@@ -123,6 +124,7 @@ class SiteReply:
         statistics: what it puts in for a closed-form head, by statistic; one that it does not share is not there.
         shared: what it puts into statistics of other packages, by part.
         subgroups: scores by level of the job's subgroups; empty where it shares none.
+        pairs: two models on the same images, where the job compares them.
         survey: what it tells of its images.
         bytes_up, bytes_down: size of the arrays sent and received.
     """
@@ -139,6 +141,7 @@ class SiteReply:
     statistics: Mapping[str, Values] = field(default_factory=dict)
     shared: Mapping[str, Values] = field(default_factory=dict)
     subgroups: Levels = ()
+    pairs: Pairs | None = None
     survey: Survey | None = None
     bytes_up: int = 0
     bytes_down: int = 0

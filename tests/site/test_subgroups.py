@@ -75,10 +75,10 @@ def small_numbers(whole: Scores | None, levels: Levels) -> int:
     for matrix in [*matrices.values(), *rests]:
         right = np.diag(matrix)
         numbers += [right, matrix.sum(1) - right]
-    exact = [scores for scores in levels if scores is not None and scores.histograms is not None]
-    numbers += [scores.confusion.ravel() for scores in exact if scores.confusion is not None]
+    exact = {level for level, scores in enumerate(levels) if scores is not None and scores.histograms is not None}
+    numbers += [matrices[level].ravel() for level in exact]
     for own, rest in zip(((0, 1), (2, 3, 4)), rests, strict=True):
-        if any(level in matrices and levels[level] in exact for level in own):
+        if exact & {*own}:
             numbers.append(rest.ravel())
     flat = np.concatenate(numbers)
     assert (flat >= 0).all()

@@ -10,6 +10,7 @@ from fedmr_med.report.pages import (
     hospitals,
     matrices,
     metrics,
+    pairs,
     privacy,
     rounds,
     settings,
@@ -19,6 +20,7 @@ from fedmr_med.report.sources import ChainRun
 
 CHAIN_PAGES: tuple[Callable[[ChainRun], Section | None], ...] = (
     headline.page,
+    pairs.page,
     classes.page,
     matrices.confusion,
     hospitals.forest,
