@@ -30,6 +30,9 @@ JOBS = {
     "secure": small_job("fedmr", federation={"min_sites": 3, "secure": "all"}),
 }
 
+EVERY_TIME, NIGHTLY = ("fedmr", "secure"), pytest.mark.nightly
+"""The others are stopped and resumed in this process, without a kill, every time."""
+
 
 def federation(job: JobConfig, folder: Path) -> Federation:
     return Federation(job, demo_sites(*SITES, msk=CLOSED), folder)
@@ -45,7 +48,7 @@ federation(JOBS[sys.argv[1]], Path(sys.argv[2])).run()
 """
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", [name if name in EVERY_TIME else pytest.param(name, marks=NIGHTLY) for name in JOBS])
 def test_a_killed_run_resumes_to_the_same_result(name: str, tmp_path: Path) -> None:
     job = JOBS[name]
     expected = federation(job, tmp_path / "whole").run()

@@ -189,6 +189,8 @@ def test_the_initial_model_depends_on_the_seed_alone() -> None:
     assert not np.array_equal(a["classifier.weight"], other["classifier.weight"])
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_workers_change_nothing(tmp_path: Path) -> None:
     assert equal_models(reply(tmp_path), reply(tmp_path, train={"workers": 1}))
 

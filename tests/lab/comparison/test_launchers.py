@@ -66,8 +66,9 @@ def test_submitit_in_this_process_gives_the_same_results(
     assert without_times(results(tmp_path)) == expected
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["local", *(pytest.param(n, marks=pytest.mark.nightly) for n in ("slurm", "ray"))])
+@pytest.mark.parametrize("launcher", ["local", "slurm", "ray"])
 def test_a_killed_process_costs_nothing_but_time(
     launcher: str, fmnist: Path, environment: dict[str, str], expected: list[Any], tmp_path: Path
 ) -> None:
