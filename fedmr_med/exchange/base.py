@@ -79,7 +79,7 @@ class Exchange(ABC):
         with self._lock:
             self._refused.setdefault(site, brief(reason, LONGEST_REASON))
 
-    def standing(self) -> tuple[list[str], dict[str, str]]:
+    def status(self) -> tuple[list[str], dict[str, str]]:
         """Return whose answers count so far, and whose were refused, with the reason."""
         with self._lock:
             return sorted(self._counted()), dict(self._refused)

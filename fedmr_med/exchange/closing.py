@@ -17,7 +17,6 @@ from fedmr_med.config import JobConfig
 from fedmr_med.errors import FedMRError, WireError
 from fedmr_med.evaluation.records import SecureRecord
 from fedmr_med.models.reply_forms import reply_form
-from fedmr_med.privacy.mechanisms import Gaussian
 from fedmr_med.schema import brief
 from fedmr_med.secure import FEWEST
 from fedmr_med.secure.messages import Confirmation, Keys, Masked, Offer, Release, Roster, Shares, threshold
@@ -185,10 +184,12 @@ class SecureTotals:
         ]
 
 
-def origin(job: JobConfig, gaussian: Gaussian | None, sites: int) -> Origin:
-    """Return what is known of a total over some sites, whose values have this noise; None where none has."""
-    if gaussian is None:
+def origin(job: JobConfig, sites: int, *, of_head: bool = False) -> Origin:
+    """Return what is known of a total over some sites of class sums, or of the statistics of a head."""
+    private = job.federation.private
+    if private is None:
         return Origin(sites)
+    gaussian = private.head_gaussian if of_head else private.gaussian
     if not job.federation.sums_statistics:
         # Each site has added all of the noise, and left out the classes that are too small for it.
         return Origin(sites, 1, math.sqrt(sites) * gaussian.moments_scale)

@@ -73,28 +73,27 @@ class HeadExchange(Exchange):
     def _closed_state(self, total: Total | None) -> GlobalState:
         with self._lock:
             self._closed = True
-            if total is not None:
-                return self._of_total(total) or self.state
-            selection, totals, size = self._selected(), dict[str, Values](), 0
-            for name in selection.sites:
-                values = self._values(name, selection.limits.get(name))
-                totals |= {part: add(totals[part], new) if part in totals else new for part, new in values.items()}
-                size += self._replies[name].bytes_up
-            answered = len(self._replies)
-            results = self._shared_results(selection.sites, None)
-        parts, sites = self._read(totals, len(selection.sites)), selection.sites
-        limited = tuple(selection.limits)
+            if total is None:
+                selection = self._selected()
+                sites, limited, answered = selection.sites, tuple(selection.limits), len(self._replies)
+                size = sum(self._replies[name].bytes_up for name in sites)
+                parts = self._read(self._added_up(selection), len(sites))
+            else:
+                read, record = total.read(lambda values: self._read(values, len(total.record.sites)))
+                if read is None:
+                    _log.warning("no closed-form head: the secure sum of the sites' statistics was not opened")
+                    return self.state
+                parts, sites, limited, answered, size = read, record.sites, (), len(record.sites), record.bytes_up
+            results = self._shared_results(sites, total)
         made = self._solved(*parts, results, sites=sites, answered=answered, bytes_up=size, limited=limited)
         return made or self.state
 
-    def _of_total(self, total: Total) -> GlobalState | None:
-        """Return the state with the head of a secure total; None where it gives none."""
-        parts, record = total.read(lambda values: self._read(values, len(total.record.sites)))
-        if parts is None:
-            _log.warning("no closed-form head: the secure sum of the sites' statistics was not opened")
-            return None
-        results, sites = self._shared_results((), total), record.sites
-        return self._solved(*parts, results, sites=sites, answered=len(sites), bytes_up=record.bytes_up)
+    def _added_up(self, selection: Selection) -> dict[str, Values]:
+        totals: dict[str, Values] = {}
+        for name in selection.sites:
+            values = self._values(name, selection.limits.get(name))
+            totals |= {part: add(totals[part], new) if part in totals else new for part, new in values.items()}
+        return totals
 
     def _read(self, values: Mapping[str, Values], sites: int) -> tuple[HeadStatistics, HeadStatistics]:
         """Return the statistics of the kept and of the held-out samples of some sites.
@@ -102,8 +101,7 @@ class HeadExchange(Exchange):
         Raises:
             WireError: no samples add up to them.
         """
-        private = self.job.federation.private
-        known = origin(self.job, None if private is None else private.head_gaussian, sites)
+        known = origin(self.job, sites, of_head=True)
         none = HeadStatistics.zeros(self._classes, self._size)
         kept, held_out = (
             (statistic.read(values[statistic.name], known) if statistic.name in values else None) or none

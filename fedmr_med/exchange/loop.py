@@ -139,7 +139,7 @@ class Server:
             FedMRError: the step failed.
         """
         step, exchange, task = self._opened()
-        answered, refused = exchange.standing()
+        answered, refused = exchange.status()
         only = not self._job.federation.rounds and not self.state.history.left
         if refused and not answered and only:  # there is nothing else in such a job
             reasons = "; ".join(f"{site}: {reason}" for site, reason in sorted(refused.items()))

@@ -85,8 +85,7 @@ class TrainExchange(Exchange):
 
     def _add_total(self, total: Total) -> None:
         """Read the sums of all sites, and add them."""
-        private = self.job.federation.private
-        known = origin(self.job, None if private is None else private.gaussian, len(total.record.sites))
+        known = origin(self.job, len(total.record.sites))
 
         def read(values: Mapping[str, Values]) -> tuple[ClassSums | None, Scores | None, Values | None]:
             sums = PROTOTYPES.read(values[PROTOTYPES.name], known)

@@ -92,7 +92,7 @@ class Progress:
         answered, refused = sorted(transport.answered), dict[str, str]()
         left = state.history.left if self._exchange is None else self._exchange.state.history.left
         if self._exchange is not None and self._exchange.kind == transport.asked:
-            answered, refused = self._exchange.standing()
+            answered, refused = self._exchange.status()
         scored = [evaluation.pooled for evaluation in state.history.evaluations if evaluation.pooled]
         return {
             "asked": transport.asked,

@@ -74,7 +74,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Standing:
+class JobStatus:
     """What the book of a site says of a job at one moment.
 
     Attributes:
@@ -107,7 +107,7 @@ class ApprovalBook:
         """Write down that a reply with content is about to leave; to be done once per job."""
         self._write(_ANSWERED, {"job": job_id, "chain": chain, "settings": settings_id(job)})
 
-    def standing(self, policy: SitePolicy, job: JobConfig, *, job_id: str, chain: str) -> Standing:
+    def status(self, policy: SitePolicy, job: JobConfig, *, job_id: str, chain: str) -> JobStatus:
         """Return what the book says of a job, in one reading.
 
         Raises:
@@ -126,7 +126,7 @@ class ApprovalBook:
         earlier = jobs[: jobs.index(job_id)] if job_id in first else jobs
         day = first.get(job_id, time.time()) - _DAY
         left = any(line["event"] == _LEFT and line["chain"] == chain for line in lines)
-        return Standing(decision, asked, job_id in first, sum(day <= first[other] for other in earlier), left)
+        return JobStatus(decision, asked, job_id in first, sum(day <= first[other] for other in earlier), left)
 
     def decide(self, which: str, *, approved: bool, by: str) -> Request:
         """Write down a person's decision.

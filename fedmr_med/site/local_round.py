@@ -133,7 +133,7 @@ class LocalRounds:
             server_state=task.method,
             client_state=kept,
             samples=self._samples,
-            steps=local_steps(int(self._counts.sum()) if self._private is None else self._private.told, settings),
+            steps=local_steps(int(self._counts.sum()) if self._private is None else self._samples, settings),
             lr=settings.lr,
             momentum=settings.momentum if settings.optimizer == "sgd" else 0.0,
             round=task.round,

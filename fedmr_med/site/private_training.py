@@ -19,7 +19,7 @@ from torch.func import functional_call, grad, vmap
 from fedmr_med.config import JobConfig, PrivateTrainConfig
 from fedmr_med.data.base import Fold, class_counts, units
 from fedmr_med.data.loading import Batches
-from fedmr_med.methods.base import Batch, ClientHalf
+from fedmr_med.methods.base import ClientHalf
 from fedmr_med.network import Network
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import BudgetError
@@ -30,7 +30,7 @@ from fedmr_med.site.criterion import Criterion
 from fedmr_med.site.ledger import Ledger
 from fedmr_med.site.optim import Optimizer
 from fedmr_med.site.private import image_shares
-from fedmr_med.site.training import Aborted, Trained, autocast, to_device
+from fedmr_med.site.training import Aborted, Trained, objective, to_device
 
 _NUMBERS_AT_ONCE = 2**26
 """Numbers in the gradients that are held at a time: a quarter of a gigabyte."""
@@ -45,7 +45,7 @@ class PrivateTraining:
     """Trains at one site with noise on the gradients, and keeps account of it.
 
     Attributes:
-        told: number of training images that the site's reply tells. Noise, rate, steps and epsilon depend on no other.
+        samples: number of training images as the reply has it. Noise, rate, steps and epsilon depend on no other.
         rate: probability with which a step draws an image, or a patient: the batch size over that number.
 
     Args:
@@ -61,8 +61,8 @@ class PrivateTraining:
         self.ledger = ledger
         self._shares = image_shares(fold)
         self._units = units(fold)
-        self.told = policy.released_samples(class_counts(fold, job.task.num_classes), job.task.class_names)
-        self.rate = min(1.0, job.train.batch_size / self.told)
+        self.samples = policy.released_samples(class_counts(fold, job.task.num_classes), job.task.class_names)
+        self.rate = min(1.0, job.train.batch_size / self.samples)
 
     def charge(self, steps: int, *, chain: str, release: str) -> None:
         """Write down a round of training before it begins. One that is stopped, or repeated, has been spent for.
@@ -116,7 +116,7 @@ class PrivateTraining:
                     self._settings,
                     precision=self._train.precision,
                     shares=self._shares[list(rows)],
-                    expected=self.rate * self.told,
+                    expected=self.rate * self.samples,
                 )
         optimizer.zero_grad()
         return Trained(client.finish({name: tensor.detach() for name, tensor in network.named_parameters()}), {})
@@ -210,13 +210,12 @@ def _objective(network: Network, client: ClientHalf, criterion: Criterion, preci
     buffers = dict(network.named_buffers())
     fixed = {name: tensor for name, tensor in network.named_parameters() if not tensor.requires_grad}
 
-    def objective(parameters: Mapping[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
-        images, labels = image[None], label[None]
-        with autocast(image.device, precision):
+    def of_one(parameters: Mapping[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
+        def forward(images: Tensor) -> tuple[Tensor, Tensor]:
             features, logits = functional_call(network, {**parameters, **fixed, **buffers}, (images,))
-        exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        classification = criterion(client.seen_logits(exact), labels)
-        terms = client.objective(Batch(images, labels, features, logits, classification))
+            return features, logits
+
+        terms = objective(forward, client, criterion, image[None], label[None], precision)
         return torch.stack([*terms.values()]).sum()
 
-    return objective
+    return of_one

@@ -105,16 +105,28 @@ def train_step(
     """Take one optimiser step on one mini-batch; return the weighted terms of the objective, detached."""
     device = next(network.parameters()).device
     images, labels = to_device(images, device), to_device(labels, device)
-    with autocast(device, precision):
-        features, logits = network(images)
-    exact_logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    classification = criterion(client.seen_logits(exact_logits), labels)
-    terms = client.objective(Batch(images, labels, features, logits, classification)) | client.penalties()
+    terms = objective(network, client, criterion, images, labels, precision) | client.penalties()
     optimizer.zero_grad()
     torch.stack([*terms.values()]).sum().backward()  # type: ignore[no-untyped-call]
     client.after_backward()
     optimizer.step()
     return {name: term.detach() for name, term in terms.items()}
+
+
+def objective(
+    network: Callable[[Tensor], tuple[Tensor, Tensor]],
+    client: ClientHalf,
+    criterion: Criterion,
+    images: Tensor,
+    labels: Tensor,
+    precision: str,
+) -> dict[str, Tensor]:
+    """Return the weighted terms of the objective that depend on the images, by name."""
+    with autocast(images.device, precision):
+        features, logits = network(images)
+    exact_logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    classification = criterion(client.seen_logits(exact_logits), labels)
+    return client.objective(Batch(images, labels, features, logits, classification))
 
 
 @torch.no_grad()

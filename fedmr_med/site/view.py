@@ -16,7 +16,7 @@ from fedmr_med.models.reply_forms import reply_form
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.privacy.refusals import NotApprovedError, WeightsError
 from fedmr_med.secure.identity import UNSIGNED, Identity
-from fedmr_med.site.approval import SHOWN, ApprovalBook, Standing, Verdict, settings_id
+from fedmr_med.site.approval import SHOWN, ApprovalBook, JobStatus, Verdict, settings_id
 from fedmr_med.site.floors import SiteFloors
 from fedmr_med.site.training import Aborted
 from fedmr_med.sites import SiteConfig
@@ -52,14 +52,14 @@ class SiteView:
     Attributes:
         origin: where its settings come from, in words.
         job: the job as this site runs it.
-        standing: what its people have decided about the job; None where there is nobody to ask.
+        status: what its people have decided about the job; None where there is nobody to ask.
     """
 
     place: Place
     settings: SiteConfig
     origin: str
     job: JobConfig
-    standing: Standing | None
+    status: JobStatus | None
 
     @cached_property
     def policy(self) -> SitePolicy:
@@ -84,12 +84,12 @@ class SiteView:
     @property
     def left(self) -> bool | None:
         """Whether a person has said that the site leaves the chain; None where there is nobody to say so."""
-        return None if self.standing is None else self.standing.left
+        return None if self.status is None else self.status.left
 
     @property
     def waits(self) -> bool:
         """Whether a person has yet to decide about the job."""
-        return self.standing is not None and self.standing.verdict is Verdict.OPEN
+        return self.status is not None and self.status.verdict is Verdict.OPEN
 
     def check(self) -> None:
         """Return if the site may work for the job, and answer it.
@@ -100,8 +100,8 @@ class SiteView:
             WeightsError: it brings weights of its own, likewise.
         """
         self.check_rules()
-        weights, allowed = self.job.model.weights, self.standing is None or self.standing.verdict is Verdict.APPROVED
-        if self.policy.asks_about_weights(weights) and (self.standing is None or self.waits):
+        weights, allowed = self.job.model.weights, self.status is None or self.status.verdict is Verdict.APPROVED
+        if self.policy.asks_about_weights(weights) and (self.status is None or self.waits):
             raise WeightsError(
                 f"The job {self.job.name} brings weights with SHA-256 {weights}, which nobody here has approved. "
                 f"`fedmr-med site jobs --approve {settings_id(self.job)[:SHOWN]}` lets it start; so does the digest in "
@@ -127,8 +127,8 @@ class SiteView:
             ClassNamesError: it names the classes otherwise than the site does.
         """
         self.floors.check_job(self.job)
-        if self.standing is not None:
-            self.floors.check_day(self.standing.answered_before)
+        if self.status is not None:
+            self.floors.check_day(self.status.answered_before)
         check_classes(self.settings, self.job.task.class_names)
 
 
@@ -172,7 +172,7 @@ class SiteViews:
         """
         view = self._read()
         view.check()
-        if self._place.people is not None and view.standing is not None and not view.standing.answered:
+        if self._place.people is not None and view.status is not None and not view.status.answered:
             self._place.people.answered(view.job, job_id=self._place.job_id, chain=view.chain)
         return view
 
@@ -183,7 +183,7 @@ class SiteViews:
         view = SiteView(place, settings, origin, job, None)
         if place.people is None:
             return view
-        standing = place.people.standing(view.policy, job, job_id=place.job_id, chain=view.chain)
-        if not standing.asked:
+        status = place.people.status(view.policy, job, job_id=place.job_id, chain=view.chain)
+        if not status.asked:
             place.people.asked(job, job_id=place.job_id, chain=view.chain)
-        return SiteView(place, settings, origin, job, standing)
+        return SiteView(place, settings, origin, job, status)

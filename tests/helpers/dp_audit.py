@@ -163,7 +163,7 @@ def _training(kind: str, folder: Path, folds: Sequence[Fold], noise: float, rate
     def released(fold: Fold, settings: JobConfig = job) -> np.ndarray:
         private = private_training(settings, fold, folder)
         network = _network()
-        client = methods.build(settings.method).client(_local_round(network, private.told))
+        client = methods.build(settings.method).client(_local_round(network, private.samples))
         private.train(network, client, Batches(fold, transforms.unchanged, batch_size=8), loss)
         moved = [(start[name] - tensor).numpy().ravel() for name, tensor in network.state_dict().items()]
         return np.concatenate(moved).astype(np.float64)

@@ -117,6 +117,6 @@ def test_replies_from_many_threads_are_all_taken(
         thread.start()
     for thread in (*offers, *refusals):
         thread.join()
-    counted, refused = collector.standing()
+    counted, refused = collector.status()
     assert counted == names
     assert len(refused) == 30

@@ -171,7 +171,7 @@ def test_answers_for_another_model_and_second_ones_are_refused(
     collector.offer("bcn", encode_reply(HEAD, replies["bcn"]))
     with raises("wire.duplicate"):
         collector.offer("bcn", encode_reply(HEAD, replies["bcn"]))
-    assert collector.standing()[0] == ["bcn"]
+    assert collector.status()[0] == ["bcn"]
 
 
 def changed(reply: SiteReply, **change: Callable[[np.ndarray], np.ndarray]) -> SiteReply:

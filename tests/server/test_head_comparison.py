@@ -126,8 +126,8 @@ class Federation:
             try:
                 exchange.offer(site, encode_reply(HEAD, SiteReply(site, 0, statistics={KEPT.name: part})))
             except WireError:
-                assert site in exchange.standing()[1]
-        return exchange.close(), exchange.standing()[1]
+                assert site in exchange.status()[1]
+        return exchange.close(), exchange.status()[1]
 
     def score(self, state: GlobalState) -> float:
         """Return the balanced accuracy of a head."""

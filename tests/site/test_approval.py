@@ -27,12 +27,12 @@ def book(tmp_path: Path) -> ApprovalBook:
 
 
 def decided(book: ApprovalBook, policy: SitePolicy, job: JobConfig, chain: str) -> Verdict:
-    return book.standing(policy, job, job_id=f"job of {chain}", chain=chain).verdict
+    return book.status(policy, job, job_id=f"job of {chain}", chain=chain).verdict
 
 
 def verdict(book: ApprovalBook, approve: str, job=JOB, chain: str = "chain-1") -> Verdict:
     policy, about = SitePolicy(approve=approve), {"job_id": f"job of {chain}", "chain": chain}
-    if not book.standing(policy, job, **about).asked:
+    if not book.status(policy, job, **about).asked:
         book.asked(job, **about)
     return decided(book, policy, job, chain)
 

@@ -192,8 +192,8 @@ def test_jobs_that_were_refused_use_nothing_up(tmp_path: Path) -> None:
         book.asked(small_job(**KEEPS), job_id=f"refused-{number}", chain=f"chain-{number}")
     assert answer(tmp_path, "{max_jobs_per_day: 1}", train={"lr": 1.0}) == refusals.floor_code("lr")
     assert answer(tmp_path, "{max_jobs_per_day: 1}") == ReturnCode.OK
-    standing = book.standing(SitePolicy(), small_job(), job_id="another", chain="another")
-    assert standing.answered_before == 1, "the reply that left counts its job"
+    status = book.status(SitePolicy(), small_job(), job_id="another", chain="another")
+    assert status.answered_before == 1, "the reply that left counts its job"
 
 
 def test_the_shipped_jobs_keep_to_the_floors_of_the_shipped_sites(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_leaving_one_chain_is_not_leaving_another(tmp_path: Path) -> None:
         book.asked(PLAIN, job_id=chain, chain=chain)
     book.leave("one", by="steward")
     policy = SitePolicy()
-    assert [book.standing(policy, PLAIN, job_id=name, chain=name).left for name in ("one", "two")] == [True, False]
+    assert [book.status(policy, PLAIN, job_id=name, chain=name).left for name in ("one", "two")] == [True, False]
     assert book.left().keys() == {"one"}
     with raises("approval.unknown-job"):
         book.leave("three", by="steward")
