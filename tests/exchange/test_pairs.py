@@ -83,7 +83,9 @@ def test_all_sites_say_which_model_is_better(
         assert one.p == (None if expected is None else pytest.approx(expected, abs=1e-4))
     assert found.difference.low > 0, "the one that has learned is better"
     write_report([tmp_path / "plain"], tmp_path / "report.html")
-    assert "This model is better on these images by more than chance explains" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "This model is better on these images by more than chance explains" in page
+    assert found.p is not None and found.p < 0.001 and "&lt; 0.001" in page, "no p is zero"
     total = run_job(job, sites, tmp_path / "secure", secure="statistics")
     assert total.classes == found.classes and total.difference == found.difference
 

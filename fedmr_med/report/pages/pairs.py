@@ -11,7 +11,7 @@ def page(run: ChainRun) -> Section | None:
     if found is None:
         return None
     rows = [
-        (name, str(one.images), str(one.first), str(one.second), number(one.p))
+        (name, str(one.images), str(one.first), str(one.second), _p(one.p))
         if one.images
         else (name, "few or none", *[NONE] * 3)
         for name, one in zip(run.classes, found.classes, strict=True)
@@ -19,7 +19,7 @@ def page(run: ChainRun) -> Section | None:
     heads = ("class", "test images", "this model alone right", "the other alone right", "p (McNemar)")
     silent = [f"{site} tells nothing." for site in found.silent]
     parts = [
-        cards([(_what(found), _value(found)), ("p that there is none", number(found.p))]) if found.difference else None,
+        cards([(_what(found), _value(found)), ("p that there is none", _p(found.p))]) if found.difference else None,
         paragraph(verdict(found)),
         table("Images on which the models differ", heads, rows),
         bullets(silent) if silent else None,
@@ -40,6 +40,10 @@ def verdict(found: PairRecord) -> str:
         better = "This model is" if found.difference.low > 0 else "The other model is"
         return f"{better} better on these images by more than chance explains: {_what(found)} {_value(found)}."
     return f"These images do not tell which model is better: {_what(found)} {_value(found)}."
+
+
+def _p(value: float | None) -> str:
+    return "< 0.001" if value is not None and value < 0.001 else number(value)
 
 
 def _what(found: PairRecord) -> str:
