@@ -274,3 +274,10 @@ def test_a_sure_network_tells_a_cell_by_its_histograms_so_these_stay() -> None:
     left = permitted_scores(whole, policy, NAMES[:3])
     assert left is not None and left.confusion is not None and left.confusion.tolist() == now.confusion.tolist()
     assert left.histograms is None
+
+
+@pytest.mark.parametrize("level", ["scalar", "per_class"])
+def test_scalars_over_one_class_do_not_leave(level: str) -> None:
+    """A model that always answers with it scores 1."""
+    logits, labels = np.eye(3)[np.zeros(43, int)], np.repeat([0, 1], [40, 3])
+    assert released_scores(logits, labels, SitePolicy(share_metrics=level), NAMES[:3]) is None
