@@ -113,7 +113,7 @@ def test_histograms_obey_the_rule_of_the_confusion_matrix(policy: SitePolicy, co
     if told is None or told.histograms is None:
         assert told is None or told.confusion is None
         return
-    least, histograms = policy.min_class_count, told.histograms
+    least, histograms = policy.least_tested, told.histograms
     assert np.array_equal(histograms.positives.sum(1), told.confusion.sum(1))
     for rows in (histograms.positives, histograms.negatives, histograms.right[None], histograms.wrong[None]):
         images = rows.sum(1)
