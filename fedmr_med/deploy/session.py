@@ -221,6 +221,7 @@ class Session:
             raise DeployError(f"The server {self.address} says: {e}.", code="server.error") from e
 
     def _connect(self) -> Any:
+        from nvflare.fuel.flare_api.api_spec import InternalError, NoConnection
         from nvflare.fuel.flare_api.flare_api import new_secure_session
 
         # FLARE takes its whole timeout to notice that nobody listens.
@@ -228,7 +229,10 @@ class Session:
         socket.create_connection((host, int(port)), timeout=10.0).close()
         logging.getLogger("nvflare").setLevel(logging.CRITICAL)
         timeouts = {"timeout": 10.0, "command_timeout": 20.0}
-        return new_secure_session(self.user, str(self.kit), auto_login_max_tries=1, **timeouts)
+        try:
+            return new_secure_session(self.user, str(self.kit), auto_login_max_tries=1, **timeouts)
+        except InternalError as e:  # a server that died after it took the connection
+            raise NoConnection(str(e)) from e
 
 
 def _is_later(server_start: Any, job_start: Any) -> bool:
