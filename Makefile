@@ -1,7 +1,7 @@
 # make run        the six hospitals of Fed-ISIC2019 in NVIDIA FLARE's simulator
 # make jobs       a FLARE job for each dataset of the paper, in jobs/; seven of them are checked in
-# make test-fast  lint, type check, the tests without simulator runs and federations: some minutes on two cores
-# make test       lint, type check, all tests but the nightly ones: a quarter of an hour on two cores
+# make test-fast  lint, type check, the tests without simulator runs and federations: two minutes on two cores
+# make test       lint, type check, all tests but the nightly ones: ten minutes on two cores
 # make test-all   every test, the documentation, the mutants; every night
 # make test-flower  the adapter to Flower, in an environment of its own: build/flower
 # make mutation   changes the code at 150 places; fails if no test sees one
@@ -21,7 +21,7 @@ PIP_INSTALL := $(BIN)/pip install --constraint constraints.txt --editable
 RUN := runs/isic_fedmr-$(shell date +%Y%m%d-%H%M%S)
 PICTURES := docs/pictures
 
-.PHONY: run pictures jobs test test-fast test-all test-nightly test-flower mutation coverage lint docs install
+.PHONY: run pictures jobs test test-fast test-all test-nightly test-flower pytest-fast pytest-day mutation coverage lint docs install
 .DELETE_ON_ERROR:
 
 install: $(RUNTIME)
@@ -72,11 +72,19 @@ PYTEST := PYTHONUNBUFFERED=1 $(BIN)/python -m tests.helpers.leftovers $(BIN)/pyt
 WORKERS ?= 2
 # The two halves of the federation wait more than they compute, so two more run beside the others.
 BESIDE := $(shell expr $(WORKERS) + 2)
+# Lint uses one core for some seconds, so it runs beside the tests.
+WITH_LINT := $(MAKE) --no-print-directory --jobs=2 lint
 
-test-fast: lint
+test-fast: $(TESTS)
+	$(WITH_LINT) pytest-fast
+
+test: $(TESTS)
+	$(WITH_LINT) pytest-day
+
+pytest-fast: $(TESTS)
 	$(PYTEST) -n $(WORKERS) -m "not slow and not nightly"
 
-test: lint
+pytest-day: $(TESTS)
 	$(PYTEST) -n $(BESIDE) -m "not nightly"
 
 test-all: test-nightly docs mutation

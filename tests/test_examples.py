@@ -24,6 +24,7 @@ PRINTS = {
 
 
 MARKS = {
+    "client_script": pytest.mark.nightly,
     "lightning_script": pytest.mark.nightly,
     "flower_simulation": pytest.mark.skipif(find_spec("flwr") is None, reason="the extra flower is not installed"),
 }

@@ -185,6 +185,7 @@ def test_bench_compares_them(installed: dict[str, str], tmp_path: Path) -> None:
     assert "agreement beyond chance" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.nightly
 def test_the_simulator_runs_them(installed: dict[str, str], tmp_path: Path) -> None:
     options = ["--dataset", "stripes", "--method", "fedshrink", "--set", "train.batch_size=8", "--rounds", "1"]
     command("fedmr-med", "jobs", "write", *options, "--name", "ours", "--out", tmp_path, environment=installed)

@@ -102,6 +102,7 @@ def test_a_benchmark_dataset_without_the_lab_is_refused_by_name(hospital: Path, 
     assert "fedmr_med.lab" in done.stderr
 
 
+@pytest.mark.nightly
 def test_the_demo_runs_and_its_model_predicts_and_is_exported(hospital: Path, tmp_path: Path) -> None:
     for command in (
         ["demo", "--rounds", "1", "--out", "demo"],

@@ -42,6 +42,7 @@ def test_from_submission_to_the_model(federation: Federation, tmp_path: Path) ->
     assert all("prototypes" not in line["parts"] and line["metrics"] == "none" for line in trained)
 
 
+@pytest.mark.nightly
 def test_an_opt_out_in_round_two_is_the_same_in_report_and_audit(federation: Federation, tmp_path: Path) -> None:
     name = "vienna-dias"
     federation.arm(name, "train-2")
@@ -106,6 +107,7 @@ def test_a_recipe_runs_in_a_production_environment_under_the_hospitals_own_polic
     assert (written.parent / "metrics" / "metrics_summary.json").exists()
 
 
+@pytest.mark.nightly
 def test_site_check_of_a_running_hospital(federation: Federation, tmp_path: Path) -> None:
     federation.wait_connected()
     found = json.loads(federation.cli("site", "check", "--json", kit="rosendahl").stdout)

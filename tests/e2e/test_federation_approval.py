@@ -28,6 +28,7 @@ def test_a_job_that_is_refused_tells_the_coordinator_in_words(federation: Federa
     federation.cli("site", "policy", "set", "--approval-minutes", "10", kit=careful)
 
 
+@pytest.mark.nightly
 def test_a_job_waits_until_a_person_at_the_hospital_approves_it(federation: Federation, careful: str) -> None:
     def asked() -> list[dict]:
         return json.loads(federation.cli("site", "jobs", "--json", kit=careful).stdout)["jobs"]

@@ -15,7 +15,7 @@ from fedmr_med.sites import load_site
 from tests.helpers.federation import OPTED_OUT, Federation, demo_site, running, wait_for
 from tests.helpers.small import small_job
 
-pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.federation, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 VICTIM = "rosendahl"
 JOB = small_job(

@@ -84,6 +84,7 @@ def test_with_learning_rate_zero_it_stays_at_chance(tmp_path: Path) -> None:
         assert evaluation.pooled.balanced_accuracy < CHANCE + 0.07
 
 
+@pytest.mark.nightly
 def test_a_short_job_on_real_images(tmp_path: Path, shared_data: Path) -> None:
     raw = shared_data / "fed_isic2019"
     subset = tmp_path / "raw"

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 POLICY = "policy: {share_survey: images, share_prototypes: true}\n"
 
 
+@pytest.mark.nightly
 def test_hospitals_are_asked_what_they_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = {"FEDMR_MED_CACHE": str(tmp_path / "cache")}
     monkeypatch.setenv(*next(iter(cache.items())))

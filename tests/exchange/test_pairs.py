@@ -62,6 +62,7 @@ def run_job(folder: Path, sites: dict[str, SiteConfig], out: Path, **federation:
     return found
 
 
+@pytest.mark.slow
 def test_all_sites_say_which_model_is_better(
     hospitals: Path, models: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,10 @@ from tests.helpers.contexts import site_context
 
 
 @pytest.fixture
-def screen() -> Iterator[logging.StreamHandler]:
+def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.StreamHandler]:
+    # Commands of `deploy` that ran in this process have silenced it.
+    monkeypatch.setattr(logging.getLogger("nvflare"), "level", logging.NOTSET)
+    logging.getLogger("nvflare").manager._clear_cache()
     handler = logging.StreamHandler(io.StringIO())
     handler.addFilter(ConciseLogFilter(logger_names=["nvflare.app_common"]))
     root = logging.getLogger()

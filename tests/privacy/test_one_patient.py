@@ -54,7 +54,7 @@ def test_the_one_patient_jobs_read_no_picture(tmp_path: Path, caplog: pytest.Log
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("max_share", [1, None])
+@pytest.mark.parametrize("max_share", [1, pytest.param(None, marks=pytest.mark.nightly)])
 def test_approved_weights_read_a_picture_where_one_image_may_dominate(tmp_path: Path, max_share: int | None) -> None:
     """The control: without the rule the attack works, at sites that let chosen weights in."""
     sites = {name: shipped(name) for name in NAMES}

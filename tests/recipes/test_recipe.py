@@ -173,6 +173,7 @@ def test_an_instance_of_a_network_brings_its_weights(tmp_path: Path) -> None:
         torch.testing.assert_close(torch.as_tensor(start[name]), value)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_flares_hello_pt_runs_with_this_recipe_in_the_place_of_its_own(tmp_path: Path) -> None:
     source = tmp_path / "hello"

@@ -168,6 +168,7 @@ def start(
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=root)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_thousand_clients_need_the_memory_of_a_hundred_within_a_tenth(tmp_path: Path) -> None:
     write_mini("fmnist", tmp_path, per_class=250, test_per_class=1000)  # as many as the real test set: 10,000

@@ -50,6 +50,7 @@ def test_the_secure_total_is_the_plain_total_for_any_allowed_set_of_dropouts(dat
     sum_with_dropouts(data, count)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(st.data(), st.integers(10, 50))

@@ -232,6 +232,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_kill_in_the_middle_and_run_again(fmnist: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.py"

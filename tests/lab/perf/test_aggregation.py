@@ -36,6 +36,7 @@ def test_the_rules_of_the_job_are_part_of_what_is_measured(monkeypatch: pytest.M
     assert set(figures) == {"aggregate_ms", "aggregate_vs_numpy", "aggregate_vs_flare", "aggregate_vs_plain"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the table of a process in /proc")
 def test_memory_has_a_bound_that_the_number_of_replies_does_not_move(
     job: JobConfig, monkeypatch: pytest.MonkeyPatch

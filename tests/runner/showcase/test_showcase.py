@@ -138,6 +138,7 @@ def test_what_a_run_takes_is_its_rounds_at_all_of_its_sites() -> None:
     assert steps == dict.fromkeys((FEDAVG, FEDMR, OPT_OUT), 16) | {f"{name} alone": 4 for name in HOSPITALS}
 
 
+@pytest.mark.slow
 def test_it_says_how_far_it_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     demo(tmp_path / "demo", rounds=1)
     said = capfd.readouterr().err
