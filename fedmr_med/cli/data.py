@@ -190,13 +190,9 @@ def clean_cache(
     as_json: Json = False,
 ) -> None:
     """Remove decoded images and features that nobody has open; they are made again when they are needed."""
-    from fedmr_med.data import cache as images
-    from fedmr_med.data import feature_cache
+    from fedmr_med.data.cache import KINDS, clean
 
-    removed = {
-        "images": images.clean(cache, older_than_days=older_than),
-        "features": feature_cache.clean(cache, older_than_days=older_than),
-    }
+    removed: dict[str, tuple[int, int]] = {kind: clean(kind, cache, older_than_days=older_than) for kind in KINDS}
     values = {kind: {"entries": count, "bytes": size} for kind, (count, size) in removed.items()}
     lines = [f"{kind}: {count} entries removed, {size / 1e6:.1f} MB" for kind, (count, size) in removed.items()]
     answer(as_json, values, *lines)

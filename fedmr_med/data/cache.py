@@ -1,8 +1,7 @@
-"""Decoded images on disk: decoded once, then mapped into memory by every process that needs them.
+"""What a site makes once and keeps on disk: decoded images, and by :mod:`fedmr_med.data.feature_cache` their features.
 
-An entry is a folder with all images of one dataset, one after the other in ``pixels``, and an ``index`` of their
-shapes. Its name is a hash of what went in (path, size and modification time of every file) and of how images are
-prepared, so a changed file makes a new entry. The least recently used entries go when the cache grows too large.
+An entry is one file, mapped into memory by every process that needs it. Its name is a hash of all that it depends on,
+so what changed makes a new entry. The least recently used images go when they grow too many.
 """
 
 import errno
@@ -11,14 +10,13 @@ import json
 import logging
 import math
 import os
-import shutil
-import tempfile
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -26,51 +24,144 @@ import numpy.typing as npt
 from fedmr_med.config import PreparationConfig
 from fedmr_med.data.images import UnreadableImageError, decode
 from fedmr_med.errors import DataError
-from fedmr_med.files import lock_shared, locked
+from fedmr_med.files import atomic_writer, lock_shared, locked
 from fedmr_med.process import available_cores
 
 CACHE_VARIABLE = "FEDMR_MED_CACHE"
 DEFAULT_LIMIT = 20 * 10**9  # bytes
 
-_VERSION = 3  # to be raised when decoding changes
-_PIXELS, _INDEX = "pixels", "index.json"
-_DAY_NS = 24 * 3600 * 10**9
+Kind = Literal["images", "features"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""What an entry can hold, and the suffix of its file."""
+
+_VERSION = 4  # to be raised when decoding changes
+_DAY = 24 * 3600
 _AT_ONCE = 256  # images decoded before they are written: bounds the memory in use
+_LENGTH, _HASH = 8, 16  # bytes at the end of a file of images: of its index
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+
+def default_folder() -> Path:
+    """Return the cache folder of this user."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "fedmr_med"
+
+
+def open_entry(
+    folder: Path, kind: Kind, made_from: str, read: Callable[[Path], T], write: Callable[[BinaryIO], None]
+) -> tuple[Path, T]:
+    """Return the file of an entry, and what it holds; it is made if it is not there yet, or damaged.
+
+    Several processes may ask for the same entry at once: one makes it, the others wait.
+
+    Args:
+        folder: the cache.
+        made_from: all that the entry depends on.
+        read: maps a file into memory; raises OSError, ValueError, KeyError, TypeError or EOFError if it is damaged.
+        write: makes the content.
+
+    Raises:
+        DataError: the cache cannot be written.
+    """
+    path = folder / f"{hashlib.blake2b(made_from.encode(), digest_size=16).hexdigest()}.{kind}"
+    try:
+        # Only the owner may look: these are patients' images.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with locked(_lock_file(path), patience=math.inf):
+            entry = _undamaged(path, read)
+            if entry is None:
+                for left_over in folder.glob(f".{path.name}.*"):
+                    left_over.unlink()  # of a process that was killed: this one holds the lock
+                _log.info("Making %s of %s, once.", kind, path)
+                with atomic_writer(path) as stream:
+                    write(stream)
+                entry = read(path)
+            os.utime(path)
+    except OSError as e:
+        raise DataError(
+            f"The cache {folder} cannot be used ({e.strerror or e}); set cache in site.yaml.",
+            code="file.not-writable",
+            key="cache",
+        ) from e
+    return path, entry
+
+
+def _undamaged(path: Path, read: Callable[[Path], T]) -> T | None:
+    """Read an entry, or return None where it has to be made: not there yet, or damaged."""
+    if not path.exists():
+        return None
+    try:
+        return read(path)
+    except (OSError, ValueError, KeyError, TypeError, EOFError) as e:
+        _log.warning("Making %s again: it is damaged (%s).", path, e)
+        return None
+
+
+def clean(kind: Kind, folder: Path | None = None, *, older_than_days: float = 0) -> tuple[int, int]:
+    """Remove entries that were not used for some days, and images that nobody has open; return how many, and bytes.
+
+    A process that has features open keeps them until it ends.
+
+    Args:
+        folder: the cache; None uses the user's.
+        older_than_days: days since an entry was last used; 0 takes every entry.
+    """
+    before = time.time_ns() - int(older_than_days * _DAY * 10**9)
+    old = [(size, path) for used, size, path in _entries(kind, folder or default_folder()) if used <= before]
+    gone = [size for size, path in old if _remove_if_idle(path)]
+    return len(gone), sum(gone)
+
+
+def _entries(kind: Kind, folder: Path) -> Iterator[tuple[int, int, Path]]:
+    """Yield the time of last use, the size in bytes and the file of each entry."""
+    for path in folder.glob(f"[!.]*.{kind}"):
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            continue  # another process has removed it
+        yield stat.st_mtime_ns, stat.st_size, path
+
+
+def _remove_if_idle(path: Path) -> bool:
+    """Remove an entry unless a process is opening it or holds it open; return whether it is gone."""
+    try:
+        with locked(_lock_file(path), patience=0), locked(path, patience=0):
+            path.unlink()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _lock_file(path: Path) -> Path:
+    """Return the file whose lock a process holds while it opens or makes an entry."""
+    return path.with_suffix(".lock")
+
 
 class DecodedImages:
-    """The decoded images of one entry, mapped into memory. Pickled as its path, so that workers map it themselves.
+    """The decoded images of one entry: their pixels one after the other, then an index with its length and hash.
+
+    Pickled as its path, so that workers map it themselves. As long as it lives, the cache does not remove the entry.
 
     Attributes:
         errors: for each image None, or why it could not be decoded.
         digests: for each image a hash of its pixels, "" where there are none.
     """
 
-    def __init__(self, entry: Path) -> None:
-        """Open an entry.
-
-        Raises:
-            OSError, ValueError: it is not there or damaged.
-        """
-        self._entry = entry
-        index = _read_index(entry / _INDEX)
+    def __init__(self, path: Path) -> None:
+        """Open an entry; raise OSError, ValueError, KeyError or TypeError if it is not there or damaged."""
+        self._path = path
+        file = path.open("rb")
+        weakref.finalize(self, file.close)
+        lock_shared(file)
+        self._pixels: npt.NDArray[np.uint8] = np.asarray(np.memmap(file, dtype=np.uint8, mode="r"))
+        index = _read_index(self._pixels)
         self.errors: list[str | None] = index["errors"]
         self.digests: list[str] = index["digests"]
         self._shapes: list[tuple[int, int]] = [(height, width) for height, width in index["shapes"]]
-        ends = np.cumsum([3 * height * width for height, width in self._shapes], dtype=np.int64)
-        self._ends: list[int] = ends.tolist()
-        self._file = (entry / _PIXELS).open("rb")
-        weakref.finalize(self, self._file.close)
-        # Held as long as this object lives: the cache does not remove an entry in use.
-        lock_shared(self._file)
-        size = os.fstat(self._file.fileno()).st_size
-        if size != (self._ends[-1] if self._ends else 0):
-            raise ValueError(f"{entry / _PIXELS} has {size} bytes")
-        self._pixels: npt.NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
-        if size:
-            self._pixels = np.asarray(np.memmap(self._file, dtype=np.uint8, mode="r"))
+        self._ends: list[int] = np.cumsum([3 * height * width for height, width in self._shapes], dtype=int).tolist()
 
     def __len__(self) -> int:
         return len(self._shapes)
@@ -82,7 +173,7 @@ class DecodedImages:
         return self._pixels[end - 3 * height * width : end].reshape(height, width, 3)
 
     def __reduce__(self) -> tuple[type["DecodedImages"], tuple[Path]]:
-        return DecodedImages, (self._entry,)
+        return DecodedImages, (self._path,)
 
 
 def open_images(
@@ -96,183 +187,80 @@ def open_images(
 ) -> DecodedImages:
     """Return the images ``root / name``, decoded to a shorter edge of ``edge`` pixels, from the cache or into it.
 
-    Several processes may ask for the same images at once: one decodes them, the others wait.
-
     Args:
         root: folder that the names are relative to.
         preparation: see :func:`fedmr_med.data.images.decode`.
-        folder: the cache; None uses ``FEDMR_MED_CACHE``, then ``~/.cache/fedmr_med``.
-        limit: bytes the cache may hold before the least recently used entries go.
+        folder: the cache; None uses the user's.
+        limit: bytes of images that the cache may hold before the least recently used entries go.
 
     Raises:
         DataError: the cache cannot be written.
     """
     folder = folder or default_folder()
-    try:
-        # Only the owner may look: these are patients' images.
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        entry = folder / _key(root, names, edge, preparation)
-        with locked(_lock_file(entry), patience=math.inf):
-            images = _open(entry)
-            if images is None:
-                _build(entry, [root / name for name in names], edge, preparation)
-                images = DecodedImages(entry)
-            os.utime(entry)
-        with locked(folder / "cache.lock", patience=math.inf):
-            _shrink(folder, limit, keep=entry)
-    except OSError as e:
-        raise DataError(
-            f"The image cache {folder} cannot be used ({e.strerror or e}); set cache in site.yaml.",
-            code="file.not-writable",
-            key="cache",
-        ) from e
+    how = () if preparation is None else (preparation.model_dump_json(),)
+    made_from = repr((_VERSION, edge, *how, *((name, *_state(root / name)) for name in names)))
+    paths = [root / name for name in names]
+    decode_one = partial(_decoded, edge=edge, preparation=preparation)
+    path, images = open_entry(folder, "images", made_from, DecodedImages, partial(_decode_all, paths, decode_one))
+    _shrink(folder, limit, keep=path)
     return images
 
 
-def default_folder() -> Path:
-    """Return the cache folder of this user."""
-    chosen = os.environ.get(CACHE_VARIABLE)
-    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "fedmr_med"
-
-
-def _key(root: Path, names: Sequence[str], edge: int, preparation: PreparationConfig | None) -> str:
-    """Return a hash of the files and of the preparation."""
-    how = () if preparation is None else (preparation.model_dump_json(),)
-    digest = hashlib.blake2b(repr((_VERSION, edge, *how)).encode(), digest_size=16)
-    for name in names:
-        path = root / name
-        try:
-            stat = path.stat()
-            state: tuple[Any, ...] = (stat.st_size, stat.st_mtime_ns, os.access(path, os.R_OK))
-        except OSError as e:
-            state = (errno.errorcode.get(e.errno or 0, "?"),)
-        digest.update(repr((name, *state)).encode())
-    return digest.hexdigest()
-
-
-def _open(entry: Path) -> DecodedImages | None:
-    """Open an entry, or return None where it has to be made: not there yet, or damaged."""
-    if not entry.exists():
-        return None
+def _state(path: Path) -> tuple[Any, ...]:
+    """Return size and modification time of a file and whether it can be read, or why there are none."""
     try:
-        return DecodedImages(entry)
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        _log.warning("Decoding the images again: the cache entry %s is damaged (%s).", entry, e)
-        return None
+        stat = path.stat()
+    except OSError as e:
+        return (errno.errorcode.get(e.errno or 0, "?"),)
+    return stat.st_size, stat.st_mtime_ns, os.access(path, os.R_OK)
 
 
-def _build(entry: Path, paths: Sequence[Path], edge: int, preparation: PreparationConfig | None) -> None:
-    """Decode all images into a new folder and put it in the place of ``entry``."""
-    _log.info("Decoding %d images, once, into %s.", len(paths), entry)
-    for left_over in entry.parent.glob(f".{entry.name}.*"):
-        shutil.rmtree(left_over)  # of a process that was killed: this one holds the lock
-    building = Path(tempfile.mkdtemp(dir=entry.parent, prefix=f".{entry.name}."))
+def _decoded(path: Path, *, edge: int, preparation: PreparationConfig | None) -> npt.NDArray[np.uint8] | str:
+    """Return an image, or why it cannot be decoded."""
     try:
-        with (building / _PIXELS).open("wb") as stream:
-            index = _decode_all(paths, edge, preparation, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        _write_index(building / _INDEX, index)
-        if entry.exists():
-            # Processes that have the damaged entry open keep their files.
-            shutil.rmtree(entry)
-        building.rename(entry)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
+        return decode(path, edge, preparation)
+    except UnreadableImageError as e:
+        return str(e)
 
 
 def _decode_all(
-    paths: Sequence[Path], edge: int, preparation: PreparationConfig | None, stream: BinaryIO
-) -> dict[str, list[Any]]:
-    """Decode images in parallel threads and write their pixels in order; return shapes, hashes, reasons of failure."""
-
-    def attempt(path: Path) -> npt.NDArray[np.uint8] | str:
-        try:
-            return decode(path, edge, preparation)
-        except UnreadableImageError as e:
-            return str(e)
-
-    shapes: list[tuple[int, int]] = []
-    errors: list[str | None] = []
-    digests: list[str] = []
+    paths: Sequence[Path], decode_one: Callable[[Path], npt.NDArray[np.uint8] | str], stream: BinaryIO
+) -> None:
+    """Decode images in parallel threads and write their pixels in order, then the index of :class:`DecodedImages`."""
+    index: dict[str, list[Any]] = {"shapes": [], "errors": [], "digests": []}
     with ThreadPoolExecutor(available_cores()) as pool:
         for start in range(0, len(paths), _AT_ONCE):
-            for outcome in pool.map(attempt, paths[start : start + _AT_ONCE]):
-                if isinstance(outcome, str):
-                    shapes.append((0, 0))
-                    errors.append(outcome)
-                    digests.append("")
-                else:
-                    pixels = outcome.tobytes()
-                    shapes.append((outcome.shape[0], outcome.shape[1]))
-                    errors.append(None)
-                    digests.append(hashlib.blake2b(pixels, digest_size=8).hexdigest())
-                    stream.write(pixels)
-    return {"shapes": shapes, "errors": errors, "digests": digests}
+            for image in pool.map(decode_one, paths[start : start + _AT_ONCE]):
+                pixels = b"" if isinstance(image, str) else image.tobytes()
+                stream.write(pixels)
+                index["shapes"].append((0, 0) if isinstance(image, str) else image.shape[:2])
+                index["errors"].append(image if isinstance(image, str) else None)
+                index["digests"].append(hashlib.blake2b(pixels, digest_size=8).hexdigest() if pixels else "")
+    text = json.dumps(index).encode()
+    stream.write(text + _hash(text) + len(text).to_bytes(_LENGTH))
 
 
-def _write_index(path: Path, index: dict[str, Any]) -> None:
-    body = json.dumps(index)
-    path.write_text(_checksum(body) + "\n" + body, encoding="utf-8")
-
-
-def _read_index(path: Path) -> dict[str, Any]:
-    checksum, _, body = path.read_text(encoding="utf-8").partition("\n")
-    if checksum != _checksum(body):
-        raise ValueError(f"{path} does not have its checksum")
-    index: dict[str, Any] = json.loads(body)
+def _read_index(content: npt.NDArray[np.uint8]) -> dict[str, Any]:
+    """Return the index at the end of a file; raise ValueError if it does not have its hash."""
+    end = len(content) - _HASH - _LENGTH
+    length = int.from_bytes(content[end + _HASH :].tobytes())
+    text = content[max(0, end - length) : end].tobytes()
+    if _hash(text) != content[end : end + _HASH].tobytes():
+        raise ValueError("its index does not have its hash")
+    index: dict[str, Any] = json.loads(text)
     return index
 
 
-def _checksum(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def clean(folder: Path | None = None, *, older_than_days: float = 0) -> tuple[int, int]:
-    """Remove the entries that nobody has open and that were not used for some days; return how many, and their bytes.
-
-    Args:
-        folder: the cache; None uses the user's.
-        older_than_days: days since an entry was last used; 0 takes every entry.
-    """
-    before = time.time_ns() - int(older_than_days * _DAY_NS)
-    old = [(size, entry) for used, size, entry in _entries(folder or default_folder()) if used <= before]
-    gone = [size for size, entry in old if _remove_if_idle(entry)]
-    return len(gone), sum(gone)
+def _hash(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_HASH).digest()
 
 
 def _shrink(folder: Path, limit: int, *, keep: Path) -> None:
-    """Remove the least recently used entries that nobody has open, until the cache fits its limit."""
-    entries = sorted(_entries(folder))
-    total = sum(size for _, size, _ in entries)
-    for _, size, entry in entries:
-        if total <= limit:
-            return
-        if entry != keep and _remove_if_idle(entry):
-            total -= size
-            _log.info("Removed %s from the image cache to make room.", entry)
-
-
-def _entries(folder: Path) -> Iterator[tuple[int, int, Path]]:
-    """Yield the time of last use, the size in bytes and the folder of each entry."""
-    for pixels in folder.glob(f"[!.]*/{_PIXELS}"):
-        try:
-            yield pixels.parent.stat().st_mtime_ns, pixels.stat().st_size, pixels.parent
-        except FileNotFoundError:
-            continue  # another process is replacing a damaged entry
-
-
-def _remove_if_idle(entry: Path) -> bool:
-    """Remove an entry unless a process is opening it or has it open; return whether it is gone."""
-    try:
-        with locked(_lock_file(entry), patience=0), locked(entry / _PIXELS, patience=0):
-            shutil.rmtree(entry)
-    except TimeoutError:
-        return False
-    return True
-
-
-def _lock_file(entry: Path) -> Path:
-    """Return the file whose lock a process holds while it opens or makes an entry."""
-    return entry.with_name(f"{entry.name}.lock")
+    """Remove the least recently used images that nobody has open, until they fit the limit."""
+    with locked(folder / "cache.lock", patience=math.inf):
+        entries = sorted(_entries("images", folder))
+        total = sum(size for _, size, _ in entries)
+        for _, size, path in entries:
+            if total > limit and path != keep and _remove_if_idle(path):
+                total -= size
+                _log.info("Removed %s from the cache to make room.", path)

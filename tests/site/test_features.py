@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from fedmr_med.cli import app
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold
-from fedmr_med.data.cache import open_images
-from fedmr_med.data.feature_cache import clean, features_folder, fingerprint
+from fedmr_med.data.cache import clean, open_images
+from fedmr_med.data.feature_cache import fingerprint
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.records import RoundRecord, SiteRound
 from fedmr_med.models.job_network import backbone_of, build_network, feature_network
@@ -87,9 +87,9 @@ def test_features_are_those_of_the_network_and_made_once(extractions: list[int],
     again = feature_fold(job, fold, frozen.named())
     assert np.array_equal(again.items, made.items)
     assert extractions == [6]
-    entries = list(features_folder().glob("*.npy"))
+    entries = list(cache.glob("*.features"))
     assert len(entries) == 1
-    for path in (cache, features_folder(), *entries):
+    for path in (cache, *entries):
         assert not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO), f"{path} is open to others"
 
 
@@ -141,34 +141,35 @@ def test_the_fingerprint_of_decoded_images_is_of_their_pixels_not_of_the_list_th
     assert fingerprint(fold("0.png", "1.png")) != fingerprint(both)
 
 
-def test_a_damaged_or_foreign_entry_is_made_again(extractions: list[int]) -> None:
+def test_a_damaged_or_foreign_entry_is_made_again(extractions: list[int], cache: Path) -> None:
     job, fold = frozen_job(), images(0)
     frozen = backbone(job)
     first = feature_fold(job, fold, frozen).items.copy()
-    (entry,) = features_folder().glob("*.npy")
+    (entry,) = cache.glob("*.features")
     for content in (entry.read_bytes()[:-7], b"", b"something else"):
         entry.write_bytes(content)
         assert np.array_equal(feature_fold(job, fold, frozen).items, first)
-    np.save(entry, np.zeros((2, 3), dtype=np.float32))
+    with entry.open("wb") as stream:
+        np.save(stream, np.zeros((2, 3), dtype=np.float32))
     assert np.array_equal(feature_fold(job, fold, frozen).items, first)
     assert extractions == [6] * 5
 
 
-def test_old_entries_go_and_others_stay(extractions: list[int]) -> None:
+def test_old_entries_go_and_others_stay(cache: Path) -> None:
     job = frozen_job()
     frozen = backbone(job)
     feature_fold(job, images(0), frozen)
-    (old,) = features_folder().glob("*.npy")
+    (old,) = cache.glob("*.features")
     os.utime(old, (time.time() - 40 * 86400,) * 2)
     feature_fold(job, images(1), frozen)
     assert not old.exists(), "making another entry removes what nobody used for a month"
-    assert clean(older_than_days=1) == (0, 0)
-    count, size = clean()
+    assert clean("features", older_than_days=1) == (0, 0)
+    count, size = clean("features")
     assert count == 1 and size > 0
-    assert not list(features_folder().glob("*.npy"))
+    assert not list(cache.glob("*.features"))
 
 
-def test_a_command_cleans_the_cache(tmp_path: Path) -> None:
+def test_a_command_cleans_the_cache(tmp_path: Path, cache: Path) -> None:
     write_images(tmp_path / "images", 2)
     opened = open_images(tmp_path / "images", ["0.png", "1.png"], edge=24)
     feature_fold(frozen_job(), images(0), backbone(frozen_job()))
@@ -180,7 +181,7 @@ def test_a_command_cleans_the_cache(tmp_path: Path) -> None:
 
     assert cleaned("--older-than", "1") == {"images": 0, "features": 0}
     assert cleaned() == {"images": 0, "features": 1}, "the images are open"
-    assert not list(features_folder().glob("*.npy"))
+    assert not list(cache.glob("*.features"))
     del opened
     assert cleaned() == {"images": 1, "features": 0}
 
@@ -291,7 +292,7 @@ def test_the_classifier_alone_travels_after_the_first_round(tmp_path: Path) -> N
 def test_a_run_resumes_though_every_site_lost_its_features(tmp_path: Path, extractions: list[int]) -> None:
     job = frozen_job()
     federation(job.override({"federation": {"rounds": 1}}), tmp_path).run()
-    clean()
+    clean("features")
     assert federation(job, tmp_path).run().round == 2
     assert len(extractions) == 8
 
