@@ -9,7 +9,7 @@ from PIL import Image
 
 from fedmr_med import data
 from fedmr_med.data.base import Fold, SiteData, class_counts
-from fedmr_med.data.demo import RARE, class_counts_of, effective_job, source
+from fedmr_med.data.demo import RARE, _fold, class_counts_of, effective_job
 from fedmr_med.data.flamby_isic import CLASS_NAMES, TEST_COUNTS, TRAIN_COUNTS
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import build
@@ -53,7 +53,7 @@ def test_the_demo_is_small(sites: list[SiteData]) -> None:
 
 
 def test_pictures_are_the_same_in_every_process_and_for_every_seed(sites: list[SiteData]) -> None:
-    source._fold.cache_clear()
+    _fold.cache_clear()
     again = demo(5, seed=7)
     assert again.train is not sites[5].train
     np.testing.assert_array_equal(again.train.items, sites[5].train.items)  # type: ignore[attr-defined]
