@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from fedmr_med.config import JobConfig
@@ -23,7 +24,7 @@ from fedmr_med.exchange.transport import SERVER, Answer
 from fedmr_med.process import kept_memory
 from fedmr_med.report.lines import refused_line, runaway_line
 from fedmr_med.runner.local_sites import LocalSites, Work, parts_of_test
-from fedmr_med.runner.pool import Pool, open_pool
+from fedmr_med.runner.pool import Pool, ask, open_pool, score
 from fedmr_med.schema import check_name
 from fedmr_med.server.chain import Chain
 from fedmr_med.server.state import GlobalState, with_weights
@@ -164,10 +165,10 @@ class InProcess:
         started, waited = time.perf_counter(), self._pool.waited
         if sites == [SERVER] and self._work.test is not None:
             rows = parts_of_test(self._work.test, self._work.job.train.batch_size, self._pool.workers)
-            parts = self._pool.score(rows, message)
+            parts = self._pool.each(score, rows, message)
             yield SERVER, encode_reply(VALIDATE, SiteReply(SERVER, scores=pooled(dict(parts))[0]))
         else:
-            for name, answered in self._pool.ask(kind, sites, message):
+            for name, answered in self._pool.each(partial(ask, kind=kind), sites, message):
                 if kind == TRAIN:
                     self._costs.tasks += 1
                     if self._pool.workers == 1:

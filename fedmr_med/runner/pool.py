@@ -1,13 +1,12 @@
 """Who works for the sites: this process alone, or worker processes side by side, to the same result bit for bit."""
 
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -42,44 +41,18 @@ Question = Callable[[LocalSites, str, Received], T]
 """What is asked of the local sites for one of them, or for a part of the test set. It can be pickled."""
 
 
-def _ask(sites: LocalSites, site: str, received: Received, *, kind: str) -> SiteAnswer:
+def ask(sites: LocalSites, site: str, received: Received, *, kind: str) -> SiteAnswer:
+    """Bring a message to a site, and return what came of it."""
     task = received.task if MODEL in received.message.parts else None  # a step of a secure sum is none
     return sites.answer(kind, site, received.message, task)
 
 
-def _score(sites: LocalSites, rows: str, received: Received) -> Scores:
+def score(sites: LocalSites, rows: str, received: Received) -> Scores:
+    """Score a model on a part of the server's test set."""
     return sites.score(rows, received.task)
 
 
-class Pool(ABC):
-    """Answers questions of the server.
-
-    Attributes:
-        workers: how many sites work at the same time.
-        waited: seconds in which this process had nothing to do but wait for workers.
-    """
-
-    workers: int
-    waited: float
-
-    @abstractmethod
-    def _each(self, question: Question[T], names: Iterable[str], message: Message) -> Iterator[tuple[str, T]]:
-        """Ask the same of several, and yield the answers in the order asked.
-
-        Raises:
-            FedMRError: a worker process ended.
-        """
-
-    def ask(self, kind: str, sites: Iterable[str], message: Message) -> Iterator[tuple[str, SiteAnswer]]:
-        """Bring a message to several sites, and yield what came of it in the order asked."""
-        return self._each(partial(_ask, kind=kind), sites, message)
-
-    def score(self, parts: Iterable[str], message: Message) -> Iterator[tuple[str, Scores]]:
-        """Score a model on parts of the server's test set."""
-        return self._each(_score, parts, message)
-
-
-class OneProcess(Pool):
+class OneProcess:
     """All sites in this process, one after the other."""
 
     workers = 1
@@ -88,13 +61,14 @@ class OneProcess(Pool):
     def __init__(self, sites: LocalSites):
         self._sites = sites
 
-    def _each(self, question: Question[T], names: Iterable[str], message: Message) -> Iterator[tuple[str, T]]:
+    def each(self, question: Question[T], names: Iterable[str], message: Message) -> Iterator[tuple[str, T]]:
+        """Ask the same of several, and yield the answers in the order asked."""
         received = Received(message)
         for name in names:
             yield name, question(self._sites, name, received)
 
 
-class ProcessPool(Pool):
+class ProcessPool:
     """Sites in several processes, side by side; each process has a network of its own.
 
     The task goes out once, as a file that all workers map into memory. Answers are taken in the order in which
@@ -104,12 +78,13 @@ class ProcessPool(Pool):
 
     def __init__(self, pool: ProcessPoolExecutor, workers: int, folder: Path):
         self.workers = workers
-        self.waited = 0.0
+        self.waited = 0.0  # seconds in which this process had nothing to do but wait for workers
         self._pool = pool
         self._folder = folder
         self._asked = 0
 
-    def _each(self, question: Question[T], names: Iterable[str], message: Message) -> Iterator[tuple[str, T]]:
+    def each(self, question: Question[T], names: Iterable[str], message: Message) -> Iterator[tuple[str, T]]:
+        """Ask the same of several, and yield the answers in the order asked; raise FedMRError if a worker ends."""
         self._asked += 1
         path = self._folder / f"task-{self._asked}"
         write_message(path, message)
@@ -136,6 +111,9 @@ class ProcessPool(Pool):
         answer = future.result()
         self.waited += time.perf_counter() - started
         return name, answer
+
+
+Pool = OneProcess | ProcessPool
 
 
 @contextmanager

@@ -11,10 +11,9 @@ import pytest
 from fedmr_med.data.base import Fold
 from fedmr_med.errors import FedMRError
 from fedmr_med.runner.local_sites import LocalSites, parts_of_test
-from fedmr_med.runner.pool import BROADCAST, ProcessPool
+from fedmr_med.runner.pool import BROADCAST, ProcessPool, ask
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.wire.codec import Message
-from fedmr_med.wire.kinds import HEAD
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from tests.helpers.benchmarks import equal_states, tiny_federation, tiny_job
 
@@ -79,7 +78,7 @@ class _Eager:
 def test_answers_held_grow_with_the_workers_and_not_with_the_sites(tmp_path: Path) -> None:
     pool: Any = _Eager()
     names = [f"client-{number}" for number in range(100)]
-    answers = ProcessPool(pool, 3, tmp_path).ask(HEAD, names, Message({}))
+    answers = ProcessPool(pool, 3, tmp_path).each(ask, names, Message({}))
     assert [name for name, _ in answers] == names
     assert pool.most == 6
 
