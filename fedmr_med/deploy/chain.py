@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedmr_med.config import JOB_FILE, JobConfig, load_job
+from fedmr_med.config import JobConfig
 from fedmr_med.deploy.acts import record
 from fedmr_med.deploy.kit import read_json
 from fedmr_med.deploy.session import CHAIN_PROPERTY, JobInfo, Session
 from fedmr_med.errors import ConfigError, DeployError
-from fedmr_med.files import write_json, write_text
+from fedmr_med.files import write_json
 from fedmr_med.jobs.changes import change
-from fedmr_med.jobs.folder import ALL_SITES
-from fedmr_med.schema import dump_yaml
+from fedmr_med.jobs.folder import ALL_SITES, copy_job, job_in
 
 RESULT_FILES = ("checkpoint.pt", "best_model.pt", "results.json", "events.jsonl")
 
@@ -56,8 +55,7 @@ def submit(
         adapt = adapted if demo or changes else None
         staged = stage(source, Path(folder) / source.resolve().name, sites=sites, adapt=adapt)
         job = session.submit(staged)
-        settings = min(staged.glob(f"*/config/{JOB_FILE}"))  # the same in all apps of a job
-        chain = load_job(settings).chain or job
+        chain = job_in(staged).chain or job
         shutil.copytree(staged, _kept(session, chain) / staged.name, dirs_exist_ok=True)
     record(session.kit, "submit", chain=chain, job=job, name=staged.name, sites=sites, demo=demo, changes=changes or {})
     return chain
@@ -109,7 +107,7 @@ def withdraw(session: Session, chain: str, site: str) -> Leaving:
     with tempfile.TemporaryDirectory() as folder:
         source = submitted(session, chain, Path(folder))
         staged = stage_without(source, Path(folder) / "staged" / source.name, chain, site)
-        federation = load_job(min(staged.glob(f"*/config/{JOB_FILE}"))).federation
+        federation = job_in(staged).federation
         follow_up = session.submit(staged)
         kept = _kept(session, chain)  # what later follow-ups are made from
         shutil.rmtree(kept, ignore_errors=True)
@@ -133,7 +131,7 @@ def stage_without(source: Path, target: Path, chain: str, site: str) -> Path:
         return job.model_copy(update={"chain": chain, "federation": job.federation.model_copy(update=changes)})
 
     staged = stage(source, target, adapt=adapted)
-    federation = load_job(min(staged.glob(f"*/config/{JOB_FILE}"))).federation
+    federation = job_in(staged).federation
     meta = read_json(staged / "meta.json")
     named = {place for places in meta["deploy_map"].values() for place in places}
     if not federation.sums_statistics:
@@ -175,7 +173,6 @@ def stage(
         ConfigError: the folder is not a job, a hospital is not one of its own, or a setting does not exist.
     """
     meta = read_json(source / "meta.json")
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("custom", ".__nvfl*"))
     named = {site for participants in meta["deploy_map"].values() for site in participants}
     if unknown := [site for site in sites if not {site, ALL_SITES} & named]:
         raise ConfigError(
@@ -187,28 +184,26 @@ def stage(
             app: [site for site in chosen if {site, ALL_SITES} & set(participants)]
             for app, participants in meta["deploy_map"].items()
         }
-    for path in target.glob(f"*/config/{JOB_FILE}"):
-        job = load_job(path)
+
+    def adapted(job: JobConfig) -> JobConfig:
         changed = adapt(job) if adapt else job
-        if sites and len(sites) < changed.federation.min_sites:
-            fewer = {"federation": {"min_sites": len(sites)}}
-            changed = changed.override(fewer).model_copy(update={"demo": changed.demo})
-        if changed.chain:
-            meta["custom_props"] = {CHAIN_PROPERTY: changed.chain}
-        if changed != job:
-            meta["min_clients"] = changed.federation.min_sites
-            write_text(path, dump_yaml(changed, defaults=False))
+        if not sites or len(sites) >= changed.federation.min_sites:
+            return changed
+        fewer = {"federation": {"min_sites": len(sites)}}
+        return changed.override(fewer).model_copy(update={"demo": changed.demo})
+
+    job = copy_job(source, target, adapted, "custom")
+    if job.chain:
+        meta["custom_props"] = {CHAIN_PROPERTY: job.chain}
+    if job != job_in(source):
+        meta["min_clients"] = job.federation.min_sites
     if sites or adapt:
         write_json(target / "meta.json", meta)
     return target
 
 
 def jobs(session: Session, chain: str) -> list[JobInfo]:
-    """Return the chain's jobs, first to last.
-
-    Raises:
-        ConfigError: the server knows no such chain.
-    """
+    """Return the chain's jobs, first to last; raise ConfigError if the server knows no such chain."""
     own = [info for info in session.jobs() if info.chain == chain]
     if not own:
         raise ConfigError(

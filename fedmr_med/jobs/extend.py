@@ -2,15 +2,13 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
-from fedmr_med.config import JOB_FILE, JobConfig, load_job
+from fedmr_med.config import JobConfig
 from fedmr_med.errors import ConfigError
-from fedmr_med.files import write_json, write_text
-from fedmr_med.jobs.folder import ALL_SITES
-from fedmr_med.schema import dump_yaml
+from fedmr_med.files import write_json
+from fedmr_med.jobs.folder import ALL_SITES, copy_job, job_in
 
 
 def extended(job: JobConfig, *, chain: str, new_class: str, site: str) -> JobConfig:
@@ -51,21 +49,15 @@ def extend_job(source: Path, out: Path, *, chain: str, new_class: str, site: str
     Raises:
         ConfigError: see :func:`extended`; or the source is no job folder, or the folder to write exists.
     """
-    settings = sorted(source.glob(f"*/config/{JOB_FILE}"))
-    if not settings or not (source / "meta.json").is_file():
-        raise ConfigError(f"{source} is no job folder.", code="file.missing", key="--job")
-    job = extended(load_job(settings[0]), chain=chain, new_class=new_class, site=site)
+    job = extended(job_in(source), chain=chain, new_class=new_class, site=site)
     folder = out / job.name
     if folder.exists():
         raise ConfigError(f"{folder} exists; choose another --out.", code="file.foreign", key="--out")
-    shutil.copytree(source, folder, ignore=shutil.ignore_patterns(".__nvfl*"))
-    for path in settings:
-        write_text(folder / path.relative_to(source), dump_yaml(job, defaults=False))
-    meta = json.loads((source / "meta.json").read_text(encoding="utf-8"))
-    meta |= {"name": job.name}
+    copy_job(source, folder, lambda _: job)
+    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8")) | {"name": job.name}
     meta.pop("custom_props", None)
     named = {place for places in meta["deploy_map"].values() for place in places}
     if not {site, ALL_SITES} & named:
-        meta["deploy_map"][settings[0].parent.parent.name].append(site)
+        next(iter(meta["deploy_map"].values())).append(site)
     write_json(folder / "meta.json", meta)
     return folder

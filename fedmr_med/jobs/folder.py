@@ -1,7 +1,7 @@
 """Writing FLARE job folders: the same few FLARE files for every job, and its ``fedmr.yaml``."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -100,7 +100,22 @@ def find_job(job: Path, where: str) -> JobConfig:
         raise ConfigError(
             f"{where} {job} is neither a job folder nor one in {_JOBS}/.", code="config.unknown-name", key=where
         )
-    return load_job(folder / "app" / "config" / JOB_FILE)
+    return job_in(folder)
+
+
+def copy_job(source: Path, target: Path, adapt: Callable[[JobConfig], JobConfig], *left_out: str) -> JobConfig:
+    """Copy a job folder without FLARE's signatures and what is left out; return the job, adapted in all its apps."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(".__nvfl*", *left_out))
+    job = job_in(source)
+    adapted = adapt(job)
+    for path in target.glob(f"*/config/{JOB_FILE}") if adapted != job else ():
+        write_text(path, dump_yaml(adapted, defaults=False))
+    return adapted
+
+
+def job_in(folder: Path) -> JobConfig:
+    """Read the job of a folder, the same in all its apps; raise ConfigError if it has none, or it is not valid."""
+    return load_job(min(folder.glob(f"*/config/{JOB_FILE}"), default=folder / "app" / "config" / JOB_FILE))
 
 
 def carried(sites: Mapping[str, SiteConfig]) -> dict[str, str]:
