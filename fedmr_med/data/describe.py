@@ -52,6 +52,12 @@ class SiteSummary:
         """Return the images of each class in one fold, (C,)."""
         return self.train if fold == "train" else self.test
 
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain lists and numbers."""
+        values = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        demo = values.pop("is_demo")
+        return values | {"train": self.train.tolist(), "test": self.test.tolist(), "demo": demo}
+
 
 @dataclass(frozen=True)
 class Description:
@@ -62,21 +68,7 @@ class Description:
 
     def as_json(self) -> dict[str, Any]:
         """Return the table as plain lists and numbers."""
-        return {
-            "classes": list(self.class_names),
-            "sites": [
-                {
-                    "name": site.name,
-                    "train": site.train.tolist(),
-                    "test": site.test.tolist(),
-                    "leaked": site.leaked,
-                    "demo": site.is_demo,
-                    "unreadable": None if site.unreadable is None else list(site.unreadable),
-                    "warnings": list(site.warnings),
-                }
-                for site in self.sites
-            ],
-        }
+        return {"classes": list(self.class_names), "sites": [site.as_json() for site in self.sites]}
 
 
 def describe(

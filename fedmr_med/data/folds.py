@@ -1,6 +1,6 @@
 """From a list of labelled image files to the two folds of a site, and pictures that are there twice."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -66,6 +66,17 @@ def shared_groups(rows: Sequence[Row]) -> set[str]:
     """Return the patients or lesions that have images in both folds."""
     train = {row.group for row in rows if row.fold == "train" and row.group}
     return train & {row.group for row in rows if row.fold == "test"}
+
+
+def check_groups(where: str, shared: Collection[str], allowed: bool) -> None:
+    """Refuse patients or lesions that are in both folds: the test would not be one."""
+    if shared and not allowed:
+        raise DataError(
+            f"{where}: group {min(shared)!r} is in both folds ({len(shared)} such groups). Correct the folds, or set "
+            "data.allow_shared_groups: true in site.yaml.",
+            code="data.shared-groups",
+            key="data.allow_shared_groups",
+        )
 
 
 @dataclass(frozen=True)
@@ -186,11 +197,7 @@ def open_rows(
     cache: Path | None,
     preparation: PreparationConfig | None = None,
 ) -> Opened:
-    """Decode the images of ``rows``, or take them from the cache.
-
-    Raises:
-        DataError: the cache cannot be written.
-    """
+    """Decode the images of ``rows``, or take them from the cache; raise DataError if the cache cannot be written."""
     names = [row.image for row in rows]
     images = open_images(root, names, edge=edge_for(image_size), preparation=preparation, folder=cache)
     errors = zip(rows, images.errors, strict=True)

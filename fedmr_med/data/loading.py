@@ -119,9 +119,6 @@ class Batches:
             return
         # The loader's worker processes live on from epoch to epoch; only the list of keys it hands out changes.
         self._plan[:] = plan
-        yield from self._parallel()
-
-    def _parallel(self) -> "DataLoader[Batch]":
         if self._loader is None:
             from torch.utils.data import DataLoader
 
@@ -134,4 +131,4 @@ class Batches:
                 persistent_workers=True,
                 multiprocessing_context="spawn",
             )
-        return self._loader
+        yield from self._loader

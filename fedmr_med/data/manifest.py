@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import SiteData
-from fedmr_med.data.folds import Row, as_fold, shared_groups, site_data
+from fedmr_med.data.folds import Row, as_fold, check_groups, shared_groups, site_data
 from fedmr_med.data.labels import labels_of
 from fedmr_med.data.tables import open_table, problems_error
 from fedmr_med.errors import DataError
@@ -88,8 +88,7 @@ def load_manifest(source: ManifestSource, task: TaskConfig, site: SiteConfig) ->
         )
     path = source.root / source.manifest
     rows = read_manifest(path, labels_of(site, task.class_names))
-    if not source.allow_shared_groups:
-        _check_groups(path, rows)
+    check_groups(str(path), shared_groups(rows), source.allow_shared_groups)
     return site_data(source.root, rows, task, site, prepared=source.prepared)
 
 
@@ -136,12 +135,11 @@ def parse_manifest(path: Path, labels: Mapping[str, int]) -> tuple[list[tuple[in
     rows: list[tuple[int, Row]] = []
     problems = list(table.problems)
     seen: dict[str, int] = {}
-    known = _Labels(labels)
     for (number, record), group in zip(table.records, groups, strict=True):
         try:
             attributes = {column: value for column, value in record.items() if column not in COLUMNS}
-            image, label, fold = image_path(record["image"]), known.find(record["label"]), as_fold(record["fold"])
-            row = Row(image, label, fold, group, attributes)
+            image, fold = image_path(record["image"]), as_fold(record["fold"])
+            row = Row(image, _class_of(record["label"], labels), fold, group, attributes)
         except ValueError as e:
             problems.append((number, str(e)))
             continue
@@ -168,36 +166,16 @@ def image_path(text: str) -> str:
     return str(image)
 
 
-class _Labels:
-    """Finds the class of a label, also of one in another case."""
-
-    def __init__(self, labels: Mapping[str, int]) -> None:
-        self._labels = labels
-        self._folded: dict[str, set[int]] = {}
-        for label, number in labels.items():
-            self._folded.setdefault(label.casefold(), set()).add(number)
-
-    def find(self, text: str) -> int:
-        """Return the number of the class; raise ValueError naming the labels there are, and the nearest."""
-        numbers = {self._labels[text]} if text in self._labels else self._folded.get(text.casefold(), set())
-        if len(numbers) == 1:
-            return next(iter(numbers))
-        near = get_close_matches(text.casefold(), self._folded, n=1)
-        meant = next(label for label in self._labels if label.casefold() == near[0]) if near else ""
-        advice = f"; did you mean {meant}?" if meant else ""
-        if text.isdigit() and not any(label.isdigit() for label in self._labels):
-            advice = "; a number needs `classes` in site.yaml"
-        raise ValueError(f"label {text!r} is not one of {', '.join(sorted(self._labels))}{advice}")
-
-
-def _check_groups(path: Path, rows: Sequence[Row]) -> None:
-    """Refuse a patient or lesion with images in both folds: the test would not be one."""
-    shared = shared_groups(rows)
-    if shared:
-        count = sum(row.group in shared for row in rows if row.fold == "test")
-        raise DataError(
-            f"{path}: group {min(shared)!r} has images in both folds ({len(shared)} such groups, {count} test images). "
-            "Correct the fold column, or set data.allow_shared_groups: true in site.yaml.",
-            code="data.shared-groups",
-            key="data.allow_shared_groups",
-        )
+def _class_of(text: str, labels: Mapping[str, int]) -> int:
+    """Return the class of a label, in whatever case; raise ValueError naming the labels there are, and the nearest."""
+    folded = {label.casefold(): label for label in labels}
+    same = {number for label, number in labels.items() if label.casefold() == text.casefold()}
+    if text in labels:
+        return labels[text]
+    if len(same) == 1:
+        return same.pop()
+    near = get_close_matches(text.casefold(), folded, n=1)
+    advice = f"; did you mean {folded[near[0]]}?" if near else ""
+    if text.isdigit() and not any(label.isdigit() for label in labels):
+        advice = "; a number needs `classes` in site.yaml"
+    raise ValueError(f"label {text!r} is not one of {', '.join(sorted(labels))}{advice}")

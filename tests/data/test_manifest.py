@@ -68,7 +68,7 @@ def test_a_spreadsheets_byte_order_mark_does_not_matter(tmp_path: Path) -> None:
         (("D:\\export\\e.png", "NV", "train", ""), r"row 6: image .* is a path on a Windows drive; give it relative"),
         (("images\\a.png", "NV", "train", ""), r"row 6: images/a\.png is listed a second time"),
         (("", "NV", "train", ""), r"row 6: image '' is not a path inside"),
-        (("e.png", "NV", "test", "p1"), r"group 'p1' has images in both folds \(1 such groups, 1 test images\)"),
+        (("e.png", "NV", "test", "p1"), r"group 'p1' is in both folds \(1 such groups\)"),
         (("e.png", "NV", "train"), r"row 6: it does not have 4 values"),
         (("e.png", "NV", "train", "", "more"), r"row 6: it does not have 4 values"),
     ],
