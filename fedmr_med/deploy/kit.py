@@ -105,20 +105,12 @@ def kind_of(kit: Path) -> Kind:
 
 
 def site_settings(kit: Path) -> SiteConfig:
-    """Return a hospital's own settings in its kit.
-
-    Raises:
-        ConfigError: there are none, or they are not valid.
-    """
+    """Return a hospital's own settings in its kit; raise ConfigError if there are none, or they are not valid."""
     return load_site(kit / "local" / SITE_FILE)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file.
-
-    Raises:
-        ConfigError: it does not exist or does not hold a JSON object.
-    """
+    """Read a JSON file; raise ConfigError if it does not exist or does not hold a JSON object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as e:

@@ -51,11 +51,7 @@ def write_manifest(kit: Path, project_key: rsa.RSAPrivateKey) -> None:
 
 
 def write_seal(kit: Path) -> None:
-    """List and sign the files of a kit with the site's own key.
-
-    Raises:
-        ConfigError: the kit holds no private key.
-    """
+    """List and sign the files of a kit with the site's own key; raise ConfigError if the kit holds no private key."""
     key_file = identity(kit, ".key")
     key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
     if not isinstance(key, rsa.RSAPrivateKey):
@@ -64,11 +60,7 @@ def write_seal(kit: Path) -> None:
 
 
 def verify(kit: Path) -> KitState:
-    """Compare a kit with its signed lists.
-
-    Raises:
-        ConfigError: there is no list, or a signature is not valid.
-    """
+    """Compare a kit with its signed lists; raise ConfigError if there is no list, or a signature is not valid."""
     by_project = _read(kit / MANIFEST, kit / "startup" / "rootCA.pem") if (kit / MANIFEST).exists() else {}
     by_site = _read(kit / SEAL, identity(kit, ".crt")) if (kit / SEAL).exists() else {}
     if not by_project and not by_site:
@@ -101,11 +93,7 @@ def digests(kit: Path) -> dict[str, str]:
 
 
 def certificate(path: Path) -> x509.Certificate:
-    """Read a certificate.
-
-    Raises:
-        ConfigError: it does not exist or is not one.
-    """
+    """Read a certificate; raise ConfigError if it does not exist or is not one."""
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as e:

@@ -28,11 +28,7 @@ class GlobalModelLocator(ModelLocator):
         return [name for name, file in _FILES.items() if (folder / file).exists()]
 
     def locate_model(self, model_name: str, fl_ctx: FLContext) -> DXO:
-        """Return a model as a task.
-
-        Raises:
-            CheckpointError: its file cannot be read.
-        """
+        """Return a model as a task; raise CheckpointError if its file cannot be read."""
         job, _ = context.server_job(fl_ctx)
         # A file of this chain: its network is the job's, which was checked.
         saved = load_model(context.chain_folder(fl_ctx, job) / _FILES[model_name], allow_code=True)

@@ -96,9 +96,5 @@ def check_names(job: JobConfig) -> None:
 
 
 def method_options(method: str) -> tuple[str, ...]:
-    """Return the names of a method's options.
-
-    Raises:
-        ConfigError: there is no such method.
-    """
+    """Return the names of a method's options; raise ConfigError if there is no such method."""
     return tuple(type(methods.build(MethodConfig(name=method)).options).model_fields)

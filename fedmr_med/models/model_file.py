@@ -180,11 +180,7 @@ def as_list(prototypes: Prototypes) -> list[torch.Tensor]:
 
 
 def prototypes_of(content: Any) -> Prototypes:
-    """Return the prototypes of a file.
-
-    Raises:
-        TypeError, ValueError: they are something else.
-    """
+    """Return the prototypes of a file; raise TypeError, ValueError if they are something else."""
     means, available, age = as_arrays(dict(zip(("means", "available", "age"), content, strict=True))).values()
     return Prototypes(torch.from_numpy(means), torch.from_numpy(available), torch.from_numpy(age))
 
@@ -301,11 +297,7 @@ def _read(stream: BinaryIO, path: Path) -> dict[str, Any]:
 
 
 def _undamaged(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return the content without its digest.
-
-    Raises:
-        CheckpointError: it is not what was written.
-    """
+    """Return the content without its digest; raise CheckpointError if it is not what was written."""
     rest = {key: value for key, value in content.items() if key != _DIGEST}
     try:
         same = content[_DIGEST] == _digest(rest)
@@ -352,11 +344,7 @@ def _add(total: "hashlib._Hash", content: Any) -> None:
 
 
 def whole_number(value: Any) -> int:
-    """Return a whole number of a file.
-
-    Raises:
-        TypeError: it is something else, or negative.
-    """
+    """Return a whole number of a file; raise TypeError if it is something else, or negative."""
     if type(value) is not int or value < 0:
         raise TypeError(f"{value!r} is not a whole number")
     return value

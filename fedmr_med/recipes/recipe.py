@@ -188,11 +188,7 @@ def _prefixed(section: str, settings: Mapping[str, Any] | None) -> dict[str, Any
 
 
 def _carried(argument: str, file: str | Path | None) -> Path | None:
-    """Return a file that the job carries.
-
-    Raises:
-        ConfigError: it is not here.
-    """
+    """Return a file that the job carries; raise ConfigError if it is not here."""
     if file is not None and not Path(file).is_file():
         raise ConfigError(
             f"{argument}: {file} is not a file; the job carries it, so it must be here.",
