@@ -9,15 +9,14 @@ from fedmr_med.deploy.manifest import verify
 from fedmr_med.deploy.provision import provision
 from fedmr_med.files import write_text
 from tests.helpers.errors import raises
-from tests.helpers.kits import PROJECT, SITE, settle
+from tests.helpers.kits import SITE, project_in, settle
 
 
 @pytest.fixture
 def old_and_new(tmp_path: Path) -> tuple[Path, Path]:
     """The kits of two runs of provisioning; the hospital has worked with the first one."""
-    write_text(tmp_path / "project.yml", PROJECT)
-    write_text(tmp_path / "sites" / "msk" / "site.yaml", SITE)
-    first, second = (provision(tmp_path / "project.yml", tmp_path / "ws", tmp_path / "sites") for _ in range(2))
+    project = project_in(tmp_path)
+    first, second = (provision(*project) for _ in range(2))
     settle(first / "msk", SITE.replace("share_prototypes: true", "share_prototypes: false"))
     write_text(first / "msk" / "released.jsonl", "{}\n")
     write_text(first / "msk" / "client_state" / "chain" / "1.pt", "state")

@@ -107,10 +107,6 @@ def test_an_empty_authorization_is_found(content: Any) -> None:
     assert "FLARE would allow everything" in lint.lint_authorization(content)[0]
 
 
-def test_a_role_with_all_rights_is_found() -> None:
-    assert lint.lint_authorization({"permissions": {"project_admin": "any"}})
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -110,13 +110,14 @@ def test_unsigned_jobs(kits: Path) -> None:
     assert "anybody's job" in to_fix(kits / "msk")["fed_client.json"]
 
 
-def test_an_expired_certificate(kits: Path) -> None:
-    expire(kits / "msk")
-    assert "expired on" in to_fix(kits / "msk")["client.crt"]
-    with serving(kits / "server") as port:
+def test_an_expired_certificate_and_a_clock_that_is_off(kits: Path) -> None:
+    with serving(kits / "server") as port:  # its clock stands still, in July
         point_to(kits / "msk", f"localhost:{port}")
-        problem = to_fix(kits / "msk", connection=True)["connection"]
-    assert "refuses this kit: its certificate expired on" in problem
+        assert "apart from the server's" in to_fix(kits / "msk", connection=True)["clock"]
+    expire(kits / "msk")
+    problems = to_fix(kits / "msk", connection=True)
+    assert "expired on" in problems["client.crt"]
+    assert "refuses this kit: its certificate expired on" in problems["connection"]
 
 
 def test_no_certificate_at_all(kits: Path) -> None:
@@ -128,12 +129,6 @@ def test_no_certificate_at_all(kits: Path) -> None:
 def test_a_server_that_is_not_there(kits: Path) -> None:
     point_to(kits / "msk", f"localhost:{free_port()}")
     assert "cannot be reached" in to_fix(kits / "msk", connection=True)["connection"]
-
-
-def test_a_clock_that_is_off(kits: Path) -> None:
-    with serving(kits / "server") as port:  # its clock stands still, in July
-        point_to(kits / "msk", f"localhost:{port}")
-        assert "apart from the server's" in to_fix(kits / "msk", connection=True)["clock"]
 
 
 def test_data_that_is_missing(kits: Path) -> None:

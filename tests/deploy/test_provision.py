@@ -11,10 +11,9 @@ from fedmr_med.deploy import kit, lint
 from fedmr_med.deploy.manifest import verify
 from fedmr_med.deploy.provision import provision
 from fedmr_med.errors import ConfigError
-from fedmr_med.files import write_text
 from tests.helpers import REPOSITORY
 from tests.helpers.errors import raises
-from tests.helpers.kits import PROJECT, SITE
+from tests.helpers.kits import PROJECT, SITE, project_in
 
 
 def test_the_checked_in_project_names_server_hospitals_admin_and_lead(tmp_path: Path) -> None:
@@ -57,15 +56,8 @@ def test_the_server_keeps_its_jobs_in_its_workspace(provisioned: Path) -> None:
 def test_every_class_on_the_lists_exists_and_every_class_of_a_job_is_on_them() -> None:
     from importlib import import_module
 
-    for path in (
-        *kit.SITE_CLASSES,
-        *kit.SERVER_CLASSES,
-        kit.FILTER,
-        kit.GUARD,
-        kit.AUDIT,
-        kit.SITE_START,
-        kit.SERVER_START,
-    ):
+    of_kits = (kit.FILTER, kit.GUARD, kit.AUDIT, kit.SITE_START, kit.SERVER_START)
+    for path in (*kit.SITE_CLASSES, *kit.SERVER_CLASSES, *of_kits):
         module, _, name = path.rpartition(".")
         assert hasattr(import_module(module), name)
     for meta in (REPOSITORY / "jobs").glob("*/meta.json"):
@@ -86,17 +78,18 @@ def test_every_class_on_the_lists_exists_and_every_class_of_a_job_is_on_them() -
     ],
 )
 def test_a_project_that_cannot_work_is_refused(tmp_path: Path, change: dict, fault: tuple[str, ...]) -> None:
-    write_text(tmp_path / "project.yml", yaml.safe_dump(yaml.safe_load(PROJECT) | change))
-    write_text(tmp_path / "sites" / "msk" / "site.yaml", SITE)
+    project = yaml.safe_dump(yaml.safe_load(PROJECT) | change)
     with raises(*fault):
-        provision(tmp_path / "project.yml", tmp_path / "workspace", tmp_path / "sites")
+        provision(*project_in(tmp_path, project))
 
 
 def test_a_hospital_without_a_valid_site_file_is_refused(tmp_path: Path) -> None:
-    write_text(tmp_path / "project.yml", PROJECT)
-    with pytest.raises(ConfigError, match=r"msk/site\.yaml does not exist"):
-        provision(tmp_path / "project.yml", tmp_path / "workspace", tmp_path / "sites")
-    write_text(tmp_path / "sites" / "msk" / "site.yaml", SITE.replace("share_metrics", "share_metric"))
+    project = project_in(tmp_path)
+    path = tmp_path / "sites" / "msk" / "site.yaml"
+    path.write_text(SITE.replace("share_metrics", "share_metric"))
     with pytest.raises(ConfigError, match=r"policy\.share_metric: is not a known key"):
-        provision(tmp_path / "project.yml", tmp_path / "workspace", tmp_path / "sites")
+        provision(*project)
+    path.unlink()
+    with pytest.raises(ConfigError, match=r"msk/site\.yaml does not exist"):
+        provision(*project)
     assert not (tmp_path / "workspace").exists()

@@ -12,20 +12,17 @@ from fedmr_med.deploy.provision import provision
 from fedmr_med.deploy.renewal import expiries, renew
 from fedmr_med.files import write_text
 from tests.helpers.errors import raises
-from tests.helpers.kits import PROJECT, SITE
+from tests.helpers.kits import PROJECT, project_in
 
 
 @pytest.fixture
 def federation(tmp_path: Path) -> tuple[Path, Path]:
     """The folder of a federation with its first kits, reached under another name than the project file says."""
-    write_text(tmp_path / "project.yml", PROJECT)
-    write_text(tmp_path / "sites" / "msk" / "site.yaml", SITE)
-    options = {"host": "fl.example.org", "port": 4711}
-    return tmp_path, provision(tmp_path / "project.yml", tmp_path / "ws", tmp_path / "sites", **options)
+    return tmp_path, provision(*project_in(tmp_path), host="fl.example.org", port=4711)
 
 
 def renewed(folder: Path, *names: str, **options: timedelta) -> tuple[Path, tuple[str, ...]]:
-    return renew(folder / "project.yml", folder / "ws", folder / "sites", names=names, **options)
+    return renew(folder / "project.yml", folder / "workspace", folder / "sites", names=names, **options)
 
 
 def serial(kits: Path, name: str, file: str = "client.crt") -> int:
@@ -73,7 +70,7 @@ def test_a_name_nobody_has_is_refused_and_nothing_is_lost(federation: tuple[Path
 
 def test_the_coordinator_sees_when_whose_certificate_expires(federation: tuple[Path, Path]) -> None:
     folder, old = federation
-    found = expiries(folder / "ws")
+    found = expiries(folder / "workspace")
     assert set(found) == {"lead@example.org", "msk", "server", "root"}
     assert found["msk"] == certificate(old / "msk" / "startup" / "client.crt").not_valid_after_utc
     assert found["root"] > datetime.now(UTC)

@@ -56,11 +56,16 @@ policy:
 DATE = "Mon, 06 Jul 2026 10:00:00 GMT"
 
 
-def provision_small(folder: Path, project: str = PROJECT) -> Path:
-    """Return a folder with the kits of a server, one hospital (it has a policy) and a lead."""
+def project_in(folder: Path, project: str = PROJECT) -> tuple[Path, Path, Path]:
+    """Write a project with one hospital; return its file, its workspace and the folder of its sites."""
     write_text(folder / "project.yml", project)
     write_text(folder / "sites" / "msk" / "site.yaml", SITE)
-    kits = provision(folder / "project.yml", folder / "workspace", folder / "sites")
+    return folder / "project.yml", folder / "workspace", folder / "sites"
+
+
+def provision_small(folder: Path, project: str = PROJECT) -> Path:
+    """Return a folder with the kits of a server, one hospital (it has a policy) and a lead."""
+    kits = provision(*project_in(folder, project))
     settle(kits / "msk", SITE)
     return kits
 
