@@ -4,6 +4,8 @@ FLARE ignores unknown and misspelt keys, takes missing files for permission, and
 of. Every linter returns its problems in words; none means all is as it should be.
 """
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +28,8 @@ _CLOSED = ("none", "no")
 
 
 def lint_privacy(content: dict[str, Any]) -> list[str]:
-    """Return what is wrong with a site's privacy policy."""
-    problems = _unknown_keys(content, {"scopes", "default_scope", "components"}, "the file")
-    scopes = content.get("scopes")
-    if not isinstance(scopes, list) or not scopes:
-        return [*problems, "scopes is missing or empty, so FLARE would apply no filter at all"]
-    for number, scope in enumerate(scopes):
-        problems += _lint_scope(scope, f"scopes[{number}]")
-    if content.get("default_scope") != kits.SCOPE:
-        problems.append(f"default_scope is not {kits.SCOPE}")
-    return problems + _lint_privacy_components(content.get("components"))
+    """Return where a site's privacy policy differs from that of a kit: anything else could let FLARE skip a layer."""
+    return list(_differences(content, kits.site_privacy(), "the file"))
 
 
 def lint_authorization(content: dict[str, Any]) -> list[str]:
@@ -121,50 +115,28 @@ def lint_files(kit: Path) -> list[str]:
     return problems
 
 
-def _lint_scope(scope: Any, where: str) -> list[str]:
-    if not isinstance(scope, dict):
-        return [f"{where} is not an object"]
-    problems = _unknown_keys(scope, {"name", "properties", "task_data_filters", "task_result_filters"}, where)
-    if scope.get("name") != kits.SCOPE:
-        problems.append(f"{where} is not the scope {kits.SCOPE}; a job could choose it")
-    filters = scope.get("task_result_filters")
-    entries = filters if isinstance(filters, list) else []
-    ours = [entry for entry in entries if isinstance(entry, dict) and entry.get("path") == kits.FILTER]
-    if not ours:
-        problems.append(f"{where}.task_result_filters lacks {kits.FILTER}")
-    for entry in ours:
-        problems += _unknown_keys(entry, {"path", "args", "direction"}, f"{where}.task_result_filters")
-        if str(entry.get("direction", "out")).lower() not in ("out", "inout"):
-            problems.append(f"{where}.task_result_filters: direction must be out, or the filter never sees a result")
-    return problems
-
-
-def _lint_privacy_components(components: Any) -> list[str]:
-    paths = _paths(components)
-    problems = [f"components has the extra entry {path}" for path in paths if path not in (kits.GUARD, kits.AUDIT)]
-    missing = [path for path in (kits.GUARD, kits.AUDIT) if path not in paths]
-    if missing:
-        return problems + [f"components lacks {path}" for path in missing]
-    if paths.index(kits.AUDIT) < paths.index(kits.GUARD):
-        problems.append("components must list the guard before the audit log")
-    return problems
-
-
 def _lint_components(components: Any, *, server: bool) -> list[str]:
     start = kits.SERVER_START if server else kits.SITE_START
     known = _SERVER_PARTS if server else _SITE_PARTS
-    paths = _paths(components)
+    entries = [entry for entry in components if isinstance(entry, dict)] if isinstance(components, list) else []
+    paths = [str(entry.get("path")) for entry in entries if entry.get("disabled") is not True]
     problems = [] if start in paths else [f"components lacks {start}"]
     return problems + [
         f"components has the extra entry {path}" for path in paths if path != start and not path.startswith(known)
     ]
 
 
-def _paths(components: Any) -> list[str]:
-    entries = components if isinstance(components, list) else []
-    return [
-        str(entry.get("path")) for entry in entries if isinstance(entry, dict) and entry.get("disabled") is not True
-    ]
+def _differences(found: Any, expected: Any, where: str) -> Iterator[str]:
+    """Yield in words where plain values are not what they have to be."""
+    if isinstance(found, dict) and isinstance(expected, dict):
+        yield from _unknown_keys(found, set(expected), where)
+        for key, value in expected.items():
+            yield from _differences(found.get(key), value, key)
+    elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        for number, (value, wanted) in enumerate(zip(found, expected, strict=True)):
+            yield from _differences(value, wanted, f"{where}[{number}]")
+    elif found != expected:
+        yield f"{where} is {json.dumps(found)} and has to be {json.dumps(expected)}"
 
 
 def _unknown_keys(content: dict[str, Any], known: set[str], where: str) -> list[str]:
