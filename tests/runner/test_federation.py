@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +29,40 @@ from tests.helpers.errors import raises
 from tests.helpers.small import CLOSED, OPEN, SMALL, small_job
 
 
-def test_every_round_is_scored_on_the_whole_test_set(fmnist: Path, tmp_path: Path) -> None:
-    rounds = []
-    state = tiny_federation(tiny_job(), fmnist, tmp_path).run(lambda s: rounds.append(s.round))
-    assert rounds == [1, 2, 3]
+@dataclass(frozen=True)
+class Finished:
+    """A run of the tiny job: its end, the rounds that it told of, and the sites whose data it opened."""
+
+    federation: Federation
+    state: GlobalState
+    rounds: list[int]
+    opened: list[SiteConfig]
+
+
+@pytest.fixture(scope="module")
+def finished(fmnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    rounds: list[int] = []
+    opened: list[SiteConfig] = []
+    load = data.load
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data, "load", lambda site, *args, **kwargs: opened.append(site) or load(site, *args, **kwargs))
+        federation = tiny_federation(tiny_job(), fmnist, tmp_path_factory.mktemp("finished"))
+        return Finished(federation, federation.run(lambda s: rounds.append(s.round)), rounds, opened)
+
+
+def test_every_round_is_scored_on_the_whole_test_set(finished: Finished) -> None:
+    state = finished.state
+    assert finished.rounds == [1, 2, 3]
+    assert len(finished.opened) == 5, "the data of a site is opened once for all rounds"
     assert [e.round for e in state.history.evaluations] == [1, 2, 3]
     assert {e.pooled.samples for e in state.history.evaluations if e.pooled} == {40}
     assert all(set(record.sites) == {f"client-{k}" for k in range(1, 6)} for record in state.history.rounds)
 
 
-def test_scores_at_the_server_equal_the_pooled_scores_of_the_sites(fmnist: Path, tmp_path: Path) -> None:
-    central = tiny_federation(tiny_job(), fmnist, tmp_path / "central").run()
-    local = tiny_federation(tiny_job(), fmnist, tmp_path / "local", central=False).run()
+def test_scores_at_the_server_equal_the_pooled_scores_of_the_sites(
+    finished: Finished, fmnist: Path, tmp_path: Path
+) -> None:
+    central, local = finished.state, tiny_federation(tiny_job(), fmnist, tmp_path, central=False).run()
     assert all(np.array_equal(central.model[name], local.model[name]) for name in central.model)
     pooled = {e.round: e.pooled for e in local.history.evaluations}
     assert {e.round: e.pooled for e in central.history.evaluations} == {r: pooled[r] for r in (1, 2, 3)}
@@ -84,17 +107,15 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_result(method: str, fmnist: 
     assert equal_states(again, whole)
 
 
-def test_a_finished_run_is_not_run_again(fmnist: Path, tmp_path: Path) -> None:
-    first = tiny_federation(tiny_job(), fmnist, tmp_path).run()
-    again = tiny_federation(tiny_job(), fmnist, tmp_path)
-    assert equal_states(again.run(), first)
+def test_a_finished_run_is_not_run_again(finished: Finished, fmnist: Path) -> None:
+    again = tiny_federation(tiny_job(), fmnist, finished.federation.folder)
+    assert equal_states(again.run(), finished.state)
     assert again.costs.tasks == 0
 
 
-def test_a_folder_of_another_configuration_is_refused(fmnist: Path, tmp_path: Path) -> None:
-    tiny_federation(tiny_job(), fmnist, tmp_path).run()
+def test_a_folder_of_another_configuration_is_refused(finished: Finished, fmnist: Path) -> None:
     with raises("checkpoint.other-settings"):
-        tiny_federation(tiny_job(changes={"train.lr": 0.5}), fmnist, tmp_path).run()
+        tiny_federation(tiny_job(changes={"train.lr": 0.5}), fmnist, finished.federation.folder).run()
 
 
 def test_only_the_drawn_sites_take_part(fmnist: Path, tmp_path: Path) -> None:
@@ -133,10 +154,8 @@ def test_federations_that_cannot_run_are_refused_at_once(fmnist: Path, tmp_path:
     assert not any(tmp_path.iterdir())
 
 
-def test_the_engine_knows_its_own_cost(fmnist: Path, tmp_path: Path) -> None:
-    federation = tiny_federation(tiny_job(), fmnist, tmp_path)
-    federation.run()
-    costs = federation.costs
+def test_the_engine_knows_its_own_cost(finished: Finished) -> None:
+    costs = finished.federation.costs
     assert costs.tasks == 15
     assert set(costs.spent) == {"train", "prototypes", "score", "head"}
     assert all(seconds > 0 for seconds in costs.spent.values())
@@ -202,16 +221,6 @@ def test_kill_in_the_middle_and_run_again(fmnist: Path, tmp_path: Path) -> None:
     whole = tiny_federation(job, fmnist, tmp_path / "whole").run()
     assert equal_states(tiny_federation(job, fmnist, folder).run(), whole)
     assert not equal_states(initial_state(job), whole)
-
-
-def test_the_data_of_a_site_is_opened_once_for_all_rounds(
-    fmnist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = []
-    load = data.load
-    monkeypatch.setattr(data, "load", lambda site, *args, **kwargs: opened.append(site) or load(site, *args, **kwargs))
-    tiny_federation(tiny_job(), fmnist, tmp_path).run()
-    assert len(opened) == 5
 
 
 def test_on_the_demo_a_job_has_its_settings_for_the_demo(tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
 """Runs the federations of the demo in worker processes, says how far they are, and what they came to."""
 
 import multiprocessing
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, wait
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -65,22 +64,13 @@ def carry_out_all(
     progress: Any = multiprocessing.get_context("spawn").SimpleQueue()
     with worker_pool(workers, _begin, progress) as pool:
         futures = [pool.submit(_carry_out, number, run, folder) for number, run in enumerate(runs)]
-        for _ in _until_done(futures):
+        running = True
+        while running:
+            done, others = wait(futures, timeout=_POLL_SECONDS, return_when=FIRST_EXCEPTION)
+            running = bool(others) and not any(future.exception() for future in done)
             while not progress.empty():
                 on_progress(*progress.get())
         return [future.result() for future in futures]
-
-
-def _until_done(futures: Sequence["Future[Outcome]"]) -> Iterator[None]:
-    """Yield again and again until all are done, or one has failed; and once more."""
-    open_ones = set(futures)
-    while open_ones:
-        done, open_ones = wait(open_ones, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
-        if any(future.exception() for future in done):
-            break
-        yield
-    time.sleep(_POLL_SECONDS)
-    yield
 
 
 @dataclass(frozen=True)
