@@ -1,5 +1,6 @@
 """A new kit takes over what an old one gathered, first of all the hospital's own policy."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,16 @@ from tests.helpers.errors import raises
 from tests.helpers.kits import SITE, project_in, settle
 
 
+@pytest.fixture(scope="module")
+def provisioned_twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    project = project_in(tmp_path_factory.mktemp("twice"))
+    return provision(*project), provision(*project)
+
+
 @pytest.fixture
-def old_and_new(tmp_path: Path) -> tuple[Path, Path]:
+def old_and_new(provisioned_twice: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
     """The kits of two runs of provisioning; the hospital has worked with the first one."""
-    project = project_in(tmp_path)
-    first, second = (provision(*project) for _ in range(2))
+    first, second = (shutil.copytree(kits, tmp_path / kits.name) for kits in provisioned_twice)
     settle(first / "msk", SITE.replace("share_prototypes: true", "share_prototypes: false"))
     write_text(first / "msk" / "released.jsonl", "{}\n")
     write_text(first / "msk" / "client_state" / "chain" / "1.pt", "state")

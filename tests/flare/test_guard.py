@@ -12,12 +12,10 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 
-from fedmr_med.flare.executor import FedMRExecutor
 from fedmr_med.flare.filter import PrototypeFilter
 from fedmr_med.flare.guard import PolicyGuard
 from fedmr_med.wire import codec
 from tests.helpers.site_at_work import SHARES_ALL, SHARES_NOTHING, SiteAtWork, TalkativeExecutor
-from tests.helpers.small import small_job
 
 SECRET = np.full((1, 4), 7.0, dtype=np.float32)
 
@@ -109,14 +107,6 @@ def test_the_executor_itself_makes_no_prototypes_where_none_may_leave(tmp_path: 
     reply = from_shareable(SiteAtWork(tmp_path, SHARES_NOTHING).answer())
     assert set(reply.data) == {codec.MODEL, codec.METHOD}
     assert reply.meta[codec.SCORES] is None
-
-
-def test_a_model_sent_as_float16_passes(tmp_path: Path) -> None:
-    job = small_job(federation={"wire": "float16"})
-    layers = {"site_filters": (PrototypeFilter(),), "components": (PolicyGuard(),)}
-    reply = SiteAtWork(tmp_path, SHARES_ALL, FedMRExecutor(), job=job, **layers).answer()
-    assert reply.get_return_code() == ReturnCode.OK
-    assert from_shareable(reply).data[codec.MODEL].data["classifier.weight"].dtype == np.float16
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,7 @@ def test_the_same_replies_give_the_same_model_to_a_thousandth(tmp_path: Path) ->
 
 
 def federation(wire_type: str, data: Path, folder: Path) -> GlobalState:
-    changes = {
-        "train.updates": 2,
-        "train.batch_size": 8,
-        "federation.rounds": 1,
-        "federation.wire": wire_type,
-    }
+    changes = {"train.updates": 2, "train.batch_size": 8, "federation.rounds": 1, "federation.wire": wire_type}
     job: JobConfig = job_for("fmnist", "fedmr", split="P5C2", model="small_cnn", changes=changes)
     return Federation(job, benchmark_sites(5, root=data), folder).run()
 
@@ -72,16 +67,9 @@ def test_a_whole_round_moves_half_the_bytes(tmp_path: Path) -> None:
         assert 0.5 <= other.bytes_down / site.bytes_down < 0.52
 
 
-@pytest.mark.parametrize("layers", ["filter", "guard"])
-def test_filter_and_guard_let_a_halved_reply_pass(layers: str, tmp_path: Path) -> None:
-    job = small_job(federation={"wire": "float16"})
-    site = SiteAtWork(
-        tmp_path,
-        SHARES_ALL,
-        site_filters=(PrototypeFilter(),) if layers == "filter" else (),
-        components=(PolicyGuard(),) if layers == "guard" else (),
-        job=job,
-    )
+@pytest.mark.parametrize("layers", [{"site_filters": (PrototypeFilter(),)}, {"components": (PolicyGuard(),)}])
+def test_filter_and_guard_let_a_halved_reply_pass(layers: dict, tmp_path: Path) -> None:
+    site = SiteAtWork(tmp_path, SHARES_ALL, job=small_job(federation={"wire": "float16"}), **layers)
     reply = site.answer()
     assert reply.get_return_code() == ReturnCode.OK
     model = from_shareable(reply).data[codec.MODEL].data

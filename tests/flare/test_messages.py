@@ -1,7 +1,8 @@
 """The wire format: what comes back, and that nothing malformed passes."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,68 +89,32 @@ def test_what_is_not_shared_has_no_trace_in_the_bytes() -> None:
         assert word not in silent
 
 
-def spoiled(change: str) -> Shareable:
+SPOIL: dict[str, Callable[[Any, Any, Any], object]] = {
+    "no model": lambda parts, rows, meta: parts.pop("model"),
+    "wrong kind": lambda parts, rows, meta: parts.update(model=DXO(DataKind.APP_DEFINED, data={})),
+    "unexpected part": lambda parts, rows, meta: parts.update(gradients=DXO(DataKind.APP_DEFINED, data={})),
+    "not an array": lambda parts, rows, meta: parts["model"].data.update(w=[1, 2]),
+    "object array": lambda parts, rows, meta: parts["model"].data.update(w=np.array([None])),
+    "means instead of sums": lambda parts, rows, meta: rows.update(means=rows.pop("sums")),
+    "a class too many": lambda parts, rows, meta: rows.update(counts=np.append(rows["counts"], 0)),
+    "a sum without a count": lambda parts, rows, meta: rows.update(counts=np.zeros_like(rows["counts"])),
+    "negative count": lambda parts, rows, meta: rows.update(counts=-rows["counts"]),
+    "float counts": lambda parts, rows, meta: rows.update(counts=rows["counts"].astype(np.float64)),
+    "feature size": lambda parts, rows, meta: rows.update(sums=rows["sums"][:, :2]),
+    "no samples": lambda parts, rows, meta: meta.pop("samples"),
+    "samples as text": lambda parts, rows, meta: meta.update(samples="40"),
+    "scores out of range": lambda parts, rows, meta: parts["scores"].data.update(confusion=np.full((4, 4), -3)),
+    "confusion of another size": lambda parts, rows, meta: parts["scores"].data.update(confusion=np.array([[1]])),
+    "scores not a mapping": lambda parts, rows, meta: meta.update(scores=0.9),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOIL.values(), ids=SPOIL)
+def test_a_malformed_reply_is_refused(spoil: Callable[[Any, Any, Any], object]) -> None:
     dxo = from_shareable(wire.encode_reply(a_reply(some_sums())))
-    rows = dxo.data["prototypes"].data
-    if change == "no model":
-        del dxo.data["model"]
-    elif change == "wrong kind":
-        dxo.data["model"] = DXO(DataKind.APP_DEFINED, data={})
-    elif change == "unexpected part":
-        dxo.data["gradients"] = DXO(DataKind.APP_DEFINED, data={})
-    elif change == "not an array":
-        dxo.data["model"].data["w"] = [1, 2]
-    elif change == "object array":
-        dxo.data["model"].data["w"] = np.array([None])
-    elif change == "means instead of sums":
-        rows["means"] = rows.pop("sums")
-    elif change == "a class too many":
-        rows["counts"] = np.append(rows["counts"], 0)
-    elif change == "a sum without a count":
-        rows["counts"] = np.zeros_like(rows["counts"])
-    elif change == "negative count":
-        rows["counts"] = -rows["counts"]
-    elif change == "float counts":
-        rows["counts"] = rows["counts"].astype(np.float64)
-    elif change == "feature size":
-        rows["sums"] = rows["sums"][:, :2]
-    elif change == "no samples":
-        del dxo.meta["samples"]
-    elif change == "samples as text":
-        dxo.meta["samples"] = "40"
-    elif change == "scores out of range":
-        dxo.data["scores"].data["confusion"] = dxo.data["scores"].data["confusion"] - 3
-    elif change == "confusion of another size":
-        dxo.data["scores"].data["confusion"] = np.array([[1]])
-    elif change == "scores not a mapping":
-        dxo.meta["scores"] = 0.9
-    return dxo.to_shareable()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "no model",
-        "wrong kind",
-        "unexpected part",
-        "not an array",
-        "object array",
-        "means instead of sums",
-        "a class too many",
-        "a sum without a count",
-        "negative count",
-        "float counts",
-        "feature size",
-        "no samples",
-        "samples as text",
-        "scores out of range",
-        "confusion of another size",
-        "scores not a mapping",
-    ],
-)
-def test_a_malformed_reply_is_refused(change: str) -> None:
+    spoil(dxo.data, dxo.data["prototypes"].data, dxo.meta)
     with pytest.raises(WireError):
-        wire.decode_reply(spoiled(change), "bcn", num_classes=CLASSES, feature_size=SIZE)
+        wire.decode_reply(dxo.to_shareable(), "bcn", num_classes=CLASSES, feature_size=SIZE)
 
 
 @pytest.mark.parametrize("content", [Shareable(), DXO(DataKind.WEIGHTS, data={}).to_shareable()])
@@ -168,7 +133,7 @@ def test_scores_come_back_with_or_without_the_matrix() -> None:
             assert (decoded.confusion is None) == (scores.confusion is None)
 
 
-def test_a_validation_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_a_validation_of_another_kind_is_refused() -> None:
     with pytest.raises(WireError):
         wire.decode_validation(wire.to_shareable(Message({"model": {}}), "submit_model"), 2)
 
