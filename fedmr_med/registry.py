@@ -43,11 +43,7 @@ PLUGINS_VARIABLE = "FEDMR_MED_PLUGINS"
 
 
 def load_plugins() -> None:
-    """Run the files that :data:`PLUGINS_VARIABLE` names, each once in a process.
-
-    Raises:
-        ConfigError: one does not load.
-    """
+    """Run the files of :data:`PLUGINS_VARIABLE`, each once in a process; raise ConfigError if one does not load."""
     for path in filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep)):
         name = f"fedmr_med_plugin_{Path(path).stem}"
         if name in sys.modules:

@@ -91,11 +91,7 @@ class ImageReader:
         return grey(image) if self.task.channels == 1 else image
 
     def __call__(self, path: Path) -> torch.Tensor:
-        """Return an image as a tensor (channels, image_size, image_size).
-
-        Raises:
-            UnreadableImageError: it cannot be used; the message says why.
-        """
+        """Return an image as a tensor (channels, image_size, image_size); raises as :meth:`pixels` does."""
         transform = transforms.build(self.task.transform, train=False, image_size=self.task.image_size)
         return torch.from_numpy(transform(self.pixels(path), 0))
 

@@ -28,11 +28,7 @@ def check_classes(site: SiteConfig, class_names: Sequence[str]) -> None:
 
 
 def labels_of(site: SiteConfig, class_names: Sequence[str]) -> dict[str, int]:
-    """Return the class, as a number of the job's, that each label of the hospital's table stands for.
-
-    Raises:
-        ClassNamesError: see :func:`check_classes`.
-    """
+    """Return the job's class number of each label of the hospital's table; raises as :func:`check_classes` does."""
     check_classes(site, class_names)
     names = {name: number for number, name in enumerate(class_names)}
     if isinstance(site.classes, dict):

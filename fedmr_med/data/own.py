@@ -78,11 +78,7 @@ class DatasetItems:
         return self.seeded(number, 0)
 
     def seeded(self, number: int, seed: int) -> npt.NDArray[Any]:
-        """Return an item; what the dataset draws at random depends on ``seed`` alone.
-
-        Raises:
-            DataError: the dataset raised something, or the item is no array.
-        """
+        """Return an item, random by ``seed`` alone; raise DataError if the dataset raises or it is no array."""
         try:
             with _randomness(seed):
                 return _array(self.dataset[number][0])

@@ -170,11 +170,7 @@ def dirichlet(labels: Labels, clients: int, beta: float, seed: int, *, fewest: i
 
 
 def iid(labels: Labels, clients: int, seed: int) -> list[Rows]:
-    """Deal the samples at random in equal shares (to one sample).
-
-    Raises:
-        ConfigError: there are fewer samples than clients.
-    """
+    """Deal the samples at random in equal shares, to one sample; raise ConfigError if there are too few."""
     _check_request(labels, clients)
     shares = np.array_split(numpy_generator(seed, "partition").permutation(len(labels)), clients)
     return [np.sort(share).astype(np.int64) for share in shares]

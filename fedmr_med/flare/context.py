@@ -158,11 +158,7 @@ def server_job(fl_ctx: FLContext) -> tuple[JobConfig, bool]:
 
 
 def _checked(job: JobConfig, fl_ctx: FLContext, *, simulated: bool) -> JobConfig:
-    """Return the job, unless it names a network by a dotted path that the class list does not have.
-
-    Raises:
-        ConfigError: nobody here has agreed to run it.
-    """
+    """Return the job; raise ConfigError if its network is a dotted path that the class list does not have."""
     name = job.model.name
     if simulated or not is_dotted(name):
         return job

@@ -185,11 +185,7 @@ def _withheld(sums: ClassSums, reply: SiteReply) -> ClassSums:
 
 
 def check_job(job: JobConfig) -> None:
-    """Refuse a job that wants more of a site than a script gives.
-
-    Raises:
-        ConfigError: with the key.
-    """
+    """Refuse, with the key, a job that wants more of a site than a script gives."""
     check_settings_for_script(job)
     method, network = methods.build(job.method), build_network(job)
     parameters = {name: tensor.detach().numpy() for name, tensor in network.named_parameters()}
@@ -202,11 +198,7 @@ def check_job(job: JobConfig) -> None:
 
 
 def check_settings_for_script(job: JobConfig) -> None:
-    """Refuse settings that a site keeps in its own training alone, not in that of a script.
-
-    Raises:
-        ConfigError: with the key.
-    """
+    """Refuse, with the key, settings that a site keeps in its own training alone, not in that of a script."""
     logits = methods.build(job.method).options.logits
     kept_by_sites_alone = {
         "federation.secure": ("takes no part in secure sums", job.federation.secure != "none"),

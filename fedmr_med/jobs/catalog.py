@@ -93,19 +93,8 @@ def job_for(
         },
         "seed": seed,
     }
-    # Options of a network are for that network alone.
-    on_demo = {key: value for key, value in paper.demo.items() if not (other and key == "model")}
-    return _job(
-        name or "_".join(filter(None, (record.short_name or dataset, method, split))),
-        method,
-        sections,
-        changes or {},
-        settings=paper.settings,
-        small_images=record.kind == "images",
-        own_network=model is not None,
-        demo=on_demo,
-        for_demo=demo,
-    )
+    name = name or "_".join(filter(None, (record.short_name or dataset, method, split)))
+    return _job(name, method, sections, changes or {}, own_network=model is not None, record=record, for_demo=demo)
 
 
 def own_job(
@@ -149,9 +138,7 @@ def _job(
     changes: Mapping[str, Any],
     *,
     own_network: bool,
-    settings: Mapping[str, Any] | None = None,
-    small_images: bool = False,
-    demo: Mapping[str, Any] | None = None,
+    record: Dataset | None = None,
     for_demo: bool = False,
 ) -> JobConfig:
     """Make a job: the one place where method, preset, data and changes come together, each on top of the former.
@@ -160,10 +147,8 @@ def _job(
         name, method, changes: see :func:`job_for`.
         sections: of the job, all but the method.
         own_network: whether the network was asked for, so that a preset leaves it.
-        settings: of the dataset, on top of the sections.
-        small_images: whether the dataset's images are small.
-        demo: settings for the dataset's demo; None where there is none.
-        for_demo: whether to start from them.
+        record: the dataset, whose settings come on top of the sections; None for data of one's own.
+        for_demo: whether to start from the settings for the dataset's demo.
     """
     resolved, preset = resolve(method)
     own, task = own_changes(method, changes), sections["task"]
@@ -172,13 +157,17 @@ def _job(
     of_preset, demo_of_preset = dict(preset.settings), dict(preset.demo)
     if own_network:
         of_preset, demo_of_preset = _for_any_network(of_preset), _for_any_network(demo_of_preset)
-    elif small_images and preset.small_images is not None:
+    elif record and record.kind == "images" and preset.small_images is not None:
         of_preset |= preset.small_images
-    job = validated(JobConfig, content, f"the job {name}").override(dict(settings or {})).override(of_preset)
-    if demo is not None:
-        whole = merge(dict(demo), demo_of_preset)
-        job = job.override(whole) if for_demo else job.model_copy(update={"demo": whole})
-    return change(job, own)
+    job = validated(JobConfig, content, f"the job {name}")
+    if record is None:
+        return change(job.override(of_preset), own)
+    job = job.override(dict(record.protocol.settings)).override(of_preset)
+    # Options of a network are for that network alone.
+    other = sections["model"]["name"] != record.protocol.model
+    on_demo = {key: value for key, value in record.protocol.demo.items() if not (other and key == "model")}
+    on_demo = merge(on_demo, demo_of_preset)
+    return change(job.override(on_demo) if for_demo else job.model_copy(update={"demo": on_demo}), own)
 
 
 def _sgd(**others: Any) -> dict[str, Any]:

@@ -91,11 +91,7 @@ def new_job(
 
 
 def own_sites(folder: Path, classes: Sequence[str]) -> dict[str, SiteConfig]:
-    """Return the settings of the hospitals below a folder, by name.
-
-    Raises:
-        ConfigError, ClassNamesError: see :func:`new_job`.
-    """
+    """Return the settings of the hospitals below a folder, by name; raises as :func:`new_job` does."""
     paths = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     paths = [path for path in paths if not path.name.startswith(".")]
     if not paths:
@@ -121,11 +117,7 @@ def own_sites(folder: Path, classes: Sequence[str]) -> dict[str, SiteConfig]:
 
 
 def _training_images(job: JobConfig, site: SiteConfig) -> int | None:
-    """Return the number of training images that a site's table lists; None for data without a table.
-
-    Raises:
-        DataError: the table is not valid.
-    """
+    """Return how many training images a site's table lists, None without one; raise DataError if it is not valid."""
     if not isinstance(site.data, ManifestSource):
         return None
     rows = read_manifest(site.data.root / site.data.manifest, labels_of(site, job.task.class_names))

@@ -110,11 +110,7 @@ class SavedModel:
 
     @property
     def prototypes(self) -> Prototypes | None:
-        """The global prototypes of the model's features; None where no class has one.
-
-        Raises:
-            CheckpointError: they are damaged.
-        """
+        """The global prototypes of the features, None where no class has one; CheckpointError if damaged."""
         if "prototypes" not in self.about:
             return None
         try:
@@ -311,11 +307,7 @@ def _undamaged(content: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _digest(content: Any) -> str:
-    """Return the SHA-256, in hex, of tensors and plain values, nested in dicts and lists.
-
-    Raises:
-        TypeError: something else is in it.
-    """
+    """Return the SHA-256, in hex, of nested tensors and plain values; raise TypeError if there is something else."""
     total = hashlib.sha256()
     _add(total, content)
     return total.hexdigest()
