@@ -27,6 +27,23 @@ class Section:
     title: str
     body: Markup
 
+    @classmethod
+    def of(cls, name: str, title: str, *parts: Markup | None) -> "Section":
+        """Return a section of several parts, without those that are None."""
+        return cls(name, title, join(parts))
+
+
+class Cell(str):
+    """The text of a cell that has a class of its own, such as a color."""
+
+    kind: str
+
+    def __new__(cls, text: str, kind: str) -> "Cell":
+        """Return a text with its class."""
+        cell = super().__new__(cls, text)
+        cell.kind = kind
+        return cell
+
 
 def join(parts: Iterable[Markup | None]) -> Markup:
     """Return HTML parts one after the other, without those that are None."""
@@ -38,17 +55,22 @@ def paragraph(text: str, kind: str = "") -> Markup:
     return Markup('<p class="{}">{}</p>').format(kind, text) if kind else Markup("<p>{}</p>").format(text)
 
 
-def bullets(lines: Iterable[str]) -> Markup:
-    """Return a list of sentences."""
-    return Markup("<ul>{}</ul>").format(Markup("").join(Markup("<li>{}</li>").format(line) for line in lines))
+def note(text: str | None) -> Markup | None:
+    """Return a paragraph beside the matter; None without a text."""
+    return paragraph(text, "note") if text else None
+
+
+def bullets(lines: Iterable[str]) -> Markup | None:
+    """Return a list of sentences; None without any."""
+    items = Markup("").join(Markup("<li>{}</li>").format(line) for line in lines)
+    return Markup("<ul>{}</ul>").format(items) if items else None
 
 
 def table(
     caption: str,
     columns: Sequence[str],
-    rows: Iterable[Sequence[str | Markup]],
+    rows: Iterable[Sequence[str]],
     *,
-    classes: Mapping[tuple[int, int], str] | None = None,
     matrix: bool = False,
 ) -> Markup:
     """Return a table whose first column names the rows. On a phone, many columns stand below each other.
@@ -56,21 +78,20 @@ def table(
     Args:
         caption: what the table shows, read out with it.
         rows: cells as text, or as HTML; those of a column of words start at the left, numbers end at the right.
-        classes: class of the cell in a row and column, from 0.
         matrix: whether the short cells are to be compared across rows, so that a phone shows them as they are.
     """
-    chosen, body = classes or {}, [tuple(row) for row in rows]
+    body = [tuple(row) for row in rows]
     words = [place == 0 or any(_is_word(row[place]) for row in body) for place in range(len(columns))]
     head = Markup("").join(
         Markup('<th scope="col" class="{}">{}</th>').format("word" if word else "", column)
         for column, word in zip(columns, words, strict=True)
     )
     lines = []
-    for number, (first, *others) in enumerate(body):
+    for first, *others in body:
         cells = Markup("").join(
             Markup('<td data-column="{}" class="{}">{}</td>').format(
-                column, chosen.get((number, place), "word" if words[place] else ""), cell)
-            for place, (column, cell) in enumerate(zip(columns[1:], others, strict=True), start=1)
+                column, cell.kind if isinstance(cell, Cell) else "word" if word else "", cell)
+            for column, word, cell in zip(columns[1:], words[1:], others, strict=True)
         )  # fmt: skip
         lines.append(Markup('<tr><th scope="row">{}</th>{}</tr>').format(first, cells))
     kind = "matrix" if matrix else "wide" if len(columns) > _MANY_COLUMNS else ""
@@ -92,20 +113,25 @@ def estimate(text: str) -> Markup:
     return Markup("{} <small>{}</small>").format(value, spread) if spread else Markup("{}").format(text)
 
 
-def two_lines(row: Sequence[str]) -> list[str | Markup]:
+def two_lines(row: Sequence[str]) -> list[str]:
     """Return a row whose figures have their spread below them."""
     name, *cells = row
     return [name, *map(estimate, cells)]
 
 
-def shade(kind: str, share: float) -> str:
-    """Return the class of a cell whose colour is stronger the larger its share, from 0 to 1, is.
+def shaded(text: str, kind: str, share: float) -> str:
+    """Return a cell whose color is stronger the larger its share is; without any it has no color.
 
     Args:
         kind: ``hit``, what is right, or ``miss``.
-        share: of its row, or of the largest value.
+        share: from 0 to 1, of its row or of the largest value.
     """
-    return f"{kind}{max(1, round(_SHADES * share))}"
+    return Cell(text, f"{kind}{max(1, round(_SHADES * share))}") if share else text
+
+
+def folded(summary: str, content: Markup) -> Markup:
+    """Return what is shown when somebody opens it."""
+    return Markup("<details><summary>{}</summary>{}</details>").format(summary, content)
 
 
 def figure(
@@ -122,23 +148,23 @@ def figure(
         names: of its lines, in their order.
         keys: what its cells stand for, by their class.
     """
-    folded = Markup("<details><summary>The values</summary>{}</details>").format(values) if values else Markup("")
+    below = folded("The values", values) if values else ""
     above = legend(names) if names else Markup("")
     if keys:
-        items = (Markup('<li><svg class="key" viewBox="0 0 28 8" aria-hidden="true"><rect class="{}" width="28" '
-                        'height="8"/></svg>{}</li>').format(kind, name) for kind, name in keys.items())  # fmt: skip
-        above += Markup('<ul class="legend">{}</ul>').format(Markup("").join(items))
-    return Markup("<figure>{}{}<figcaption>{}</figcaption>{}</figure>").format(above, svg, caption, folded)
+        box = Markup('<rect class="{}" width="28" height="8"/>')
+        above += _legend((box.format(kind), name) for kind, name in keys.items())
+    return Markup("<figure>{}{}<figcaption>{}</figcaption>{}</figure>").format(above, svg, caption, below)
 
 
 def legend(names: Sequence[str]) -> Markup:
-    """Return what the colours and dashes of a chart stand for."""
-    items = (
-        Markup('<li><svg class="key" viewBox="0 0 28 8" aria-hidden="true"><line class="l{}" x1="0" y1="4" x2="28" '
-               'y2="4"/></svg>{}</li>').format(number % 8, name)
-        for number, name in enumerate(names)
-    )  # fmt: skip
-    return Markup('<ul class="legend">{}</ul>').format(Markup("").join(items))
+    """Return what the colors and dashes of a chart stand for."""
+    line = Markup('<line class="l{}" x1="0" y1="4" x2="28" y2="4"/>')
+    return _legend((line.format(number % 8), name) for number, name in enumerate(names))
+
+
+def _legend(keys: Iterable[tuple[Markup, str]]) -> Markup:
+    key = Markup('<li><svg class="key" viewBox="0 0 28 8" aria-hidden="true">{}</svg>{}</li>')
+    return Markup('<ul class="legend">{}</ul>').format(Markup("").join(key.format(*drawn) for drawn in keys))
 
 
 def cards(figures: Iterable[tuple[str, str]]) -> Markup:
@@ -150,7 +176,7 @@ def cards(figures: Iterable[tuple[str, str]]) -> Markup:
     return Markup('<dl class="cards">{}</dl>').format(Markup("").join(body))
 
 
-def figures_side_by_side(parts: Iterable[Markup], *, small: bool = False) -> Markup:
+def figures_side_by_side(parts: Iterable[Markup | None], *, small: bool = False) -> Markup:
     """Return figures beside each other where there is room, small ones three or four in a line."""
     return Markup('<div class="grid{}">{}</div>').format(" small" if small else "", join(parts))
 

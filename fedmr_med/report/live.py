@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from fedmr_med.report.document import Part, page_of
-from fedmr_med.report.elements import NONE, Section, bullets, cards, figure, join, number, paragraph, table
+from fedmr_med.report.elements import NONE, Cell, Section, bullets, cards, figure, number, paragraph, table
 from fedmr_med.report.lines import duration
 from fedmr_med.report.svg import lines
 
@@ -49,8 +49,8 @@ class Standing:
 def live_page(standing: Standing) -> str:
     """Return the page as HTML."""
     sections = [_now(standing), _hospitals(standing), *_past(standing)]
-    if standing.said:
-        sections.append(Section("said", "What happened", bullets(standing.said)))
+    if said := bullets(standing.said):
+        sections.append(Section("said", "What happened", said))
     part = Part("live", f"{standing.name or 'chain'} {standing.chain}", False, tuple(sections))
     return page_of([part], refresh=None if standing.ended else REFRESH_SECONDS)
 
@@ -70,7 +70,7 @@ def _now(standing: Standing) -> Section:
         parts.append(cards(shown))
         parts.append(_bar("Rounds", done + (answered / asked if asked and done < rounds else 0), rounds))
         parts.append(paragraph(_sentence(progress["score"])) if progress.get("score") else None)
-    return Section("now", "Now", join(parts))
+    return Section.of("now", "Now", *parts)
 
 
 def _sentence(text: str) -> str:
@@ -86,32 +86,31 @@ def _hospitals(standing: Standing) -> Section:
     progress = standing.progress or {}
     past = progress.get("past", [])
     usual = max((record["seconds"] for record in past), default=None)
-    rows, marks = [], {}
-    for row, site in enumerate(dict.fromkeys((*standing.expected, *progress.get("waiting", ())))):
-        state, mark = _state(site, standing, usual)
+    rows = []
+    for site in dict.fromkeys((*standing.expected, *progress.get("waiting", ()))):
         taken = sum(site in record["sites"] for record in past)
-        rows.append((site, state, f"{taken} of {len(past)}" if past else NONE))
-        marks[row, 1] = mark
+        rows.append((site, _state(site, standing, usual), f"{taken} of {len(past)}" if past else NONE))
     columns = ("hospital", "now", "rounds so far")
     missing = [site for site in standing.expected if site not in standing.connected and not standing.ended]
     loud = paragraph(f"Not connected: {', '.join(missing)}.", "loud") if missing else None
-    return Section("hospitals", "Hospitals", join([loud, table("Expected hospitals", columns, rows, classes=marks)]))
+    return Section.of("hospitals", "Hospitals", loud, table("Expected hospitals", columns, rows))
 
 
-def _state(site: str, standing: Standing, usual: float | None) -> tuple[str, str]:
-    """Return what a hospital does now, and how its cell is marked."""
+def _state(site: str, standing: Standing, usual: float | None) -> Cell:
+    """Return what a hospital does now."""
     progress = standing.progress or {}
     if site in progress.get("refused", {}):
-        return f"refused: {progress['refused'][site]}", "opted"
+        return Cell(f"refused: {progress['refused'][site]}", "opted")
     if site in progress.get("answered", ()):
-        return "has answered", "shared"
+        return Cell("has answered", "shared")
     if standing.ended or site not in standing.connected:
-        return (NONE, "") if standing.ended else ("not connected", "opted")
+        return Cell(NONE, "") if standing.ended else Cell("not connected", "opted")
     if site not in progress.get("waiting", ()):
-        return "connected", ""
-    late = usual is not None and standing.waited > usual
+        return Cell("connected", "")
     said = f"at work for {duration(standing.waited)}"
-    return (f"late: {said}, no round took longer than {duration(usual or 0)}", "withheld") if late else (said, "")
+    if usual is None or standing.waited <= usual:
+        return Cell(said, "")
+    return Cell(f"late: {said}, no round took longer than {duration(usual)}", "withheld")
 
 
 def _past(standing: Standing) -> list[Section]:
@@ -136,4 +135,4 @@ def _past(standing: Standing) -> list[Section]:
         return [Section("rounds", "Round by round", values)]
     title = "Mean recall of the global model on the test images of all hospitals"
     chart = lines(title, {"all": scores}, xlabel="rounds done", ylabel="mean recall", yrange=(0, 1))
-    return [Section("rounds", "Round by round", join([figure(chart, f"{title}."), values]))]
+    return [Section.of("rounds", "Round by round", figure(chart, f"{title}."), values)]

@@ -4,7 +4,7 @@ from markupsafe import Markup
 
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.privacy.findings import Audit
-from fedmr_med.report.elements import Section, figure, join, number, paragraph, shade, table
+from fedmr_med.report.elements import Section, figure, number, paragraph, shaded, table
 from fedmr_med.report.svg import lines
 
 _NAME, _CELL = 40, 14  # widths in the terminal
@@ -14,15 +14,16 @@ def page(audit: Audit) -> Section:
     """Return what gets furthest, the map of attacks and defences, and prototypes by the number of their images."""
     train, test = audit.images
     cohort = f" The secure total is of it, {', '.join(audit.cohort)}." if audit.cohort else ""
-    parts = [
+    return Section.of(
+        "attacks",
+        f"Attacks on what {audit.site} would release",
         paragraph(f"{audit.site}: {train} training and {test} test images; {audit.trained}.{cohort}"),
         _worst(audit),
         _map(audit),
         _sizes(audit) if audit.sizes else None,
         paragraph(f"{noise_line(audit)} An attack that fails proves nothing; one that succeeds does."),
         paragraph(UPDATE_SPEAKS),
-    ]
-    return Section("attacks", f"Attacks on what {audit.site} would release", join(parts))
+    )
 
 
 def _worst(audit: Audit) -> Markup:
@@ -33,15 +34,11 @@ def _worst(audit: Audit) -> Markup:
 
 def _map(audit: Audit) -> Markup:
     title = "Success of each attack against each defence, from 0, nothing or chance, to 1"
-    values = [[audit.success(attack, defence) for defence in audit.defences] for attack in audit.attacks]
-    shades = {
-        (row, column): shade("miss", value)
-        for row, cells in enumerate(values)
-        for column, value in enumerate(cells, start=1)
-        if value >= 0.005
-    }
-    rows = [(attack, *(number(v, 2) for v in cells)) for attack, cells in zip(audit.attacks, values, strict=True)]
-    return table(title, ("attack", *audit.defences), rows, classes=shades)
+    rows = []
+    for attack in audit.attacks:
+        values = [audit.success(attack, defence) for defence in audit.defences]
+        rows.append((attack, *(shaded(number(v, 2), "miss", v if v >= 0.005 else 0) for v in values)))
+    return table(title, ("attack", *audit.defences), rows)
 
 
 def _sizes(audit: Audit) -> Markup:

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
-from fedmr_med.report.elements import NONE, Section, bullets, join, paragraph, table
+from fedmr_med.report.elements import NONE, Section, bullets, paragraph, table
 from fedmr_med.report.lines import megabytes
 from fedmr_med.report.sources import AuditLog
 
@@ -27,25 +27,17 @@ def page(log: AuditLog) -> Section:
         size = megabytes(entry.get("bytes", 0))
         cells = (entry.get(key, NONE) for key in ("time", "task", "round"))
         rows.append((*map(str, cells), what, size, str(entry.get("metrics", NONE))))
-    changed = bool(log.problems)
-    said = (
-        "The journal is NOT INTACT."
-        if changed
-        else (
-            f"Every line of the journal follows the one before it, up to the head {log.head}. Lines that were cut off "
-            "at its end leave no trace: `fedmr-med site audit --head` looks for a head that was written down elsewhere."
-        )
+    intact = (
+        f"Every line of the journal follows the one before it, up to the head {log.head}. Lines that were cut off "
+        "at its end leave no trace: `fedmr-med site audit --head` looks for a head that was written down elsewhere."
     )
-    intact = paragraph(said, "loud" if changed else "")
-    return Section(
+    return Section.of(
         "audit",
         "What has left this hospital",
-        join([
-            intact,
-            bullets(log.problems[:_LISTED]) if log.problems else None,
-            paragraph(f"And {len(log.problems) - _LISTED} more.") if len(log.problems) > _LISTED else None,
-            table("By job", ("job", "replies", "sent", "prototypes", "replies without content"), sums),
-            table("Reply by reply", ("time", "task", "round", "content", "size", "metrics"), rows),
-            paragraph(UPDATE_SPEAKS),
-        ]),
-    )  # fmt: skip
+        paragraph("The journal is NOT INTACT.", "loud") if log.problems else paragraph(intact),
+        bullets(log.problems[:_LISTED]),
+        paragraph(f"And {len(log.problems) - _LISTED} more.") if len(log.problems) > _LISTED else None,
+        table("By job", ("job", "replies", "sent", "prototypes", "replies without content"), sums),
+        table("Reply by reply", ("time", "task", "round", "content", "size", "metrics"), rows),
+        paragraph(UPDATE_SPEAKS),
+    )

@@ -4,16 +4,7 @@ from markupsafe import Markup
 
 from fedmr_med.evaluation.catalog import described, names_in
 from fedmr_med.evaluation.figures import ClassFigures
-from fedmr_med.report.elements import (
-    Section,
-    estimate,
-    figure,
-    figures_side_by_side,
-    join,
-    number,
-    paragraph,
-    table,
-)
+from fedmr_med.report.elements import Section, estimate, figure, figures_side_by_side, join, number, paragraph, table
 from fedmr_med.report.pages.metrics import headings
 from fedmr_med.report.sources import ChainRun
 from fedmr_med.report.svg import forest, reliability, square
@@ -51,20 +42,19 @@ def page(run: ChainRun) -> Section | None:
         for name, figures in classes.items()
     ]
     title = f"Each class against the others, by the model's own answer, all hospitals together ({chosen.coverage})"
-    parts: list[Markup | None] = [
-        figures_side_by_side(picture for picture in (_sensitivity(classes), _roc(classes)) if picture is not None),
+    tempered = f"Probabilities are calibrated: logits are divided by a temperature of {found.temperature or 0:.2f}."
+    return Section.of(
+        "classes",
+        "Class by class",
+        figures_side_by_side([_sensitivity(classes), _roc(classes)]),
         table(title, ("class", "test images", *headings(exact, of_a_class=True)), answers),
         table("By the probability of the class", ("class", "threshold", *headings(binned, of_a_class=True)), scores)
         if binned
         else None,
         paragraph(_THRESHOLD + _OPTIMISTIC[chosen.chosen_on]) if binned else None,
         _reliability(classes),
-    ]
-    if found.temperature is not None:
-        parts.append(
-            paragraph(f"Probabilities are calibrated: logits are divided by a temperature of {found.temperature:.2f}.")
-        )
-    return Section("classes", "Class by class", join(parts))
+        None if found.temperature is None else paragraph(tempered),
+    )
 
 
 def _sensitivity(classes: dict[str, ClassFigures]) -> Markup | None:

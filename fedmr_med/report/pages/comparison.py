@@ -10,16 +10,7 @@ from fedmr_med.config import TrainConfig
 from fedmr_med.evaluation.catalog import names_in
 from fedmr_med.evaluation.results import RunResult, RunSetup
 from fedmr_med.evaluation.seeds import Row, rows
-from fedmr_med.report.elements import (
-    NONE,
-    Section,
-    bullets,
-    figure,
-    join,
-    paragraph,
-    table,
-    two_lines,
-)
+from fedmr_med.report.elements import NONE, Section, bullets, figure, note, paragraph, table, two_lines
 from fedmr_med.report.pages.metrics import BY_METHOD, by_method, headings
 from fedmr_med.report.sources import ChainRun, Comparison, Tables
 from fedmr_med.report.svg import lines
@@ -41,16 +32,17 @@ def methods(source: Comparison) -> Section:
     first, summary = source.runs[0], rows(source.runs)
     failed = [f"{row.label}, {error}" for row in summary for error in row.errors]
     metric_columns, metric_rows = by_method(source.runs)
-    parts = [
+    return Section.of(
+        "comparison",
+        f"Methods on {first.dataset}",
         paragraph(_setup(first)),
-        *(paragraph(line, "note") for line in remarks(source.runs)),
+        *map(note, remarks(source.runs)),
         table(caption(first), COLUMNS, [two_lines(cells(row)) for row in summary]),
         table(BY_METHOD, metric_columns, map(two_lines, metric_rows)) if metric_rows else None,
         paragraph("Some runs failed.", "loud") if failed else None,
-        bullets(failed) if failed else None,
+        bullets(failed),
         seeds_chart("Balanced accuracy by round", seed_curves(source.runs), ylabel="balanced accuracy, %"),
-    ]
-    return Section("comparison", f"Methods on {first.dataset}", join(parts))
+    )
 
 
 def cells(row: Row) -> list[str]:
@@ -119,8 +111,8 @@ def tables(source: Tables) -> list[Section]:
         for i, (title, content) in enumerate(source.tables)
         if content
     ]
-    notes = [Section("notes", "What else to know", bullets(source.notes))] if source.notes else []
-    return [*sections, *notes]
+    notes = bullets(source.notes)
+    return [*sections, *([Section("notes", "What else to know", notes)] if notes else [])]
 
 
 def side_by_side(runs: Sequence[ChainRun]) -> Section:
@@ -137,9 +129,13 @@ def side_by_side(runs: Sequence[ChainRun]) -> Section:
     series = {_name(run): run.curve for run in runs if run.curve}
     title = "Balanced accuracy of all hospitals together, run by run"
     chart = lines(title, series, xlabel="rounds done", ylabel="balanced accuracy", yrange=(0, 1))
-    note = paragraph("Intervals are of each run by itself: overlap says little about runs on the same test images.")
-    body = join([table(title, columns, lines_of_runs), figure(chart, title, names=list(series)), note])
-    return Section("side-by-side", "Side by side", body)
+    return Section.of(
+        "side-by-side",
+        "Side by side",
+        table(title, columns, lines_of_runs),
+        figure(chart, title, names=list(series)),
+        paragraph("Intervals are of each run by itself: overlap says little about runs on the same test images."),
+    )
 
 
 def _name(run: ChainRun) -> str:

@@ -1,12 +1,11 @@
 """Who the model serves worse: by column of the hospitals' tables, and what a new hospital may expect."""
 
-from markupsafe import Markup
-
 from fedmr_med.evaluation.score import Evaluation, Subgroup
-from fedmr_med.report.elements import NONE, Section, bullets, join, number, paragraph, table
+from fedmr_med.report.elements import NONE, Section, bullets, note, number, paragraph, table
 from fedmr_med.report.sources import ChainRun
 
 HELD_BACK = "held back"
+_HEADS = ("test images", "mean recall (95 % interval)", "over", "against all", "AUROC, mean", "hospitals")
 
 
 def subgroups(run: ChainRun) -> Section | None:
@@ -16,32 +15,26 @@ def subgroups(run: ChainRun) -> Section | None:
     if final is None or not scored:
         return None
     chosen = final if final.subgroups else scored[-1]
-    parts: list[Markup | None] = [bullets(lines) if (lines := worst(chosen)) else None]
-    if chosen is not final:
-        other = (
-            f"Of the model after round {chosen.round}, the last: hospitals score no other one by subgroup in training."
-        )
-        parts.insert(0, paragraph(f"{other} `fedmr-med evaluate MODEL --job` scores the one that is kept.", "note"))
-    for column, levels in chosen.subgroups.items():
-        rows = [(level, *_cells(found)) for level, found in levels.items()]
-        heads = (
-            column,
-            "test images",
-            "mean recall (95 % interval)",
-            "over",
-            "against all",
-            "AUROC, mean",
-            "hospitals",
-        )
-        parts.append(table(f"Scores by {column}", heads, rows))
-    parts.append(
+    other = (
+        f"Of the model after round {chosen.round}, the last: hospitals score no other one by subgroup in training. "
+        "`fedmr-med evaluate MODEL --job` scores the one that is kept."
+    )
+    tables = [
+        table(f"Scores by {column}", (column, *_HEADS), [(level, *_cells(found)) for level, found in levels.items()])
+        for column, levels in chosen.subgroups.items()
+    ]
+    return Section.of(
+        "subgroups",
+        "Subgroup by subgroup",
+        note(other) if chosen is not final else None,
+        bullets(worst(chosen)),
+        *tables,
         paragraph(
             "Against all: the difference to the mean recall of all images, over the classes that the level has. Held "
             "back: few images, right answers or wrong ones, or so few are left of the total that they would follow "
             "from it; or share_subgroups of the hospitals' policies."
-        )
+        ),
     )
-    return Section("subgroups", "Subgroup by subgroup", join(parts))
 
 
 def between(run: ChainRun) -> Section | None:
@@ -64,12 +57,8 @@ def between(run: ChainRun) -> Section | None:
         "A random-effects meta-analysis of the hospitals' figures on the scale of log-odds. In 95 of 100 cases the "
         "figure of a new hospital like these is expected in the last column; with few hospitals it is wide."
     )
-    parts = [
-        bullets(lines) if (lines := worst_site(chosen)) else None,
-        table("Between hospitals", heads, rows),
-        paragraph(said),
-    ]
-    return Section("between", "What a new hospital may expect", join(parts))
+    values = table("Between hospitals", heads, rows)
+    return Section.of("between", "What a new hospital may expect", bullets(worst_site(chosen)), values, paragraph(said))
 
 
 def worst(evaluation: Evaluation) -> list[str]:

@@ -3,7 +3,7 @@
 from markupsafe import Markup
 
 from fedmr_med.evaluation.catalog import described
-from fedmr_med.report.elements import NONE, Section, bullets, cards, join, paragraph, table
+from fedmr_med.report.elements import NONE, Section, bullets, cards, join, note, paragraph, table
 from fedmr_med.report.lines import chosen_line
 from fedmr_med.report.sources import ChainRun
 
@@ -16,15 +16,16 @@ def page(run: ChainRun) -> Section:
     rounds = len(run.history.rounds)
     done = f"{rounds} rounds" if rounds else "scored without training"
     said = f"{result.label or result.method}, {result.model or result.dataset}: {done}."
-    problems = missing(run)
-    parts: list[Markup | None] = [paragraph(said), _score(run)]
-    if problems:
-        parts.append(Markup('<div class="loud" role="alert"><strong>Not everybody took part.</strong>{}</div>').format(
-            bullets(problems)))  # fmt: skip
-    parts.append(_who(run))
-    if left := run.history.withdrawn:
-        parts.append(bullets([withdrawal.text for withdrawal in left]))
-    return Section("headline", result.name or result.dataset, join(parts))
+    loud = Markup('<div class="loud" role="alert"><strong>Not everybody took part.</strong>{}</div>')
+    return Section.of(
+        "headline",
+        result.name or result.dataset,
+        paragraph(said),
+        _score(run),
+        loud.format(problems) if (problems := bullets(missing(run))) else None,
+        _who(run),
+        bullets(left.text for left in run.history.withdrawn),
+    )
 
 
 def missing(run: ChainRun) -> list[str]:
@@ -82,7 +83,8 @@ def _score(run: ChainRun) -> Markup:
             f"({chosen.coverage}). Intervals are of 95 %{f' and {figures.unit}' if figures else ''}.{_chance(run)}"
         ),
         paragraph(chosen_line(chosen, trained=bool(run.history.rounds))),
-        *(paragraph(line, "note") for line in (lost, why) if line),
+        note(lost),
+        note(why),
     ])  # fmt: skip
 
 

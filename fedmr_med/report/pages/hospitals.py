@@ -6,12 +6,13 @@ from fedmr_med.evaluation.records import RoundRecord
 from fedmr_med.report import svg
 from fedmr_med.report.elements import (
     NONE,
+    Cell,
     Section,
     bullets,
     estimate,
     figure,
     figures_side_by_side,
-    join,
+    note,
     paragraph,
     table,
 )
@@ -53,9 +54,8 @@ def forest(run: ChainRun) -> Section | None:
     )
     total = chosen.pooled is not None and chosen.pooled.mean_recall is not None
     picture = svg.forest(title, rows, xlabel="mean recall", total=total)
-    held = chosen.why_missing
-    parts = [figures_side_by_side([figure(picture, caption)]), values, paragraph(held, "note") if held else None]
-    return Section("forest", "Hospital by hospital", join(parts))
+    charts = figures_side_by_side([figure(picture, caption)])
+    return Section.of("forest", "Hospital by hospital", charts, values, note(chosen.why_missing))
 
 
 def sharing(run: ChainRun) -> Section | None:
@@ -63,16 +63,13 @@ def sharing(run: ChainRun) -> Section | None:
     past, classes = run.history, run.classes
     if not past.rounds or not classes or any(record.secure for record in past.rounds):
         return None
-    rows, marks = [], {}
-    for number, site in enumerate(run.sites):
-        taken = past.parts_of(site)
+    rows = []
+    for site in run.sites:
         last = {name: r.round for r in past.rounds if site in r.sites for name in r.sites[site].shared_classes}
-        none = ABSENT if not taken else WITHHELD if last else OPTED_OUT
         end = max((record.round for record in past.rounds if site in record.sites), default=0)
-        states = [_shared(last[name], end) if name in last else none for name in classes]
-        rows.append((site, *states))
-        for column, state in enumerate(states, start=1):
-            marks[number, column] = state.split()[0]
+        none = ABSENT if not end else WITHHELD if last else OPTED_OUT
+        states = (_shared(last[name], end) if name in last else none for name in classes)
+        rows.append((site, *(Cell(state, state.split()[0]) for state in states)))
     chosen = run.final
     few = [
         f"{site} shares no score of {', '.join(classes[label] for label in score.withheld if label < len(classes))}: "
@@ -84,8 +81,8 @@ def sharing(run: ChainRun) -> Section | None:
         "Prototypes by hospital and class: ● shared, ○ withheld (few images of the class, none, or the hospital's "
         "decision), ✕ opted out, - took no part"
     )
-    values = table(caption, ("hospital", *classes), rows, classes=marks, matrix=True)
-    return Section("sharing", "Who shared what", join([values, _timeline(run), bullets(few) if few else None]))
+    values = table(caption, ("hospital", *classes), rows, matrix=True)
+    return Section.of("sharing", "Who shared what", values, _timeline(run), bullets(few))
 
 
 def _timeline(run: ChainRun) -> Markup | None:
@@ -130,9 +127,5 @@ def images(run: ChainRun) -> Section | None:
         rows.append((site, str(used), str(last.images_skipped), "" if not last.images_skipped else "see its own log"))
     said = f"Images that cannot be read and were left out: {skipped}." if skipped else "Every image could be read."
     late = [f"{event.get('time', '')}: {event['event']} of {event['site']}" for event in run.events if "site" in event]
-    parts_out = [
-        paragraph(said, "note" if skipped else ""),
-        table("Images by hospital", ("hospital", "used", "left out", ""), rows),
-        bullets(late) if late else None,
-    ]
-    return Section("images", "Images left out", join(parts_out))
+    told = table("Images by hospital", ("hospital", "used", "left out", ""), rows)
+    return Section.of("images", "Images left out", paragraph(said, "note" if skipped else ""), told, bullets(late))

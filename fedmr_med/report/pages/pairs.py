@@ -1,7 +1,7 @@
 """Whether the model is better than another one, on the same images."""
 
 from fedmr_med.evaluation.pairs import PairRecord
-from fedmr_med.report.elements import NONE, Section, bullets, cards, join, number, paragraph, table
+from fedmr_med.report.elements import NONE, Section, bullets, cards, number, paragraph, table
 from fedmr_med.report.sources import ChainRun
 
 
@@ -17,19 +17,19 @@ def page(run: ChainRun) -> Section | None:
         for name, one in zip(run.classes, found.classes, strict=True)
     ]
     heads = ("class", "test images", "this model alone right", "the other alone right", "p (McNemar)")
-    silent = [f"{site} tells nothing." for site in found.silent]
-    parts = [
+    return Section.of(
+        "against",
+        "Against the other model",
         cards([(_what(found), _value(found)), ("p that there is none", _p(found.p))]) if found.difference else None,
         paragraph(verdict(found)),
         table("Images on which the models differ", heads, rows),
-        bullets(silent) if silent else None,
+        bullets(f"{site} tells nothing." for site in found.silent),
         paragraph(
             f"Both models answered for the same images of {', '.join(found.sites) or 'a secure sum'}. The interval is "
             f"of 95 %; the images of a patient count as one cluster (design effect {found.effect:.1f}). The tests by "
             "class are not corrected for their number."
         ),
-    ]
-    return Section("against", "Against the other model", join(parts))
+    )
 
 
 def verdict(found: PairRecord) -> str:

@@ -2,7 +2,7 @@
 
 from fedmr_med.data.tables import spans
 from fedmr_med.privacy.explain import UPDATE_SPEAKS, privacy_costs
-from fedmr_med.report.elements import Section, bullets, join, paragraph
+from fedmr_med.report.elements import Section, bullets, paragraph
 from fedmr_med.report.sources import ChainRun
 
 MATRIX, ACCURACY, NO_SCORE = "Confusion matrix and score histograms of test images", "Accuracies alone", "No score"
@@ -14,33 +14,29 @@ def page(run: ChainRun) -> Section | None:
     past = run.history
     if not past.rounds and len(run.sites) == 1:
         return None
-    secure = any(record.secure for record in past.rounds)
-    if secure:
+    if any(record.secure for record in past.rounds):
         lines = [
             "Class prototypes and scores were added up so that the server saw their total alone (secure sum). Which "
             "hospital shared what, nobody can tell."
         ]
     else:
         lines = [*_prototypes(run), *_scores(run)]
-    if past.head and not secure:
-        lines.append(f"Class statistics for the closed-form head were sent by {_names(sorted(past.head.sites))}.")
-    lines += privacy_costs(past)
+        if past.head:
+            lines.append(f"Class statistics for the closed-form head were sent by {_names(sorted(past.head.sites))}.")
     never = paragraph("No image, no path of a file and no patient's name leaves a hospital.")
-    return Section("privacy", "Privacy", join([bullets([*lines, UPDATE_SPEAKS]), never]))
+    return Section.of("privacy", "Privacy", bullets([*lines, *privacy_costs(past), UPDATE_SPEAKS]), never)
 
 
 def _prototypes(run: ChainRun) -> list[str]:
     """Say whose class prototypes left, and of those who sent them in some rounds alone, in which."""
     past, shared, changed = run.history, [], []
     for site in run.sites:
-        sent = {record.round: bool(record.sites[site].shared_classes) for record in past.rounds if site in record.sites}
-        if any(sent.values()):
-            shared.append(site)
-        if len(set(sent.values())) > 1:
-            with_them, without = (
-                _rounds([number for number, left in sent.items() if left is kind]) for kind in (True, False)
-            )
-            changed.append(f"{site} sent class prototypes in {with_them}, and none in {without}.")
+        taken = [record for record in past.rounds if site in record.sites]
+        sent = [record.round for record in taken if record.sites[site].shared_classes]
+        none = [record.round for record in taken if not record.sites[site].shared_classes]
+        shared += [site] if sent else []
+        if sent and none:
+            changed.append(f"{site} sent class prototypes in {_rounds(sent)}, and none in {_rounds(none)}.")
     opted = [site for site in run.sites if site not in shared]
     lines = [f"Class prototypes (sum of features and number of images of a class) were sent by {_names(shared)}."]
     return [*lines, *([f"{_names(opted)} sent no class prototypes."] if opted and past.rounds else []), *changed]

@@ -4,17 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from fedmr_med.report.elements import (
-    NONE,
-    Section,
-    figure,
-    figures_side_by_side,
-    join,
-    legend,
-    number,
-    paragraph,
-    table,
-)
+from fedmr_med.report.elements import NONE, Section, figure, figures_side_by_side, legend, number, paragraph, table
 from fedmr_med.report.lines import duration, megabytes
 from fedmr_med.report.sources import ChainRun
 from fedmr_med.report.svg import Points, lines
@@ -73,7 +63,7 @@ def losses(run: ChainRun) -> Section | None:
         values = _values(title, series, [r.round for r in rounds])
         chart = lines(title, series, xlabel="round", ylabel=term, width=420)
         pictures.append(figure(chart, _TERMS.get(term, title), values))
-    return Section("losses", "Loss terms", join([legend(sharing), figures_side_by_side(pictures)]))
+    return Section.of("losses", "Loss terms", legend(sharing), figures_side_by_side(pictures))
 
 
 def costs(run: ChainRun) -> Section | None:
@@ -97,7 +87,7 @@ def costs(run: ChainRun) -> Section | None:
     said = f"{len(past.rounds)} rounds took {duration(total)}, {duration(total / len(past.rounds))} each."
     if past.head:
         said += f" The closed-form head took {duration(past.head.seconds)} and {megabytes(past.head.bytes_up)} sent."
-    return Section("costs", "Traffic and time", join([paragraph(said), table("Traffic and time", columns, rows)]))
+    return Section.of("costs", "Traffic and time", paragraph(said), table("Traffic and time", columns, rows))
 
 
 def _values(title: str, series: Mapping[str, Points], rounds: Sequence[int]) -> Markup:

@@ -4,7 +4,7 @@ import platform
 
 from markupsafe import Markup
 
-from fedmr_med.report.elements import NONE, Section, join, table
+from fedmr_med.report.elements import NONE, Section, folded, table
 from fedmr_med.report.sources import ChainRun
 from fedmr_med.version import installed
 
@@ -21,7 +21,6 @@ def page(run: ChainRun) -> Section:
         *((f"version of {name}", number) for name, number in installed().items()),
         ("Python", platform.python_version()),
     ]
-    job = Markup("<details><summary>All settings of the job</summary><pre>{}</pre></details>").format(run.settings)
+    job = folded("All settings of the job", Markup("<pre>{}</pre>").format(run.settings)) if run.settings else None
     caption = "Settings of the run; versions are those of the machine that wrote this report"
-    parts = [table(caption, ("", ""), rows), job if run.settings else None]
-    return Section("settings", "Settings, versions, seed", join(parts))
+    return Section.of("settings", "Settings, versions, seed", table(caption, ("", ""), rows), job)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 from fedmr_med.evaluation.records import Held, SurveyRecord
-from fedmr_med.report.elements import Section, bullets, join, paragraph, shade, table
+from fedmr_med.report.elements import Cell, Section, bullets, note, paragraph, shaded, table
 from fedmr_med.report.sources import ChainRun
 
 LARGE = 0.8
@@ -22,24 +22,24 @@ def page(run: ChainRun) -> Section | None:
     record = run.history.survey
     if record is None:
         return None
+    name, title = "survey", "What the hospitals hold"
     if record.total is None:
-        return Section(
-            "survey", "What the hospitals hold", join([*_absent(record), paragraph("Nobody tells.", "note")])
-        )
+        return Section.of(name, title, _absent(record), note("Nobody tells."))
     held = record.sites | {TOGETHER: record.total}
-    said = [*only_at_one(record, run.classes), *unlike(record)]
-    parts = [
-        *_absent(record),
-        bullets(said) if said else paragraph("Nothing stands out." if record.sites else "The total alone is known."),
+    said = bullets([*only_at_one(record, run.classes), *unlike(record)])
+    return Section.of(
+        name,
+        title,
+        _absent(record),
+        said or paragraph("Nothing stands out." if record.sites else "The total alone is known."),
         _counts("Training images by hospital and class", held, run.classes, "train"),
         _counts("Test images by hospital and class", held, run.classes, "test"),
-        paragraph(_HIDDEN, "note"),
+        note(_HIDDEN),
         _tones(held),
         _edges(held),
         *_subgroups(held),
         _doubles(held),
-    ]
-    return Section("survey", "What the hospitals hold", join(parts))
+    )
 
 
 def only_at_one(record: SurveyRecord, classes: Sequence[str]) -> list[str]:
@@ -83,26 +83,23 @@ def distance(held: Held, others: Sequence[Held], name: str) -> float:
     return (held.tones[name].mean - mean) / spread if spread else 0.0
 
 
-def _absent(record: SurveyRecord) -> list[Markup | None]:
+def _absent(record: SurveyRecord) -> Markup | None:
     lines = [f"{site} tells nothing (policy.share_survey)." for site in record.silent]
     lines += [f"The answer of {site} did not count: {reason}." for site, reason in record.refused.items()]
     if record.secure is not None:
         lines.append(f"Added up in a secure sum of {len(record.secure.sites)} hospitals: nobody knows a single one's.")
-    return [bullets(lines) if lines else None]
+    return bullets(lines)
 
 
 def _counts(title: str, held: Mapping[str, Held], classes: Sequence[str], fold: str) -> Markup:
     """Return a table whose cells are darker the more images there are, on a logarithmic scale."""
     most = math.log1p(max(max(getattr(one, fold), default=0) for one in held.values()) or 1)
-    rows, shades = [], dict[tuple[int, int], str]()
-    for number, (site, one) in enumerate(held.items()):
+    rows = []
+    for site, one in held.items():
         counts = getattr(one, fold)
-        rows.append((site, *(str(count or FEW) for count in counts), str(sum(counts))))
-        shades |= {
-            (number, column): shade("hit", math.log1p(count) / most) if count else "withheld"
-            for column, count in enumerate(counts, start=1)
-        }
-    return table(title, ("hospital", *classes, "all"), rows, classes=shades)
+        cells = (shaded(str(n), "hit", math.log1p(n) / most) if n else Cell(FEW, "withheld") for n in counts)
+        rows.append((site, *cells, str(sum(counts))))
+    return table(title, ("hospital", *classes, "all"), rows)
 
 
 def _tones(held: Mapping[str, Held]) -> Markup | None:
@@ -114,9 +111,8 @@ def _tones(held: Mapping[str, Held]) -> Markup | None:
         (site, *(f"{one.tones[name].mean:.3f} ± {one.tones[name].deviation:.3f}" for name in names))
         for site, one in known.items()
     ]
-    return table(
-        "Training pictures from 0 to 1: mean ± standard deviation between pictures", ("hospital", *names), rows
-    )
+    caption = "Training pictures from 0 to 1: mean ± standard deviation between pictures"
+    return table(caption, ("hospital", *names), rows)
 
 
 def _edges(held: Mapping[str, Held]) -> Markup | None:
@@ -142,7 +138,7 @@ def _subgroups(held: Mapping[str, Held]) -> list[Markup]:
     return tables
 
 
-def _doubles(held: Mapping[str, Held]) -> Markup:
+def _doubles(held: Mapping[str, Held]) -> Markup | None:
     rows = [(site, str(one.doubles or FEW)) for site, one in held.items() if one.measured]
     caption = "Images that repeat another one of the same hospital to the pixel"
-    return table(caption, ("hospital", "images"), rows) if rows else Markup("")
+    return table(caption, ("hospital", "images"), rows) if rows else None

@@ -8,6 +8,7 @@ from fedmr_med.data.flamby_isic import DIAGNOSES
 from fedmr_med.report.document import Part, page_of
 from fedmr_med.report.elements import (
     NONE,
+    Cell,
     Section,
     cards,
     figure,
@@ -15,7 +16,7 @@ from fedmr_med.report.elements import (
     join,
     number,
     paragraph,
-    shade,
+    shaded,
     table,
 )
 from fedmr_med.report.pages.comparison import seeds_chart
@@ -70,29 +71,21 @@ def _table(rows: Sequence[Row], seeds: int) -> Markup:
 
 def _classes(rows: Sequence[Row]) -> Markup:
     names = "; ".join(f"{name} {DIAGNOSES[name]}" for name in CLASSES)
-    cells = [(row.label, *(number(recall, 2) for recall in row.recall)) for row in rows]
-    shades = {
-        (line, place): shade("hit", recall)
-        for line, row in enumerate(rows)
-        for place, recall in enumerate(row.recall, start=1)
-        if recall
-    }
+    cells = [(row.label, *(shaded(number(recall, 2), "hit", recall or 0) for recall in row.recall)) for row in rows]
     title = "Sensitivity of the last model for each class; of each hospital alone the mean over the hospitals"
-    return join([table(title, ("training", *CLASSES), cells, classes=shades, matrix=True), paragraph(f"{names}.")])
+    return join([table(title, ("training", *CLASSES), cells, matrix=True), paragraph(f"{names}.")])
 
 
 def _hospitals() -> Markup:
     held = [
-        (name, *("holds" if label in classes else NONE for label in CLASSES)) for name, classes in HOSPITALS.items()
+        (name, *(Cell("holds", "hit3") if label in classes else NONE for label in CLASSES))
+        for name, classes in HOSPITALS.items()
     ]
-    shades = {
-        (line, place): "hit3" for line, row in enumerate(held) for place, cell in enumerate(row) if cell == "holds"
-    }
     said = (
         f'In "{OPT_OUT}" the hospital {OPTED_OUT} sends no class sums. It still receives the prototypes of the others.'
     )
     return join([
-        table("Classes by hospital", ("hospital", *CLASSES), held, classes=shades, matrix=True),
+        table("Classes by hospital", ("hospital", *CLASSES), held, matrix=True),
         paragraph(said),
     ])  # fmt: skip
 
