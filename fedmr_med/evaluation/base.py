@@ -22,6 +22,7 @@ from fedmr_med.evaluation.clinical import (
     Ranking,
     ScoreHistograms,
     best_thresholds,
+    hanley_mcneil,
     ranking,
 )
 from fedmr_med.evaluation.clustering import Clustering
@@ -92,6 +93,20 @@ class Counts:
         """How well the probabilities tell each class from the others; None without histograms."""
         counted = self.histograms
         return None if counted is None else ranking(counted.positives, counted.negatives)
+
+    def ranked(self, label: int) -> tuple[int, int]:
+        """Return how many images of a class, and of others, are in the histograms."""
+        counted = self.histograms
+        return (int(counted.positives[label].sum()), int(counted.negatives[label].sum())) if counted else (0, 0)
+
+    def auroc(self, label: int) -> tuple[float, float] | None:
+        """Return the area under a class's ROC curve and its standard error; None unless it and others have images."""
+        own, others = self.ranked(label)
+        if self.ranking is None or not own or not others:
+            return None
+        area = float(self.ranking.auroc[label])
+        # fmax ignores NaN, the error where a side has a single image.
+        return area, float(np.fmax(self.ranking.auroc_error[label], hanley_mcneil(area, own, others)))
 
     @cached_property
     def edges(self) -> IntArray:

@@ -108,18 +108,9 @@ def _specificity(counts: Counts) -> list[Estimate | None]:
 
 
 def _auroc(counts: Counts) -> list[Estimate | None]:
-    if counts.histograms is None or counts.ranking is None:
-        return []
-    found: list[Estimate | None] = [None] * len(counts.confusion)
-    effects = counts.effects("auroc")
-    sides = zip(counts.histograms.positives.sum(1).tolist(), counts.histograms.negatives.sum(1).tolist(), strict=True)
-    for label, (own, others) in enumerate(sides):
-        if own and others:
-            auroc, error = float(counts.ranking.auroc[label]), float(counts.ranking.auroc_error[label])
-            # fmax ignores NaN, the error where a side has a single image.
-            error = float(np.fmax(error, clinical.hanley_mcneil(auroc, own, others)))
-            found[label] = _between(auroc, error * math.sqrt(effects[label]))
-    return found
+    found = (counts.auroc(label) for label in range(len(counts.confusion)))
+    pairs = zip(found, counts.effects("auroc"), strict=True)
+    return [_between(one[0], one[1] * math.sqrt(effect)) if one else None for one, effect in pairs]
 
 
 def _auprc(counts: Counts) -> list[Estimate | None]:

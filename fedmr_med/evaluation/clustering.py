@@ -7,6 +7,7 @@ independent images (Kish 1965; the numerator is the cluster-robust variance of L
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -43,10 +44,7 @@ class Clustering:
         images, others = own.sum(0).clip(1), (~own).sum(0).clip(1)
         right, everybody = (answers == labels).astype(np.float64), np.ones(count, np.bool_)
         brier = ((probabilities - own) ** 2).sum(1)
-
-        def around_mean(values: FloatArray, mask: Mask) -> FloatArray:
-            return _residuals(values, mask, units)
-
+        around_mean = partial(_residuals, units)
         sensitivity = [around_mean(right, own[:, c]) for c in range(classes)]
         specificity = [around_mean((answers == c).astype(np.float64), ~own[:, c]) for c in range(classes)]
         ranks = [_ranks(probabilities[:, c]) for c in range(classes)]
@@ -100,7 +98,7 @@ def most_residuals(classes: int, images: int) -> tuple[float, float]:
     return alone * images, alone
 
 
-def _residuals(values: FloatArray, mask: Mask, units: IntArray) -> FloatArray:
+def _residuals(units: IntArray, values: FloatArray, mask: Mask) -> FloatArray:
     """Return values minus their mean among the images of a mask (n,), 0 for the others, scaled for few units, (2, n).
 
     The first row is scaled for the units of the images, the second for the images.

@@ -107,16 +107,13 @@ def _sensitivity(counts: Counts, label: int) -> tuple[float, float] | None:
 
 def _auroc(counts: Counts, label: int) -> tuple[float, float] | None:
     """Return the logit of an AUROC and its variance."""
-    if counts.histograms is None or counts.ranking is None:
+    found = counts.auroc(label)
+    if found is None:
         return None
-    own, others = int(counts.histograms.positives[label].sum()), int(counts.histograms.negatives[label].sum())
-    if not own or not others:
-        return None
-    margin = _HALF / min(own, others)
-    auroc = min(max(float(counts.ranking.auroc[label]), margin), 1 - margin)
-    error = float(np.fmax(counts.ranking.auroc_error[label], clinical.hanley_mcneil(auroc, own, others)))
-    odds = auroc * (1 - auroc)
-    return math.log(auroc / (1 - auroc)), (error / odds) ** 2 * float(counts.effects("auroc")[label])
+    margin = _HALF / min(counts.ranked(label))
+    area = min(max(found[0], margin), 1 - margin)
+    odds = area * (1 - area)
+    return math.log(area / (1 - area)), (found[1] / odds) ** 2 * float(counts.effects("auroc")[label])
 
 
 def _logistic(logit: float) -> float:

@@ -167,8 +167,9 @@ class RunResult(RunSetup):
         evaluations = {e.round: e for e in history.evaluations}
         rounds = tuple(RoundResult.of(record, evaluations.get(record.round)) for record in history.rounds)
         accuracies = [r.accuracy for r in rounds if r.accuracy is not None]
-        of_head = history.head.evaluation if history.head else None
-        head = of_head.pooled if of_head else None
+        head = history.head
+        of_head = head.evaluation if head else None
+        scored = of_head.pooled if of_head else None
         # Of equal ones the first, but never the initial model.
         best_round = max(scores, key=lambda number: (scores[number].accuracy or 0.0, number > 0), default=None)
         if any(e.validation is not None for e in history.evaluations):  # test images choose nothing then
@@ -186,12 +187,12 @@ class RunResult(RunSetup):
             "last_accuracy": rounds[-1].accuracy if rounds else None,
             "last5_accuracy": _mean(accuracies[-5:]) if accuracies else None,
             "best": history.best,
-            "head_accuracy": head.accuracy if head else None,
-            "head_balanced_accuracy": head.balanced_accuracy if head else None,
+            "head_accuracy": scored.accuracy if scored else None,
+            "head_balanced_accuracy": scored.balanced_accuracy if scored else None,
             "head_metrics": of_head.metrics if of_head else {},
-            "head_bytes_up": history.head.bytes_up if history.head else None,
-            "head_bytes_down": history.head.bytes_down if history.head else None,
-            "head_seconds": history.head.seconds if history.head else None,
+            "head_bytes_up": head.bytes_up if head else None,
+            "head_bytes_down": head.bytes_down if head else None,
+            "head_seconds": head.seconds if head else None,
             "no_head": history.no_head,
             "engine_ms_per_task": engine_ms_per_task,
             "kept_bytes": kept_bytes,

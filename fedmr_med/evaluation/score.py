@@ -203,13 +203,14 @@ class Evaluation(Strict):
         whole = cls.of_total(round_number, pool, names, validates=validates, choosing=choosing)
         thresholds = whole.pooled_figures.thresholds if whole.pooled_figures else None
         by_site = {site: figures(scores, thresholds) for site, scores in known.items()}
+        apart = {site: value for site in names if pool and (value := apart_from(known[site], pool)) is not None}
         return whole.model_copy(
             update={
                 "sites": {site: Score.of(scores) for site, scores in known.items()},
                 "held_back": tuple(sorted(answers.keys() - known.keys())),
                 "figures": {site: found for site, found in by_site.items() if found is not None},
                 "between": between(known),
-                "apart": {} if pool is None or len(names) < _FEWEST else _apart(known, names, pool),
+                "apart": apart if len(names) >= _FEWEST else {},
             }
         )
 
@@ -324,11 +325,6 @@ class Evaluation(Strict):
         """Return the evaluation with its scalars alone."""
         details: dict[str, Any] = {"figures": {}, "pooled_figures": None, "between": (), "apart": {}, "subgroups": {}}
         return self.model_copy(update=details)
-
-
-def _apart(known: Mapping[str, Scores], names: Sequence[str], pool: Scores) -> dict[str, float]:
-    found = {site: apart_from(known[site], pool) for site in names}
-    return {site: value for site, value in found.items() if value is not None}
 
 
 def _together(total: Scores | None, chosen: Validation | None) -> Figures | None:

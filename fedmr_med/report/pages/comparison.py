@@ -19,6 +19,10 @@ COLUMNS = (
     *("method", "seeds", "mean of last 5", "best", "with head"),
     *("accuracy, last 5", "accuracy, best", "accuracy, head", "s / round", "MB / round"),
 )
+_FIGURES = (
+    *("last5_balanced_accuracy", "best_balanced_accuracy", "head_balanced_accuracy"),
+    *("last5_accuracy", "best_accuracy", "head_accuracy"),
+)
 CAPTION = (
     "Balanced accuracy, then accuracy, on {scored_on} in percent, mean ± standard deviation over the seeds. With head: "
     "the last model with a closed-form classifier from the sites' class statistics. Time is wall time of a "
@@ -47,10 +51,9 @@ def methods(source: Comparison) -> Section:
 
 def cells(row: Row) -> list[str]:
     """Return a row as text, in the order of :data:`COLUMNS`."""
-    missing = NONE if row.seeds else "failed"
-    balanced = row.balanced_last5, row.balanced, row.head_balanced
-    figures = [spread.percent() if spread else missing for spread in (*balanced, row.last5, row.best, row.head)]
-    return [row.label, str(row.seeds), *figures, f"{row.seconds:.1f}", f"{row.megabytes:.1f}"]
+    missing = NONE if row.runs else "failed"
+    figures = [spread.percent() if (spread := row.over_seeds(name)) else missing for name in _FIGURES]
+    return [row.label, str(len(row.runs)), *figures, f"{row.seconds:.1f}", f"{row.megabytes:.1f}"]
 
 
 def caption(run: RunSetup) -> str:

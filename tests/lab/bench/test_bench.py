@@ -191,9 +191,9 @@ def test_a_run_without_rounds_shows_its_head_and_its_exchange(tmp_path: Path) ->
     (result,) = compare(request, tmp_path, HERE).runs
     assert (result.error, result.rounds, result.last_accuracy) == (None, (), None)
     (row,) = rows([result])
-    assert (row.best, row.balanced) == (None, None)
-    assert row.head is not None and row.head.mean == result.head_accuracy
-    assert row.head_balanced is not None and row.head_balanced.mean == result.head_balanced_accuracy
+    assert (row.over_seeds("best_accuracy"), row.over_seeds("best_balanced_accuracy")) == (None, None)
+    for figure in ("head_accuracy", "head_balanced_accuracy"):
+        assert row.over_seeds(figure) == Spread(getattr(result, figure))
     assert row.megabytes == pytest.approx((result.head_bytes_up + result.head_bytes_down) / 1e6)
     assert row.seconds > 0
     assert "with head" in (tmp_path / "report.html").read_text()
@@ -209,11 +209,12 @@ def test_one_exchange_on_small_images_is_scored_at_the_server(fmnist: Path, tmp_
 def test_mean_and_spread_over_the_seeds(fmnist: Path, tmp_path: Path) -> None:
     runs = [run_of(best, 0.5, seed=seed) for seed, best in ((0, 0.6), (1, 0.7))]
     (row,) = rows(runs)
-    assert row.best is not None
-    assert row.best.mean == pytest.approx(0.65)
-    assert row.best.deviation == pytest.approx(0.1 / 2**0.5)
-    assert row.best.percent() == "65.00 ± 7.07"
-    assert (row.seconds, row.megabytes, row.seeds) == (2.0, 3.0, 2)
+    best = row.over_seeds("best_accuracy")
+    assert best is not None
+    assert best.mean == pytest.approx(0.65)
+    assert best.deviation == pytest.approx(0.1 / 2**0.5)
+    assert best.percent() == "65.00 ± 7.07"
+    assert (row.seconds, row.megabytes, len(row.runs)) == (2.0, 3.0, 2)
     assert (Spread.of([0.5]).percent(), Spread.of([0.5]).text(3)) == ("50.00", "0.500")
     run: Run = request_for(fmnist, ("fedavg",)).runs()[0]
     write_outputs(tmp_path, [run.failed("all <lost>")], "t")
