@@ -1,19 +1,14 @@
 """What leaves runs elsewhere: in MONAI's own runner and in onnxruntime, with the logits of the model file."""
 
-import csv
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from monai.bundle import ConfigWorkflow
-from typer.testing import CliRunner
 
-from fedmr_med.cli import app
 from fedmr_med.data.image_files import find_images
 from fedmr_med.evaluation.results import RunResults, read_result
 from fedmr_med.export import EXPORTERS, Source
@@ -23,8 +18,10 @@ from fedmr_med.inference.evaluate import evaluation_job
 from fedmr_med.inference.predict import Predictor
 from fedmr_med.models.model_file import load_model, save_model
 from fedmr_med.models.provenance import Provenance
+from tests.export.conftest import MONAI, python
+from tests.helpers.command_line import call
 from tests.helpers.errors import raises
-from tests.helpers.pictures import write_csv
+from tests.helpers.pictures import read_csv, write_csv
 from tests.helpers.small import initial_state, small_job
 
 pytestmark = pytest.mark.slow
@@ -33,22 +30,13 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def bundle(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exported") / "bundle"
-    done = CliRunner().invoke(app, ["export", str(run / "best_model.pt"), "-o", str(folder), "--onnx"])
-    assert done.exit_code == 0, done.output
+    call("export", run / "best_model.pt", "-o", folder, "--onnx")
     return folder
 
 
-def monai(bundle: Path, *arguments: str) -> None:
-    """Run MONAI's command in the bundle, as its users do."""
-    command = [sys.executable, "-m", "monai.bundle", *arguments]
-    done = subprocess.run(command, cwd=bundle, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-
-
 def test_monais_runner_gives_the_logits_of_the_model_file(run: Path, pictures: Path, bundle: Path) -> None:
-    monai(bundle, "run", "--config_file", "configs/inference.json", "--dataset_dir", str(pictures))
-    with (bundle / "predictions.csv").open() as stream:
-        rows = {row["image"]: row for row in csv.DictReader(stream)}
+    python(bundle, *MONAI, "run", "--config_file", "configs/inference.json", "--dataset_dir", str(pictures))
+    rows = {row["image"]: row for row in read_csv(bundle / "predictions.csv")}
     saved = load_model(run / "best_model.pt")
     expected = list(Predictor(saved)(find_images(pictures)))
     assert set(rows) == {prediction.image for prediction in expected}
@@ -63,7 +51,9 @@ def test_monais_runner_gives_the_logits_of_the_model_file(run: Path, pictures: P
 def test_monais_runner_evaluates_a_manifest(bundle: Path, pictures: Path) -> None:
     rows: list[tuple[object, ...]] = [("a.png", "MEL", "test"), ("b.jpg", "NV", "test"), ("c.tiff", "NV", "train")]
     write_csv(pictures / "manifest.csv", ("image", "label", "fold"), rows)
-    monai(bundle, "run", "--config_file", "configs/evaluate.json", "--manifest", str(pictures / "manifest.csv"))
+    python(
+        bundle, *MONAI, "run", "--config_file", "configs/evaluate.json", "--manifest", str(pictures / "manifest.csv")
+    )
     (result,) = read_result(bundle / "evaluation" / "results.json", RunResults).runs
     assert result.history is not None
     assert result.history.evaluations[0].figures["here"].samples == 2
@@ -71,7 +61,7 @@ def test_monais_runner_evaluates_a_manifest(bundle: Path, pictures: Path) -> Non
 
 def test_monai_finds_the_network_to_be_what_the_metadata_says(bundle: Path) -> None:
     files = ["--meta_file", "configs/metadata.json", "--config_file", "configs/inference.json"]
-    monai(bundle, "verify_net_in_out", "--net_id", "network_def", *files, "--device", "cpu")
+    python(bundle, *MONAI, "verify_net_in_out", "--net_id", "network_def", *files, "--device", "cpu")
 
 
 WITHOUT_THE_TOOLKIT = """
@@ -100,9 +90,7 @@ def test_monai_loads_and_exports_the_bundle_without_this_toolkit(run: Path, bund
     size = saved.job.task.image_size
     images = torch.randn(3, 3, size, size, generator=torch.Generator().manual_seed(0))
     torch.save(images, bundle / "images.pt")
-    command = [sys.executable, "-c", WITHOUT_THE_TOOLKIT]
-    done = subprocess.run(command, cwd=bundle, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    python(bundle, "-c", WITHOUT_THE_TOOLKIT)
     expected = saved.network()(images)[1]
     torch.testing.assert_close(torch.load(bundle / "logits.pt"), expected, rtol=1e-5, atol=1e-4)
     outputs = json.loads((bundle / "configs" / "metadata.json").read_text())["network_data_format"]["outputs"]
@@ -148,8 +136,7 @@ def test_a_demo_model_says_so_wherever_it_is_copied(run: Path, pictures: Path, t
     alone = tmp_path / "copied.pt"  # without results.json beside it
     shutil.copy(run / "best_model.pt", alone)
     folder = tmp_path / "bundle"
-    done = CliRunner().invoke(app, ["export", str(alone), "-o", str(folder), "--onnx"])
-    assert done.exit_code == 0, done.output
+    call("export", alone, "-o", folder, "--onnx")
     assert "DEMO" in (folder / "docs" / "README.md").read_text()
     metadata = json.loads((folder / "configs" / "metadata.json").read_text())
     assert metadata["description"].startswith("DEMO")
@@ -157,19 +144,17 @@ def test_a_demo_model_says_so_wherever_it_is_copied(run: Path, pictures: Path, t
     onnx = pytest.importorskip("onnx")
     facts = {item.key: item.value for item in onnx.load(str(folder / "models" / "model.onnx")).metadata_props}
     assert facts["demo"].startswith("DEMO")
-    done = CliRunner().invoke(app, ["predict", str(alone), str(pictures), "-o", str(tmp_path / "p.csv")])
-    assert "DEMO" in done.stderr
+    assert "DEMO" in call("predict", alone, pictures, "-o", tmp_path / "p.csv").stderr
 
 
 def test_a_global_model_without_batchnorm_layers_of_its_own_is_refused(tmp_path: Path) -> None:
     job = small_job(model={"name": "resnet18"}, federation={"buffers": "local"})
     state, path = initial_state(job), tmp_path / "m.pt"
     save_model(path, state.model, job, round_number=1)
-    for use in (lambda saved: Predictor(saved), lambda saved: evaluation_job(saved, {})):
+    uses = (Predictor, lambda saved: evaluation_job(saved, {}), lambda _: call("export", path, "-o", tmp_path / "b"))
+    for use in uses:
         with raises("model.own-layers", "federation.buffers"):
             use(load_model(path))
-    done = CliRunner().invoke(app, ["export", str(path), "-o", str(tmp_path / "bundle")])
-    assert done.exit_code != 0
     of_site = Provenance.of(job, site="bcn")
     save_model(path, state.model, job, round_number=1, provenance=of_site)
     load_model(path).network()  # a site's own model has the layers it was trained with

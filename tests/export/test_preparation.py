@@ -1,10 +1,7 @@
 """What training saw is what every use of a model sees: a raw picture gets the probabilities of its prepared file."""
 
-import csv
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from fedmr_med import data
-from fedmr_med.cli import app
 from fedmr_med.config import PreparationConfig
 from fedmr_med.data.flamby_isic import CLASS_NAMES, PREPARED_FOLDER, RAW_FOLDER, SPLIT_FILE
 from fedmr_med.data.image_files import ImageReader, find_images
@@ -24,9 +19,11 @@ from fedmr_med.data.transforms import IsicTest
 from fedmr_med.evaluation.clinical import softmax
 from fedmr_med.inference.predict import Predictor
 from fedmr_med.models.model_file import SavedModel, load_model, save_model
+from tests.export.conftest import MONAI, python
 from tests.helpers import REPOSITORY
+from tests.helpers.command_line import call
 from tests.helpers.errors import raises
-from tests.helpers.pictures import flamby_site, manifest_site, write_csv, write_picture, write_split
+from tests.helpers.pictures import flamby_site, manifest_site, read_csv, write_csv, write_picture, write_split
 from tests.helpers.small import initial_state, small_job
 
 SIZE, EDGE = 200, 224
@@ -105,14 +102,12 @@ def test_predict_on_raw_pictures_is_what_training_saw(case: Case) -> None:
 
 def test_the_commands_prepare_raw_pictures_and_leave_prepared_ones(case: Case, tmp_path: Path) -> None:
     for place, option in ((case.raw, []), (case.prepared, ["--prepared"])):
-        done = CliRunner().invoke(app, ["predict", str(case.model), str(place), "-o", str(tmp_path / "p.csv"), *option])
-        assert done.exit_code == 0, done.output
+        call("predict", case.model, place, "-o", tmp_path / "p.csv", *option)
         np.testing.assert_allclose(table(tmp_path / "p.csv", case), case.expected, **SAME)
         rows = [(name, CLASS_NAMES[0], "test") for name in case.names]
         write_csv(place / "manifest.csv", ("image", "label", "fold"), rows)
-        done = CliRunner().invoke(app, ["evaluate", str(case.model), str(place), "-o", str(tmp_path / "e"), *option])
+        call("evaluate", case.model, place, "-o", tmp_path / "e", *option)
         (place / "manifest.csv").unlink()
-        assert done.exit_code == 0, done.output
         np.testing.assert_allclose(table(tmp_path / "e" / "predictions.csv", case), case.expected, **SAME)
 
 
@@ -131,18 +126,14 @@ def test_a_site_with_raw_pictures_trains_on_the_same_pixels(case: Case) -> None:
 @pytest.fixture(scope="module")
 def bundle(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exported") / "bundle"
-    done = CliRunner().invoke(app, ["export", str(case.model), "-o", str(folder), "--onnx"])
-    assert done.exit_code == 0, done.output
+    call("export", case.model, "-o", folder, "--onnx")
     return folder
 
 
 @pytest.mark.parametrize("prepared", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_monais_runner_prepares_raw_pictures_alone(case: Case, bundle: Path, prepared: bool) -> None:
     place, option = (case.prepared, ["--prepared", "True"]) if prepared else (case.raw, [])
-    command = [sys.executable, "-m", "monai.bundle", "run", "--config_file", "configs/inference.json"]
-    command += ["--dataset_dir", str(place), *option]
-    done = subprocess.run(command, cwd=bundle, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    python(bundle, *MONAI, "run", "--config_file", "configs/inference.json", "--dataset_dir", str(place), *option)
     np.testing.assert_allclose(table(bundle / "predictions.csv", case), case.expected, **SAME)
 
 
@@ -166,8 +157,7 @@ def test_onnx_after_the_documented_step(case: Case, bundle: Path) -> None:
 
 
 def table(path: Path, case: Case) -> np.ndarray:
-    with path.open(newline="") as stream:
-        rows = {row["image"]: row for row in csv.DictReader(stream)}
+    rows = {row["image"]: row for row in read_csv(path)}
     return np.array([[float(rows[name][f"p_{label}"]) for label in CLASS_NAMES] for name in case.names])
 
 

@@ -4,11 +4,20 @@ import json
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner, Result
 
 from fedmr_med import cli
 from tests.helpers.benchmarks import TINY
 
 SETTINGS = [text for key, value in TINY.items() for text in ("--set", f"{key}={json.dumps(value)}")]
+
+
+def call(*words: object, code: int = 0, app: typer.Typer = cli.app) -> Result:
+    """Call the command, or a group of its own, and return what it printed; an error is raised as it is."""
+    done = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert done.exit_code == code, done.output
+    return done
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

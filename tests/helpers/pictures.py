@@ -30,6 +30,12 @@ def write_csv(path: Path, header: tuple[str, ...], rows: list[tuple[object, ...]
         writer.writerows(rows)
 
 
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a table by the names of their columns."""
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
 def manifest_site(root: Path, **settings: object) -> SiteConfig:
     data = {name: settings.pop(name) for name in ("allow_shared_groups", "manifest", "prepared") if name in settings}
     source = ManifestSource.model_validate({"source": "manifest", "root": root, **data})

@@ -1,16 +1,13 @@
 """A model is scored without a federation, and by a job that trains nothing."""
 
-import csv
 import json
 import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from fedmr_med.cli import app
 from fedmr_med.config import load_job
-from fedmr_med.errors import ConfigError, DataError
+from fedmr_med.errors import DataError
 from fedmr_med.evaluation.results import RunResults, read_result
 from fedmr_med.inference.evaluate import OwnTable, evaluation_job
 from fedmr_med.jobs.folder import INITIAL_MODEL, SERVER_APP
@@ -18,8 +15,10 @@ from fedmr_med.models.model_file import load_model
 from fedmr_med.runner import Federation
 from fedmr_med.server.state import initial_state
 from fedmr_med.sites import ManifestSource, load_site
+from tests.helpers.command_line import call
+from tests.helpers.errors import raises
 from tests.helpers.models import SITES
-from tests.helpers.pictures import write_csv, write_picture
+from tests.helpers.pictures import read_csv, write_csv, write_picture
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +36,7 @@ def hospital(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_hospital_outside_the_federation_checks_a_model(run: Path, hospital: Path, tmp_path: Path) -> None:
-    command = ["evaluate", str(run / "best_model.pt"), str(hospital), "-o", str(tmp_path), "--site", "clinic"]
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code == 0, done.output
+    done = call("evaluate", run / "best_model.pt", hospital, "-o", tmp_path, "--site", "clinic")
     assert "17 images" in done.stdout
     assert done.stderr.count("cannot be read") == 1
     (result,) = read_result(tmp_path / "results.json", RunResults).runs
@@ -48,11 +45,9 @@ def test_a_hospital_outside_the_federation_checks_a_model(run: Path, hospital: P
     assert figures.samples == 17
     assert [c.status for c in figures.classes[:4]] == ["scored", "scored", "scored", "none"]
     assert "auroc" in figures.classes[0].metrics
-    with (tmp_path / "predictions.csv").open() as stream:
-        answers = list(csv.DictReader(stream))
+    answers = read_csv(tmp_path / "predictions.csv")
     assert len(answers) == 18
-    with (hospital / "manifest.csv").open() as stream:
-        truth = {row["image"]: row["label"] for row in csv.DictReader(stream)}
+    truth = {row["image"]: row["label"] for row in read_csv(hospital / "manifest.csv")}
     wrong = {row["image"] for row in answers if not row["error"] and row["answer"] != truth[row["image"]]}
     missed = (tmp_path / "missed.html").read_text()
     assert wrong and set(re.findall(r"<br>([^<]+)</figcaption>", missed)) == wrong
@@ -62,9 +57,7 @@ def test_a_hospital_outside_the_federation_checks_a_model(run: Path, hospital: P
 
 
 def test_the_federations_model_beside_one_of_this_hospital_alone(run: Path, hospital: Path, tmp_path: Path) -> None:
-    command = ["evaluate", str(run / "best_model.pt"), str(hospital), "-o", str(tmp_path), "--local-baseline"]
-    done = CliRunner().invoke(app, [*command, "--json"])
-    assert done.exit_code == 0, done.output
+    done = call("evaluate", run / "best_model.pt", hospital, "-o", tmp_path, "--local-baseline", "--json")
     first, second = json.loads(done.stdout)["runs"]
     assert (first["label"], second["label"]) == ("this model", "this hospital alone")
     assert len(second["rounds"]) == load_model(run / "best_model.pt").job.federation.rounds
@@ -73,9 +66,7 @@ def test_the_federations_model_beside_one_of_this_hospital_alone(run: Path, hosp
 
 
 def test_a_job_scores_the_model_at_all_sites_and_trains_nothing(run: Path, tmp_path: Path) -> None:
-    command = ["evaluate", str(run / "best_model.pt"), "--job", str(tmp_path / "job"), "--sites", "sites"]
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code == 0, done.output
+    call("evaluate", run / "best_model.pt", "--job", tmp_path / "job", "--sites", "sites")
     config = tmp_path / "job" / "app" / "config"
     job = load_job(config / "fedmr.yaml")
     assert (job.federation.rounds, job.federation.min_sites, job.head.exchange) == (0, 6, "none")
@@ -90,9 +81,7 @@ def test_a_job_scores_the_model_at_all_sites_and_trains_nothing(run: Path, tmp_p
 def test_a_job_carries_the_sites_own_paths_in_full(run: Path, hospital: Path, tmp_path: Path) -> None:
     """The simulator copies them elsewhere, where a path relative to the site's own folder would lead nowhere."""
     (hospital / "site.yaml").write_text("data: {source: manifest, root: .}\n")
-    sites = ["--job", str(tmp_path / "job"), "--sites", str(hospital.parent)]
-    done = CliRunner().invoke(app, ["evaluate", str(run / "best_model.pt"), *sites])
-    assert done.exit_code == 0, done.output
+    call("evaluate", run / "best_model.pt", "--job", tmp_path / "job", "--sites", hospital.parent)
     carried = load_site(tmp_path / "job" / "app" / "config" / "sites" / hospital.name / "site.yaml")
     assert isinstance(carried.data, ManifestSource)
     assert carried.data.root == hospital.resolve()
@@ -111,5 +100,5 @@ def test_the_job_gives_the_scores_of_the_run_that_made_the_model(run: Path, tmp_
 def test_what_is_missing_is_said(run: Path, hospital: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="data manifest"):
         OwnTable.open(tmp_path, ("MEL",))
-    done = CliRunner().invoke(app, ["evaluate", str(run / "best_model.pt")])
-    assert isinstance(done.exception, ConfigError) and done.exception.key == "--job"
+    with raises("config.conflict", "--job"):
+        call("evaluate", run / "best_model.pt")

@@ -1,20 +1,19 @@
 """A model file is data of somebody else: nothing that it says is run by the commands that read it."""
 
-import csv
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from fedmr_med.cli import app
 from fedmr_med.config import merge
 from fedmr_med.models import state_arrays
 from fedmr_med.models.job_network import whole_network
 from fedmr_med.models.model_file import read_tensors, save_model, write_tensors
 from fedmr_med.schema import as_yaml, parse_yaml
-from tests.helpers.pictures import write_csv
+from tests.helpers.command_line import call
+from tests.helpers.errors import raises
+from tests.helpers.pictures import read_csv, write_csv
 from tests.helpers.small import small_job
 
 
@@ -26,14 +25,14 @@ def changed(model: Path, folder: Path, changes: dict[str, Any]) -> Path:
     return folder / "hostile.pt"
 
 
-def commands(model: Path, pictures: Path, folder: Path) -> list[list[str]]:
+def commands(model: Path, pictures: Path, folder: Path) -> list[list[object]]:
     manifest = folder / "manifest.csv"
     write_csv(manifest, ("image", "label", "fold"), [(str(pictures / "a.png"), "NV", "test")])
     return [
-        ["predict", str(model), str(pictures), "-o", str(folder / "predictions.csv")],
-        ["export", str(model), "-o", str(folder / "bundle")],
-        ["evaluate", str(model), str(manifest), "-o", str(folder / "scores")],
-        ["evaluate", str(model), "--job", str(folder / "job")],
+        ["predict", model, pictures, "-o", folder / "predictions.csv"],
+        ["export", model, "-o", folder / "bundle"],
+        ["evaluate", model, manifest, "-o", folder / "scores"],
+        ["evaluate", model, "--job", folder / "job"],
     ]
 
 
@@ -51,10 +50,8 @@ def test_names_that_something_would_run_leave_nothing_behind(
 ) -> None:
     model = changed(run / "best_model.pt", tmp_path, changes)
     for command in commands(model, pictures, tmp_path):
-        done = CliRunner().invoke(app, command)
-        assert done.exit_code != 0, command
-        assert getattr(done.exception, "code", None) == "config.name", done.output
-        assert getattr(done.exception, "key", None) == key
+        with raises("config.name", key):
+            call(*command)
     assert {path.name for path in tmp_path.iterdir()} == {"hostile.pt", "manifest.csv"}
 
 
@@ -70,8 +67,8 @@ def test_a_class_that_a_model_file_names_is_not_even_imported(
 ) -> None:
     model = changed(run / "best_model.pt", tmp_path, {"model": {"name": name, "options": options}})
     for command in commands(model, pictures, tmp_path):
-        done = CliRunner().invoke(app, command)
-        assert getattr(done.exception, "code", None) == "checkpoint.code", done.output
+        with raises("checkpoint.code"):
+            call(*command)
     assert name.rpartition(".")[0] not in sys.modules.keys() - {"torch.hub"}
     assert {path.name for path in tmp_path.iterdir()} == {"hostile.pt", "manifest.csv"}
 
@@ -80,9 +77,9 @@ def test_a_network_of_ones_own_is_built_where_one_says_so(pictures: Path, tmp_pa
     job = small_job(model={"name": "fedmr_med.models.small_cnn.SmallCNN"})
     save_model(tmp_path / "own.pt", state_arrays(whole_network(job)), job, round_number=1)
     for command in commands(tmp_path / "own.pt", pictures, tmp_path)[:2]:
-        assert CliRunner().invoke(app, command).exit_code != 0
-        done = CliRunner().invoke(app, [*command, "--allow-code"])
-        assert done.exit_code == 0, done.output
+        with raises("checkpoint.code"):
+            call(*command)
+        call(*command, "--allow-code")
 
 
 def test_the_name_of_a_picture_is_no_formula(run: Path, pictures: Path, tmp_path: Path) -> None:
@@ -91,8 +88,5 @@ def test_the_name_of_a_picture_is_no_formula(run: Path, pictures: Path, tmp_path
     (tmp_path / "images" / name).write_bytes((pictures / "a.png").read_bytes())
     (tmp_path / "images" / "@broken.png").write_bytes(b"none")
     out = tmp_path / "predictions.csv"
-    done = CliRunner().invoke(app, ["predict", str(run / "best_model.pt"), str(tmp_path / "images"), "-o", str(out)])
-    assert done.exit_code == 0, done.output
-    with out.open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    assert [row["image"] for row in rows] == ["'" + name, "'@broken.png"]
+    call("predict", run / "best_model.pt", tmp_path / "images", "-o", out)
+    assert [row["image"] for row in read_csv(out)] == ["'" + name, "'@broken.png"]

@@ -1,6 +1,5 @@
 """Predictions of a model file on images of any kind."""
 
-import csv
 import re
 from pathlib import Path
 
@@ -8,10 +7,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from typer.testing import CliRunner
 
 import fedmr_med
-from fedmr_med.cli import app
 from fedmr_med.data import image_files
 from fedmr_med.data.image_files import find_images
 from fedmr_med.data.images import decode
@@ -20,22 +17,18 @@ from fedmr_med.errors import DataError
 from fedmr_med.inference.gradcam import contributions
 from fedmr_med.inference.predict import Predictor
 from fedmr_med.models.model_file import load_model
+from tests.helpers.command_line import call
 from tests.helpers.dicoms import write_dicom
 from tests.helpers.errors import raises
-
-
-def table(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as stream:
-        return list(csv.DictReader(stream))
+from tests.helpers.pictures import read_csv
 
 
 def test_a_probability_per_class_and_a_line_for_what_cannot_be_read(run: Path, pictures: Path, tmp_path: Path) -> None:
     out = tmp_path / "predictions.csv"
-    done = CliRunner().invoke(app, ["predict", str(run / "best_model.pt"), str(pictures), "-o", str(out)])
-    assert done.exit_code == 0, done.output
+    done = call("predict", run / "best_model.pt", pictures, "-o", out)
     assert done.stderr.count("cannot be read") == 1
     assert "broken.png" in done.stderr
-    rows = table(out)
+    rows = read_csv(out)
     assert [row["image"] for row in rows] == ["a.png", "b.jpg", "broken.png", "c.tiff", "more/d.png"]
     good = [row for row in rows if not row["error"]]
     assert len(good) == 4
@@ -58,10 +51,10 @@ def test_it_is_what_a_site_computes_for_the_same_image(run: Path, pictures: Path
 
 def test_from_python_a_model_answers_as_the_command_does(run: Path, pictures: Path, tmp_path: Path) -> None:
     out = tmp_path / "predictions.csv"
-    CliRunner().invoke(app, ["predict", str(run / "best_model.pt"), str(pictures), "-o", str(out)])
+    call("predict", run / "best_model.pt", pictures, "-o", out)
     model = fedmr_med.load_model(run / "best_model.pt")
     said = {p.image: model.class_names[p.probabilities.argmax()] for p in model.predict(pictures) if not p.error}
-    assert said == {row["image"]: row["answer"] for row in table(out) if not row["error"]}
+    assert said == {row["image"]: row["answer"] for row in read_csv(out) if not row["error"]}
 
 
 def test_calibration_is_on_unless_switched_off(run: Path, pictures: Path) -> None:
@@ -82,19 +75,15 @@ def test_manifests_and_dicom_are_read_too(run: Path, tmp_path: Path) -> None:
 
 
 def test_overlays_show_what_the_network_saw(run: Path, pictures: Path, tmp_path: Path) -> None:
-    command = ["predict", str(run / "best_model.pt"), str(pictures), "-o", str(tmp_path / "p.csv")]
-    done = CliRunner().invoke(app, [*command, "--gradcam", str(tmp_path / "cam")])
-    assert done.exit_code == 0, done.output
+    call("predict", run / "best_model.pt", pictures, "-o", tmp_path / "p.csv", "--gradcam", tmp_path / "cam")
     assert len(list((tmp_path / "cam").rglob("*.gradcam.png"))) == 4
     assert decode(tmp_path / "cam" / "a.gradcam.png", 24).shape == (24, 24, 3)
 
 
 def test_the_page_has_every_image_with_the_least_sure_first(run: Path, pictures: Path, tmp_path: Path) -> None:
-    command = ["predict", str(run / "best_model.pt"), str(pictures), "-o", str(tmp_path / "p.csv")]
-    done = CliRunner().invoke(app, [*command, "--page", str(tmp_path / "page.html")])
-    assert done.exit_code == 0, done.output
+    call("predict", run / "best_model.pt", pictures, "-o", tmp_path / "p.csv", "--page", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    readable = [row for row in table(tmp_path / "p.csv") if not row["error"]]
+    readable = [row for row in read_csv(tmp_path / "p.csv") if not row["error"]]
     shown = re.findall(r"<br>([^<]+)</figcaption>", page)
     surest = {row["image"]: max(float(value) for key, value in row.items() if key.startswith("p_")) for row in readable}
     assert sorted(shown) == sorted(surest) and shown == sorted(shown, key=surest.__getitem__)
