@@ -4,26 +4,21 @@ import json
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from fedmr_med.cli import app
 from fedmr_med.privacy.accountant import epsilon
-from tests.helpers.command_line import run
+from tests.helpers.command_line import call, run
 from tests.helpers.errors import printed_fault
 
 
 def test_the_noise_of_a_budget_is_printed_for_people_and_scripts() -> None:
     words = ["privacy", "noise", "--epsilon", "4", "--releases", "3"]
-    said = CliRunner().invoke(app, words, catch_exceptions=False)
-    found = json.loads(CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout)["noise"]
-    assert float(said.stdout) == pytest.approx(found, abs=1e-3)
+    found = json.loads(call(*words, "--json").stdout)["noise"]
+    assert float(call(*words).stdout) == pytest.approx(found, abs=1e-3)
     assert epsilon([found] * 3) <= 4
 
 
 def test_the_cost_of_sums_is_one_row_for_each_size_that_can_be_opened() -> None:
-    words = ["privacy", "sums", "--sites", "3,6", "--dropped", "0,0.3", "--numbers", "10", "--json"]
-    done = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert done.exit_code == 0
+    done = call("privacy", "sums", "--sites", "3,6", "--dropped", "0,0.3", "--numbers", "10", "--json")
     assert [(row["sites"], row["dropped"]) for row in json.loads(done.stdout)] == [(3, 0), (6, 0), (6, 2)]
     assert "A sum of 3 sites cannot be opened without 1" in done.stderr
 

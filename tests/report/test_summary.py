@@ -3,11 +3,13 @@
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from rich.console import Console
 
+from fedmr_med.config import JobConfig
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.metrics import Scores, scored
 from fedmr_med.evaluation.records import HeadRecord, RoundRecord, SiteReport, SiteRound
@@ -21,10 +23,11 @@ from tests.helpers.results import whole_score
 from tests.helpers.small import initial_state, small_job
 
 
-def text(history: History, *, demo: bool = False) -> str:
-    console = Console(width=130, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
-    state = replace(initial_state(small_job()), history=history)
-    console.print(summary(state, small_job(), Path("/runs/checkpoint.pt"), demo=demo))
+def text(history: History, *, demo: bool = False, job: JobConfig | None = None, **changes: Any) -> str:
+    """Return the summary of a chain; ``changes`` are of its state."""
+    job, console = job or small_job(), Console(width=200, record=True, file=io.StringIO())
+    state = replace(initial_state(job), history=history, **changes)
+    console.print(summary(state, job, Path("/runs/checkpoint.pt"), demo=demo))
     return console.export_text()
 
 
@@ -107,13 +110,8 @@ def test_one_line_per_hospital_and_round() -> None:
 
 
 def test_prototypes_that_nobody_shared_of_late_are_named() -> None:
-    job = small_job()
-    state = initial_state(job)
     age = torch.tensor([3, 0, 0, 0, 0, 0, 0, 0])
-    aged = Prototypes(state.prototypes.means, age >= 0, age)
-    console = Console(width=130, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
-    console.print(summary(replace(state, prototypes=aged), job, Path("/runs/checkpoint.pt"), demo=False))
-    assert "rounds since: MEL 3" in console.export_text()
+    assert "rounds since: MEL 3" in text(History(), prototypes=Prototypes(torch.zeros(8, 2), age >= 0, age))
 
 
 def test_a_job_without_rounds_says_what_its_head_is_made_of() -> None:
@@ -124,10 +122,7 @@ def test_a_job_without_rounds_says_what_its_head_is_made_of() -> None:
     said = {}
     for name, past in {"nothing": History(), "scored": history(), "head": History(head=head)}.items():
         job = small_job(federation={"rounds": 0}, head={"exchange": "last" if name == "head" else "none"})
-        console = Console(record=True, width=200, file=io.StringIO())
-        state = replace(initial_state(job), history=past.model_copy(update={"rounds": ()}))
-        console.print(summary(state, job, Path("/runs/checkpoint.pt"), demo=False))
-        said[name] = console.export_text()
+        said[name] = text(past.model_copy(update={"rounds": ()}), job=job)
     assert {name for name, lines in said.items() if "its features are random" in lines} == {"head"}
     assert {name for name, lines in said.items() if "there is no closed-form head" in lines} == {"nothing"}
     assert "0, with head" in said["head"]
