@@ -8,7 +8,7 @@ from pathlib import Path
 from fedmr_med.errors import ResultsError
 from fedmr_med.files import write_text
 from fedmr_med.report.elements import DEMO_NOTE, Section, rendered
-from fedmr_med.report.pages import CHAIN_PAGES, SURVEY_PAGES, attacks, audit, comparison
+from fedmr_med.report.pages import CHAIN_PAGES, SURVEY_PAGES, attacks, comparison, privacy
 from fedmr_med.report.sources import Attacks, AuditLog, ChainRun, Comparison, Source, find_sources
 from fedmr_med.version import __version__
 
@@ -86,8 +86,8 @@ def part(source: Source, name: str) -> Part:
         first = source.runs[0]
         return Part(name, f"{first.dataset} {first.split or ''}".strip(), first.demo, (comparison.methods(source),))
     if isinstance(source, AuditLog):
-        return Part(name, f"Audit log of {source.place.resolve().name}", False, (audit.page(source),))
+        return Part(name, f"Audit log of {source.place.resolve().name}", False, (privacy.journal(source),))
     if isinstance(source, Attacks):
-        audit_result = source.audit
-        return Part(name, f"Privacy audit of {audit_result.site}", audit_result.demo, (attacks.page(audit_result),))
+        audit = source.audit
+        return Part(name, f"Privacy audit of {audit.site}", audit.demo, (attacks.page(audit),))
     return Part(name, source.title, source.demo, tuple(comparison.tables(source)))

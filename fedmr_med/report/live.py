@@ -68,17 +68,15 @@ def _now(standing: Standing) -> Section:
             ("time left", f"about {duration(left)}" if left else NONE),
         ]
         parts.append(cards(shown))
-        parts.append(_bar("Rounds", done + (answered / asked if asked and done < rounds else 0), rounds))
+        so_far = done + (answered / asked if asked and done < rounds else 0)
+        bar = Markup('<progress aria-label="Rounds" value="{}" max="{}"></progress>')
+        parts.append(bar.format(f"{so_far:.3f}", rounds or 1))
         parts.append(paragraph(_sentence(progress["score"])) if progress.get("score") else None)
     return Section.of("now", "Now", *parts)
 
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
-
-
-def _bar(title: str, value: float, most: float) -> Markup:
-    return Markup('<progress aria-label="{}" value="{}" max="{}"></progress>').format(title, f"{value:.3f}", most or 1)
 
 
 def _hospitals(standing: Standing) -> Section:

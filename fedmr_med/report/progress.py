@@ -40,23 +40,6 @@ class Titled(Protocol):
         """Steps of the whole run, such as rounds: the measure of its progress."""
 
 
-class _TimeLeft:
-    """Estimates the time left from the steps that were done since the start."""
-
-    def __init__(self, runs: Sequence[Titled]):
-        self.remaining = [run.steps for run in runs]
-        self.started = time.monotonic()
-        self.done = 0
-
-    def __call__(self, number: int, progress: Progress, steps: int) -> str:
-        """Return the time left in all, given how far a run is."""
-        self.done += progress.new
-        self.remaining[number] = steps - progress.done
-        seconds = round(sum(self.remaining) * (time.monotonic() - self.started) / max(self.done, 1))
-        minutes, hours = seconds // 60, seconds // 3600
-        return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {seconds % 60} s"
-
-
 @contextmanager
 def show_progress(
     runs: Sequence[Titled], unit: str, *, keep: bool = False, line_seconds: float = 30.0
@@ -68,20 +51,36 @@ def show_progress(
         keep: whether the bar of a run that is done stays.
         line_seconds: time between two lines where there is no terminal.
     """
-    console = Console(stderr=True)
-    time_left = _TimeLeft(runs)
+    console, started, done = Console(stderr=True), time.monotonic(), 0
+    remaining = [run.steps for run in runs]
+
+    def time_left(number: int, progress: Progress) -> str:
+        """Estimate the time left in all, from the steps that were done since the start."""
+        nonlocal done
+        done += progress.new
+        remaining[number] = runs[number].steps - progress.done
+        seconds = round(sum(remaining) * (time.monotonic() - started) / max(done, 1))
+        minutes, hours = seconds // 60, seconds // 3600
+        return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {seconds % 60} s"
+
     if not console.is_terminal:
-        yield _Lines(runs, unit, time_left, line_seconds)
+        printed = -math.inf
+
+        def say(number: int, progress: Progress) -> None:
+            nonlocal printed
+            run, left = runs[number], time_left(number, progress)
+            if progress.done < run.steps and time.monotonic() - printed < line_seconds:
+                return
+            printed = time.monotonic()
+            note = f", {progress.note}" if progress.note else ""
+            sys.stderr.write(f"{run.title}: {unit} {progress.done}/{run.steps}{note}; about {left} left in all\n")
+            sys.stderr.flush()
+
+        yield say
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-    )
-    with Bars(*columns, console=console) as bars:
-        total = sum(run.steps for run in runs)
+    texts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+    with Bars(*texts, TimeElapsedColumn(), console=console) as bars:
+        total = sum(remaining)
         overall = bars.add_task(f"all {unit}s", total=total, note="")
         tasks: dict[int, TaskID] = {}
 
@@ -91,26 +90,7 @@ def show_progress(
                 tasks[number] = bars.add_task(runs[number].title, total=steps, note="")
             visible = keep or progress.done < steps
             bars.update(tasks[number], completed=progress.done, note=progress.note, visible=visible)
-            note = f"about {time_left(number, progress, steps)} left"
-            bars.update(overall, completed=total - sum(time_left.remaining), note=note)
+            left = f"about {time_left(number, progress)} left"
+            bars.update(overall, completed=total - sum(remaining), note=left)
 
         yield update
-
-
-class _Lines:
-    """Prints a line when a run ends, and now and then."""
-
-    def __init__(self, runs: Sequence[Titled], unit: str, time_left: _TimeLeft, seconds: float):
-        self.runs, self.unit, self.time_left, self.seconds = runs, unit, time_left, seconds
-        self.printed = -math.inf
-
-    def __call__(self, number: int, progress: Progress) -> None:
-        run = self.runs[number]
-        time_left = self.time_left(number, progress, run.steps)
-        if progress.done < run.steps and time.monotonic() - self.printed < self.seconds:
-            return
-        self.printed = time.monotonic()
-        note = f", {progress.note}" if progress.note else ""
-        line = f"{run.title}: {self.unit} {progress.done}/{run.steps}{note}; about {time_left} left in all\n"
-        sys.stderr.write(line)
-        sys.stderr.flush()

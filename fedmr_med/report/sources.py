@@ -1,7 +1,7 @@
 """What a report can be about: finds the results below a folder, and reads them."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from fedmr_med.privacy.findings import Audit
 RESULTS, STUDY, CHECKPOINT, EVENTS = "results.json", "study.json", "checkpoint.pt", "events.jsonl"
 AUDIT, ATTACKS = "released.jsonl", "audit.json"
 
-_PLACES = ("", "server/chains/*", "chains/*", "*", "*/*", "*/*/*", "*/*/*/*")
+_PLACES = ("", "server/chains/*/", "chains/*/", "*/", "*/*/", "*/*/*/", "*/*/*/*/")
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ class AuditLog:
 
     place: Path
     entries: tuple[dict[str, Any], ...]
-    problems: tuple[str, ...] = field(default=())
-    head: str = ""
+    problems: tuple[str, ...]
+    head: str
 
 
 @dataclass(frozen=True)
@@ -133,12 +133,8 @@ def find_sources(place: Path) -> list[Source]:
     if place.is_file():
         return _read(place)
     for pattern in _PLACES:
-        paths = sorted(
-            path
-            for name in (STUDY, RESULTS, AUDIT, ATTACKS)
-            for path in (place.glob(f"{pattern}/{name}") if pattern else [place / name])
-            if path.is_file()
-        )
+        names = (STUDY, RESULTS, AUDIT, ATTACKS)
+        paths = sorted(path for name in names for path in place.glob(f"{pattern}{name}") if path.is_file())
         # A study has a file of results as well, which its tables sum up.
         studies = {path.parent for path in paths if path.name == STUDY}
         kept = [path for path in paths if path.name != RESULTS or path.parent not in studies]

@@ -29,29 +29,23 @@ def page(run: ChainRun) -> Section | None:
     classes = {run.spelled(name): figures for name, figures in zip(run.classes, found.classes, strict=False)}
     measured = names_in(figures.metrics for figures in found.classes)
     exact, binned = ([name for name in measured if described(name).binned is of_bins] for of_bins in (False, True))
-    answers = [
-        (
-            name,
-            _STATUS.get(figures.status, str(figures.positives)),
-            *(estimate(figures.text(metric)) for metric in exact),
-        )
-        for name, figures in classes.items()
-    ]
-    scores = [
-        (name, number(figures.threshold), *(estimate(figures.text(metric)) for metric in binned))
-        for name, figures in classes.items()
-    ]
+    answers, scores = [], []
+    for name, figures in classes.items():
+        images = _STATUS.get(figures.status, str(figures.positives))
+        answers.append((name, images, *(estimate(figures.text(metric)) for metric in exact)))
+        scores.append((name, number(figures.threshold), *(estimate(figures.text(metric)) for metric in binned)))
     title = f"Each class against the others, by the model's own answer, all hospitals together ({chosen.coverage})"
+    by_probability = (
+        table("By the probability of the class", ("class", "threshold", *headings(binned, of_a_class=True)), scores),
+        paragraph(_THRESHOLD + _OPTIMISTIC[chosen.chosen_on]),
+    )
     tempered = f"Probabilities are calibrated: logits are divided by a temperature of {found.temperature or 0:.2f}."
     return Section.of(
         "classes",
         "Class by class",
         figures_side_by_side([_sensitivity(classes), _roc(classes)]),
         table(title, ("class", "test images", *headings(exact, of_a_class=True)), answers),
-        table("By the probability of the class", ("class", "threshold", *headings(binned, of_a_class=True)), scores)
-        if binned
-        else None,
-        paragraph(_THRESHOLD + _OPTIMISTIC[chosen.chosen_on]) if binned else None,
+        *(by_probability if binned else ()),
         _reliability(classes),
         None if found.temperature is None else paragraph(tempered),
     )
@@ -60,33 +54,24 @@ def page(run: ChainRun) -> Section | None:
 def _sensitivity(classes: dict[str, ClassFigures]) -> Markup | None:
     found = {name: figures.metrics.get("sensitivity") for name, figures in classes.items()}
     rows = [(name, metric.value, metric.low, metric.high) for name, metric in found.items() if metric is not None]
-    if not rows:
-        return None
+    said = "Sensitivity: the share of a class's test images that the model recognizes. Lines are 95 % intervals."
     chart = forest("Sensitivity of each class", rows, xlabel="sensitivity", total=False)
-    return figure(
-        chart, "Sensitivity: the share of a class's test images that the model recognizes. Lines are 95 % intervals."
-    )
+    return figure(chart, said) if rows else None
 
 
 def _roc(classes: dict[str, ClassFigures]) -> Markup | None:
     curves = {name: found.roc for name, found in classes.items() if found.roc}
-    if not curves:
-        return None
+    said = "ROC curves, from score histograms. The dashed line is chance."
     chart = square("ROC curves", curves, xlabel="1 - specificity", ylabel="sensitivity")
-    return figure(chart, "ROC curves, from score histograms. The dashed line is chance.", names=list(curves))
+    return figure(chart, said, names=list(curves)) if curves else None
 
 
 def _reliability(classes: dict[str, ClassFigures]) -> Markup | None:
-    pictures = [
-        figure(
-            reliability(
-                name, [(point.predicted, point.observed, point.count) for point in found.reliability], color=index
-            ),
-            name,
-        )
-        for index, (name, found) in enumerate(classes.items())
-        if found.roc and found.reliability
-    ]
+    pictures = []
+    for index, (name, found) in enumerate(classes.items()):
+        if found.roc and found.reliability:
+            points = [(point.predicted, point.observed, point.count) for point in found.reliability]
+            pictures.append(figure(reliability(name, points, color=index), name))
     if not pictures:
         return None
     said = (

@@ -75,23 +75,18 @@ def _score(run: ChainRun) -> Markup:
             lost = f"The best model, after round {best.round}{head}, has a balanced accuracy of "
             lost += f"{best.balanced_accuracy:.3f}."
             which, head = "last", ""
-    where = ", ".join(chosen.pooled_sites) or "no hospital"
+    where, count = ", ".join(chosen.pooled_sites) or "no hospital", len(run.classes)
+    chance = f" A guess among {count} classes has a balanced accuracy of {1 / count:.3f}." if count else ""
     return join([
         cards(shown),
         paragraph(
             f"Of the {which} model, after round {chosen.round}{head}, on {score.samples} test images of {where} "
-            f"({chosen.coverage}). Intervals are of 95 %{f' and {figures.unit}' if figures else ''}.{_chance(run)}"
+            f"({chosen.coverage}). Intervals are of 95 %{f' and {figures.unit}' if figures else ''}.{chance}"
         ),
         paragraph(chosen_line(chosen, trained=bool(run.history.rounds))),
         note(lost),
         note(why),
     ])  # fmt: skip
-
-
-def _chance(run: ChainRun) -> str:
-    """Say what balanced accuracy a guess has, where the classes are known."""
-    count = len(run.classes)
-    return f" A guess among {count} classes has a balanced accuracy of {1 / count:.3f}." if count else ""
 
 
 def _who(run: ChainRun) -> Markup | None:

@@ -68,7 +68,9 @@ def sharing(run: ChainRun) -> Section | None:
         last = {name: r.round for r in past.rounds if site in r.sites for name in r.sites[site].shared_classes}
         end = max((record.round for record in past.rounds if site in record.sites), default=0)
         none = ABSENT if not end else WITHHELD if last else OPTED_OUT
-        states = (_shared(last[name], end) if name in last else none for name in classes)
+        # Until which round, if that is not the last one of its hospital.
+        until = {name: SHARED if done == end else f"{SHARED} until round {done}" for name, done in last.items()}
+        states = (until.get(name, none) for name in classes)
         rows.append((site, *(Cell(state, state.split()[0]) for state in states)))
     chosen = run.final
     few = [
@@ -103,11 +105,6 @@ def _timeline(run: ChainRun) -> Markup | None:
     rows = {site: [cell(record, site) for record in rounds] for site in run.sites}
     chart = strips("Prototypes shared, round by round", rows, xlabel="round")
     return figure(chart, "What each hospital did in each round.", keys=_KEYS)
-
-
-def _shared(last: int, end: int) -> str:
-    """Say that a class was shared, and until which round if that is not the last one of its hospital."""
-    return SHARED if last == end else f"{SHARED} until round {last}"
 
 
 def images(run: ChainRun) -> Section | None:

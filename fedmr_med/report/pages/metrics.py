@@ -58,6 +58,5 @@ def _spread(name: str, group: Sequence[Mapping[str, float]]) -> str:
     values = [metrics[name] for metrics in group if name in metrics]
     if not values:
         return NONE
-    spread = Spread.of(values)
-    parts = [spread.mean] if spread.deviation is None else [spread.mean, spread.deviation]
-    return " ± ".join(format(part, described(name).format) for part in parts)
+    parts = (Spread.of(values).mean, Spread.of(values).deviation)
+    return " ± ".join(format(part, described(name).format) for part in parts if part is not None)
