@@ -123,6 +123,7 @@ def _metadata(source: Source) -> dict[str, Any]:
     task = job.task
     classes = {str(number): name for number, name in enumerate(task.class_names)}
     channels = {"0": "grey"} if task.channels == 1 else {"0": "red", "1": "green", "2": "blue"}
+    form, size = "RGB" if task.channels == 3 else "magnitude", [task.image_size, task.image_size]
     return {
         "schema": SCHEMA,
         "version": VERSION,
@@ -149,30 +150,18 @@ def _metadata(source: Source) -> dict[str, Any]:
             "temperature": source.saved.temperature or 1.0,
         },
         "network_data_format": {
-            "inputs": {
-                "image": {
-                    "type": "image",
-                    "format": "RGB" if task.channels == 3 else "magnitude",
-                    "modality": "n/a",
-                    "num_channels": task.channels,
-                    "spatial_shape": [task.image_size, task.image_size],
-                    "dtype": "float32",
-                    "value_range": [],
-                    "is_patch_data": False,
-                    "channel_def": channels,
-                }
-            },
-            "outputs": {
-                "pred": {
-                    "type": "logits",
-                    "format": "classes",
-                    "num_channels": len(classes),
-                    "spatial_shape": [],
-                    "dtype": "float32",
-                    "value_range": [],
-                    "is_patch_data": False,
-                    "channel_def": classes,
-                }
-            },
+            "inputs": {"image": {"type": "image", "format": form, "modality": "n/a"} | _tensor(channels, size)},
+            "outputs": {"pred": {"type": "logits", "format": "classes"} | _tensor(classes, [])},
         },
+    }
+
+
+def _tensor(channels: dict[str, str], shape: list[int]) -> dict[str, Any]:
+    return {
+        "num_channels": len(channels),
+        "spatial_shape": shape,
+        "dtype": "float32",
+        "value_range": [],
+        "is_patch_data": False,
+        "channel_def": channels,
     }

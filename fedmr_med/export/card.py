@@ -109,9 +109,7 @@ def make_card(source: Source) -> Card:
         chosen=history.why_last(job.task.class_names),
         privacy=_privacy(source, sites),
         lineage=tuple(left.text for left in saved.lineage),
-        open_points=tuple(
-            point for point in OPEN if point is not BY_GROUP or not (evaluation and evaluation.subgroups)
-        ),
+        open_points=tuple(p for p in OPEN if p is not BY_GROUP or not (evaluation and evaluation.subgroups)),
         versions=saved.provenance.code if saved.provenance else installed(),
         model_sha256=source.digest,
     )
@@ -124,11 +122,10 @@ def _sites(history: History, evaluation: Evaluation | None) -> dict[str, SiteCar
         taken = history.parts_of(name)
         told = evaluation.sites.get(name) if evaluation else None
         found = evaluation.figures.get(name) if evaluation else None
-        shared = dict.fromkeys(label for part in taken for label in part.shared_classes)
         cards[name] = SiteCard(
             training_images=(taken[-1].samples or None) if taken else None,
             rounds=len(taken),
-            shared_prototypes=tuple(shared),
+            shared_prototypes=tuple(dict.fromkeys(label for part in taken for label in part.shared_classes)),
             scores="per class" if found else told.text() if told else "held back",
             figures=found,
         )

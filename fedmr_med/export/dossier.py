@@ -5,7 +5,7 @@ What the toolkit cannot know is said to be open; nothing is filled in for people
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import distributions
 from pathlib import Path
@@ -118,23 +118,25 @@ def sbom() -> dict[str, Any]:
     }
 
 
+def _page(title: str, said: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *below: str) -> str:
+    """Return a page of Markdown: a sentence, a table, and what follows."""
+    head, *body = (f"| {' | '.join(row)} |" for row in (columns, *rows))
+    return "\n".join([f"# {title}", "", said, "", head, "|---" * len(columns) + "|", *body, "", *below])
+
+
 def _items() -> str:
-    rows = [f"| {number} | {item} | {where or '**open**'} |" for number, item, where in TRIPOD]
-    open_points = [f"- {point}" for point in OPEN]
-    return "\n".join([
-        "# TRIPOD+AI, item by item",
-        "",
+    """Return the page on TRIPOD+AI."""
+    rows = [(number, item, where or "**open**") for number, item, where in TRIPOD]
+    return _page(
+        "TRIPOD+AI, item by item",
         "What is open is for people to answer; the run cannot.",
-        "",
-        "| item | what | where it is answered |",
-        "|---|---|---|",
-        *rows,
-        "",
+        ("item", "what", "where it is answered"),
+        rows,
         "## Open points of the model card",
         "",
-        *open_points,
+        *(f"- {point}" for point in OPEN),
         "",
-    ])  # fmt: skip
+    )
 
 
 def _protection(job: JobConfig, source: Path, approvals: Sequence[Path]) -> str:
@@ -152,17 +154,6 @@ def _protection(job: JobConfig, source: Path, approvals: Sequence[Path]) -> str:
         "Legal basis, consent, period of storage": "**open**",
         "Contact of each data-protection officer": "**open**",
     }
-    asked = [f"- {line}" for line in in_words(job)]
-    rows = [f"| {question} | {answer} |" for question, answer in answers.items()]
-    return "\n".join([
-        f"# Data protection: {job.name}",
-        "",
-        "What was asked of each hospital, in the words that its steward reads:",
-        "",
-        *asked,
-        "",
-        "| question | answer |",
-        "|---|---|",
-        *rows,
-        "",
-    ])  # fmt: skip
+    asked = "\n".join(f"- {line}" for line in in_words(job))
+    said = f"What was asked of each hospital, in the words that its steward reads:\n\n{asked}"
+    return _page(f"Data protection: {job.name}", said, ("question", "answer"), answers.items())

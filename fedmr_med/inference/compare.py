@@ -49,10 +49,9 @@ def pair_job(first: SavedModel, second: SavedModel, sites: Mapping[str, object])
         task, model = saved.job.task, saved.job.model
         options = {key: value for key, value in model.options.items() if key != "pretrained"}
         told[name] = {"name": model.name, "options": options}
+        network = build(model.name, num_classes=task.num_classes, in_channels=task.channels, **options)
         try:
-            load_arrays(
-                build(model.name, num_classes=task.num_classes, in_channels=task.channels, **options), saved.model
-            )
+            load_arrays(network, saved.model)
         except CheckpointError as e:
             raise _more_than_a_network(saved) from e
         if model.views != "plain":
@@ -91,15 +90,11 @@ def against_here(
     groups = tuple(row.group for row in rows)
     patients = units(Fold(labels, labels, groups)) if any(groups) else None
     record = PairRecord.of(Pairs.of(mine, theirs, labels, first.job.task.num_classes, patients), (name,))
-    return _with(run, record), other.model_copy(update={"label": "the other model"})
-
-
-def _with(run: RunResult, record: PairRecord) -> RunResult:
-    """Return results whose last evaluation has a comparison."""
     history = run.history or History()
     *before, last = history.evaluations
     evaluations = (*before, last.model_copy(update={"against": record}))
-    return run.model_copy(update={"history": history.model_copy(update={"evaluations": evaluations})})
+    compared = run.model_copy(update={"history": history.model_copy(update={"evaluations": evaluations})})
+    return compared, other.model_copy(update={"label": "the other model"})
 
 
 def _more_than_a_network(saved: SavedModel) -> ConfigError:
