@@ -73,7 +73,6 @@ def test_extend_writes_a_job_from_what_the_leads_kit_keeps(
     folder = Path(json.loads(capsys.readouterr().out)["folder"])
     made = load_job(folder / "app" / "config" / "fedmr.yaml")
     assert made.task.class_names == (*job.task.class_names, "Ninth")
-    assert made.head.extends is not None
     assert made.head.extends.chain == "ab-12"
     assert run(monkeypatch, *about, "--json") == 2
     assert printed_fault(capsys) == ("config.missing", "--kit")

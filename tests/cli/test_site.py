@@ -107,7 +107,6 @@ def test_policy_set_changes_a_budget_and_takes_it_away(kit: Kit) -> None:
     run("policy", "set", *kit, "--privacy", "epsilon=8", "--privacy", "min_noise=1")
     run("policy", "set", *kit, "--privacy", "epsilon=2")
     budget = load_site(kit[1] / "local" / "site.yaml").policy.privacy
-    assert budget is not None
     assert (budget.epsilon, budget.min_noise) == (2, 1)
     with raises("config.unknown-key", "policy.privacy.epsilonn", kind=PolicyError):
         run("policy", "set", *kit, "--privacy", "epsilonn=2")

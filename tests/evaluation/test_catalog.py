@@ -64,7 +64,6 @@ def test_a_metric_of_ones_own_is_pooled_over_the_sites(added: Callable[[Metric],
     added(Metric("images", "images", "mean", lambda counts: counts.confusion.sum(1)))
     sites = {name: scored(*outputs(seed, 200)) for seed, name in enumerate("ab")}
     evaluation = Evaluation.of(1, sites)
-    assert evaluation.pooled_figures is not None
     wrong = {site: found.metrics["errors"].value for site, found in evaluation.figures.items()}
     assert evaluation.metrics["errors"] == sum(wrong.values()) > 0
     assert evaluation.metrics["images"] == 100
@@ -143,7 +142,6 @@ def test_results_with_a_metric_that_is_not_registered_here_are_read_and_shown(tm
 
 def test_a_file_of_version_1_is_read_and_shown_as_it_was(tmp_path: Path) -> None:
     (run,) = read_result(VERSION_1, RunResults).runs
-    assert run.history is not None and run.history.best_evaluation is not None
     labels = np.arange(12) % 2
     logits = np.random.default_rng(0).normal(size=(12, 2)) + np.eye(2)[labels]
     today = Evaluation.of(1, {"a": scored(logits, labels)})

@@ -23,7 +23,6 @@ def site_scores(seed: int, count: int = 300, policy: SitePolicy = OPEN) -> Score
 
 def test_figures_of_a_site_that_shares_per_class_scores() -> None:
     found = figures(scored(*outputs(0)))
-    assert found is not None
     assert found.samples == sum(map(sum, found.confusion)) == 600
     areas = [c.metrics["auroc"] for c in found.classes]
     assert all(area.low < area.value < area.high for area in areas)
@@ -40,18 +39,17 @@ def test_figures_of_a_site_that_shares_per_class_scores() -> None:
 def test_held_back_is_not_the_same_as_none() -> None:
     confusion = np.diag([20, 0, 30, 0])
     found = figures(scores(confusion, withheld=(3,)))
-    assert found is not None
     assert [c.status for c in found.classes] == ["scored", "none", "scored", "held_back"]
     evaluation = Evaluation.of(1, {"a": scores(confusion, (3,)), "b": None})
     assert evaluation.held_back == ("b",)
     assert evaluation.sites["a"].recall == (1, None, 1, None)
     assert evaluation.sites["a"].withheld == (3,)
-    assert evaluation.pooled is not None and evaluation.pooled.withheld == (3,)
+    assert evaluation.pooled.withheld == (3,)
 
 
 def test_scalars_alone_have_no_figures() -> None:
     closed = site_scores(0, policy=SitePolicy(share_metrics="scalar", min_cell_count=1))
-    assert closed is not None and closed.histograms is None
+    assert closed.histograms is None
     assert figures(closed) is None
     evaluation = Evaluation.of(1, {"a": closed})
     assert (evaluation.figures, evaluation.pooled_figures) == ({}, None)
@@ -62,14 +60,13 @@ def test_pooled_figures_are_those_of_pooled_data_and_sites_use_their_threshold()
     evaluation = Evaluation.of(1, {name: scored(*content) for name, content in sites.items()})
     together = figures(scored(*(np.concatenate(parts) for parts in zip(*sites.values(), strict=True))))
     assert evaluation.pooled_figures == together
-    assert together is not None
     assert all(found.thresholds == together.thresholds for found in evaluation.figures.values())
 
 
 def test_a_site_without_histograms_does_not_take_them_from_the_others() -> None:
     full = scored(*outputs(0))
     evaluation = Evaluation.of(1, {"a": full, "b": replace(full, histograms=None)})
-    assert evaluation.pooled_figures is not None and "auroc" in evaluation.pooled_figures.metrics
+    assert "auroc" in evaluation.pooled_figures.metrics
     assert evaluation.pooled_figures.samples == 2 * full.samples
 
 
@@ -78,7 +75,6 @@ def test_figures_stay_with_the_best_and_the_last_evaluation() -> None:
     for number, seed in enumerate((5, 3, 4, 2)):
         history = history.with_evaluation(Evaluation.of(number, {"a": site_scores(seed)}))
     best = history.best
-    assert best is not None and history.best_evaluation is not None
     kept = [e.round for e in history.evaluations if e.pooled_figures]
     assert kept == sorted({best.round, 3})
     assert history.best_evaluation.round == best.round

@@ -65,7 +65,6 @@ def test_scores_of_an_earlier_version_are_read_by_their_right_name() -> None:
 
 def test_the_best_model_is_the_one_with_the_highest_score_on_a_full_pool() -> None:
     history = chain({"a": right_on(0, 20, 0)}, {"a": right_on(20, 20, 5)}, {"a": right_on(20, 10, 5)})
-    assert history.best is not None
     assert (history.best.round, history.best.balanced_accuracy) == (1, 0.75)
     assert history.why_last(NAMES) is None
 
@@ -76,10 +75,9 @@ def test_the_best_model_is_the_one_with_the_highest_score_on_a_full_pool() -> No
 )
 def test_without_a_full_pool_the_last_model_is_kept_and_the_reason_said(answer: dict[str, Scores | None]) -> None:
     history = chain(answer, answer, answer)
-    assert history.best is not None
     assert (history.best.round, history.best.balanced_accuracy) == (2, None)
     said = history.why_last(NAMES)
-    assert said is not None and "the last one is kept" in said
+    assert "the last one is kept" in said
     if history.evaluations[-1].pooled is not None:
         assert "BCC" in said and history.evaluations[-1].coverage in said
 
@@ -93,16 +91,15 @@ def test_models_are_compared_on_one_pool_only() -> None:
     """The first model was better, but on the images of one site; then another site came."""
     one, both = {"a": right_on(20, 20, 20)}, {"a": right_on(5, 5, 5), "b": right_on(5, 5, 5)}
     history = chain(one, one, both, both)
-    assert history.best is not None
     assert (history.best.round, history.best.since) == (2, 2)
     assert "from round 2 on" in str(history.why_last(NAMES))
     more = chain({"a": right_on(20, 20, 20)}, {"a": right_on(5, 5, 5, images=21)}).best
-    assert more is not None and more.round == 1
+    assert more.round == 1
 
 
 def test_a_chain_that_nobody_scores_keeps_its_last_model() -> None:
     history = History().with_round(RoundRecord(round=1, sites={})).with_round(RoundRecord(round=2, sites={}))
-    assert history.best is not None and history.best.round == 2
+    assert history.best.round == 2
     assert history.best_evaluation is None
     assert "No site shares" in str(history.why_last(NAMES))
 
@@ -111,7 +108,7 @@ def test_a_head_is_compared_where_it_can_be() -> None:
     history = chain({"a": right_on(5, 5, 5)}, {"a": right_on(10, 10, 10)})
     better = head(Evaluation.of(1, {"a": right_on(20, 20, 20)}), 1)
     best = history.with_head(head(None, 1)).with_head(better).best
-    assert best is not None and (best.head, best.balanced_accuracy) == (True, 1.0)
+    assert (best.head, best.balanced_accuracy) == (True, 1.0)
     elsewhere = head(Evaluation.of(1, {"b": right_on(20, 20, 20)}), 1)
     assert history.with_head(elsewhere).best == history.best
 
@@ -122,13 +119,13 @@ def test_a_head_that_nobody_can_compare_is_kept_if_it_knows_all_classes(whole: b
     silent = {"a": right_on(-1, 20, -1)}
     history = chain(*[silent] * (rounds + 1)) if rounds else History()
     made = history.with_head(head(None, rounds), whole=whole)
-    assert made.best is not None and (made.best.head, made.best.round) == (kept, rounds)
+    assert (made.best.head, made.best.round) == (kept, rounds)
     scored = made.with_head(head(Evaluation.of(rounds, silent), rounds))
     assert scored.best == made.best
 
 
 def test_after_a_head_the_next_round_is_kept_without_it() -> None:
     history = History().with_round(RoundRecord(round=1, sites={})).with_head(head(None, 1))
-    assert history.best is not None and history.best.head
+    assert history.best.head
     after = history.with_round(RoundRecord(round=2, sites={})).best
-    assert after is not None and (after.round, after.head) == (2, False)
+    assert (after.round, after.head) == (2, False)

@@ -31,6 +31,5 @@ def test_pooling_covers_and_names_the_sites_that_share_their_matrix() -> None:
     silent = Scores(accuracy=1.0, mean_recall=1.0, samples=99)
     pool, sites = pooled({"b": b, "a": a, "silent": silent})
     assert sites == ("a", "b")
-    assert pool is not None
     assert pool.mean_recall == pytest.approx((3 / 4 + 2 / 4) / 2)
     assert pooled({"silent": silent}) == (None, ())

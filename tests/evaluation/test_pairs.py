@@ -43,7 +43,7 @@ def test_tables_add_up_to_those_of_the_pooled_images() -> None:
     assert np.array_equal(total.cells, Pairs.of(*whole, 3).cells)
     record = PairRecord.of(total, ("a", "b", "c", "d"))
     difference = balanced_accuracy_score(whole[2], whole[0]) - balanced_accuracy_score(whole[2], whole[1])
-    assert record.difference is not None and record.difference.value == pytest.approx(difference, abs=1e-4)
+    assert record.difference.value == pytest.approx(difference, abs=1e-4)
     for label, one in enumerate(record.classes):
         own = whole[2] == label
         right = [said[own] == label for said in whole[:2]]
@@ -65,7 +65,6 @@ def bootstrapped(first: np.ndarray, second: np.ndarray, labels: np.ndarray, unit
 def test_the_interval_is_as_wide_as_a_bootstrap_of_patients_says(each: int) -> None:
     first, second, labels, units = drawn(1, 150, each)
     found = PairRecord.of(Pairs.of(first, second, labels, 3, units), ("a",)).difference
-    assert found is not None and found.low is not None and found.high is not None
     assert (found.high - found.low) / 2 / 1.96 == pytest.approx(bootstrapped(first, second, labels, units), rel=0.2)
     blind = PairRecord.of(Pairs.of(first, second, labels, 3), ("a",))
     assert blind.effect == 1.0
@@ -76,7 +75,6 @@ def test_models_that_are_alike_differ_in_about_5_of_100_tests(each: int) -> None
     called, held = 0, 0
     for seed in range(300):
         record = PairRecord.of(Pairs.of(*drawn(seed, 120, each)[:3], 3, drawn(seed, 120, each)[3]), ("a",))
-        assert record.difference is not None and record.difference.low is not None and record.p is not None
         called += record.p < 0.05
         held += record.difference.low <= 0 <= (record.difference.high or 0)
     assert 0.01 <= called / 300 <= 0.10
@@ -85,8 +83,8 @@ def test_models_that_are_alike_differ_in_about_5_of_100_tests(each: int) -> None
 
 def test_a_better_model_is_found() -> None:
     record = PairRecord.of(Pairs.of(*drawn(0, 600, better=0.2)[:3], 3), ("a",))
-    assert record.difference is not None and record.difference.low is not None and record.difference.low > 0
-    assert record.p is not None and record.p < 0.001 and record.whole
+    assert record.difference.low > 0
+    assert record.p < 0.001 and record.whole
 
 
 def test_a_class_that_is_held_back_counts_nowhere() -> None:

@@ -170,9 +170,9 @@ def test_an_untrained_model_does_not_win_a_tie() -> None:
         return Evaluation(round=round_number, sites={}, pooled=score, pooled_sites=("a",))
 
     history = History().with_evaluation(scored(0, 0.5)).with_evaluation(scored(1, 0.5))
-    assert history.best is not None and history.best.round == 1
+    assert history.best.round == 1
     again = history.with_evaluation(scored(2, 0.5)).best
-    assert again is not None and again.round == 1
+    assert again.round == 1
 
 
 def history_of(*norms: float | None) -> History:

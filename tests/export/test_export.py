@@ -55,7 +55,6 @@ def test_monais_runner_evaluates_a_manifest(bundle: Path, pictures: Path) -> Non
         bundle, *MONAI, "run", "--config_file", "configs/evaluate.json", "--manifest", str(pictures / "manifest.csv")
     )
     (result,) = read_result(bundle / "evaluation" / "results.json", RunResults).runs
-    assert result.history is not None
     assert result.history.evaluations[0].figures["here"].samples == 2
 
 
@@ -115,7 +114,7 @@ def test_onnxruntime_gives_the_same_logits_for_any_number_of_images(run: Path, b
 def test_the_card_tells_what_the_run_tells(run: Path, bundle: Path) -> None:
     card = Card.model_validate_json((bundle / "docs" / "model_card.json").read_text())
     assert set(card.sites) == {"bcn", "rosendahl"}
-    assert card.pooled is not None and "auroc" in card.pooled.metrics
+    assert "auroc" in card.pooled.metrics
     assert card.sites["bcn"].shared_prototypes
     assert card.model_sha256 == Source.open(run / "best_model.pt").digest
     text = (bundle / "docs" / "README.md").read_text()

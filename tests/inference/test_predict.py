@@ -59,7 +59,6 @@ def test_from_python_a_model_answers_as_the_command_does(run: Path, pictures: Pa
 
 def test_calibration_is_on_unless_switched_off(run: Path, pictures: Path) -> None:
     saved = load_model(run / "best_model.pt")
-    assert saved.temperature is not None
     soft, plain = (next(Predictor(saved, calibrated=on)(find_images(pictures))) for on in (True, False))
     again = np.exp(soft.logits / saved.temperature)
     np.testing.assert_allclose(soft.probabilities, again / again.sum(), rtol=1e-9)

@@ -149,7 +149,7 @@ def test_a_later_head_is_not_taken_for_the_best_one(tmp_path: Path) -> None:
     for done, skill in ((3, 9.0), (4, 0.1)):
         history = history.with_head(head_of(done, skill))
     best = history.best
-    assert best is not None and best.head and best.round == 3
+    assert best.head and best.round == 3
     (run,) = written(tmp_path, history)
     assert isinstance(run, ChainRun) and run.final == history.evaluations[-1]
     text = text_of(render([run]))
