@@ -94,10 +94,11 @@ def compare(
         "max_test": max_test,
         "centers": None if chosen is None else tuple(sorted(chosen)),
         "bn": bn,
-        "without_leaked": without_leaked,
+        "without_leaked": without_leaked or None,
         "pretrained": pretrained,
     }
-    request = validated(kind, content, "flamby compare")
+    given = {key: value for key, value in content.items() if value is not None}
+    request = validated(kind, given, "flamby compare")
     check_writable(out)
     with resumable(max_hours):
         results = run(request, out, workers=workers)

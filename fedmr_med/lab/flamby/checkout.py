@@ -47,9 +47,7 @@ def find_strategies(checkout: Path | None) -> tuple[ModuleType | None, str]:
 
 
 def find_dataset(checkout: Path | None, name: str) -> ModuleType:
-    """Return the module of one of FLamby's datasets, such as ``fed_isic2019``.
-
-    Without a ``checkout`` the one that ``FEDMR_MED_FLAMBY`` names is taken, or what is installed.
+    """Return the module of one of FLamby's datasets, such as ``fed_isic2019``; see :func:`find_strategies`.
 
     Raises:
         ConfigError: FLamby is not there, ``checkout`` is not one, or it cannot be imported.
@@ -81,8 +79,8 @@ def older_numpy() -> Iterator[None]:
 
 
 def _find(name: str, checkout: Path | None) -> tuple[ModuleType | None, str]:
-    if checkout is None and (named := os.environ.get(VARIABLE)):
-        checkout = Path(named)
+    named = os.environ.get(VARIABLE)
+    checkout = checkout or (Path(named) if named else None)
     if checkout is not None:
         if not (checkout / "flamby" / "strategies").is_dir():
             raise ConfigError(

@@ -10,7 +10,7 @@ from fedmr_med.lab.flamby.data import load_data
 from fedmr_med.lab.flamby.datasets import known_set
 from fedmr_med.lab.flamby.isic import IsicRun
 from fedmr_med.lab.flamby.request import CompareRequest, SetRequest
-from fedmr_med.lab.flamby.results import FlambyResults, RunRows
+from fedmr_med.lab.flamby.results import FlambyResults, Row, RunRows
 from fedmr_med.lab.flamby.runs import Training, planned
 from fedmr_med.lab.flamby.sets import set_notes, set_runs
 from fedmr_med.lab.flamby.tables import differences, notes, published_rows, write_outputs
@@ -47,37 +47,34 @@ def _on_isic(request: CompareRequest, out: Path, launch: Local) -> FlambyResults
         finished = engine.complete(runs, out, launch, unit="local step")
     finally:
         load_data.cache_clear()
-    rows = tuple(row for result in finished for row in result.rows)
-    differs = differences(request)
-    return FlambyResults(
-        rows=(*rows, *published_rows(published().results, "balanced_accuracy", differs)),
-        missing=tuple(f"flamby.strategies.{name}" for name in request.strategies if reason),
-        how_to_get=f"{reason}. {HOW_TO_GET}" if reason else "",
-        failed=_failed(runs, finished),
-        notes=tuple(notes(request, data, rows)),
-        updates=request.updates,
-        request=request,
-    )
+    theirs = published_rows(published().results, "balanced_accuracy", differences(request))
+    return _results(request, runs, finished, theirs, notes(request, data, runs), reason)
 
 
 def _on_set(request: SetRequest, out: Path, launch: Local) -> FlambyResults:
     """Compare on another dataset, as FLamby's own benchmark does."""
     runs = set_runs(request)
-    results = results_of(find_dataset(request.flamby, request.dataset))
+    results, lines = results_of(find_dataset(request.flamby, request.dataset)), set_notes(request, runs)
     finished = engine.complete(runs, out, launch, unit="run")
-    rows = tuple(row for result in finished for row in result.rows)
-    lines = set_notes(request, rows)
+    theirs = published_rows(results, known_set(request.dataset).metric, lines[-1:])
+    return _results(request, runs, finished, theirs, lines)
+
+
+def _results(
+    request: CompareRequest | SetRequest,
+    runs: Sequence[Training],
+    finished: Sequence[RunRows],
+    theirs: Sequence[Row],
+    lines: Sequence[str],
+    reason: str = "",
+) -> FlambyResults:
+    """Return what the runs gave with the published rows; ``reason`` is why FLamby's strategies are missing."""
     return FlambyResults(
-        rows=(*rows, *published_rows(results, known_set(request.dataset).metric, lines[-1:])),
-        missing=(),
-        how_to_get="",
-        failed=_failed(runs, finished),
+        rows=(*(row for result in finished for row in result.rows), *theirs),
+        missing=tuple(f"flamby.strategies.{name}" for name in request.strategies or () if reason),
+        how_to_get=f"{reason}. {HOW_TO_GET}" if reason else "",
+        failed=tuple(f"{run.title}: {r.error}" for run, r in zip(runs, finished, strict=True) if r.error),
         notes=tuple(lines),
         updates=request.updates,
         request=request,
     )
-
-
-def _failed(runs: Sequence[Training], finished: Sequence[RunRows]) -> tuple[str, ...]:
-    pairs = zip(runs, finished, strict=True)
-    return tuple(f"{run.title}: {result.error}" for run, result in pairs if result.error)

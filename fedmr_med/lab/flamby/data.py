@@ -39,11 +39,9 @@ class Leakage:
         """Return what a reader of the results has to know."""
         if not self.known:
             return f"Lesions of the {self.tests} test images are not known ({LESIONS_FILE} is not in the folder)."
-        share = (
-            f"{self.leaked} of {self.known} test images with a known lesion ({100 * self.leaked / self.known:.0f} %)"
-        )
+        share = f"{self.leaked} of {self.known} test images with a known lesion"
         ending = "they are left out here." if left_out else "they count here; --without-leaked leaves them out."
-        return f"{share} show a lesion that is also in a train fold: {ending}"
+        return f"{share} ({100 * self.leaked / self.known:.0f} %) show a lesion that is also in a train fold: {ending}"
 
 
 @dataclass(frozen=True)
@@ -94,33 +92,21 @@ def load_data(request: CompareRequest) -> ComparisonData:
     """
     task = request.job("fedavg", request.seeds[0]).task
     folds = {name: data.load(site, task, seed=0) for name, site in request.sites().items()}
-    kept = {name: np.arange(len(site.test)) for name, site in folds.items()}
-    leakage = None
-    if not request.is_demo:
-        rows = read_centers(find_root(request.data), flamby=request.flamby)
-        leaked = leaked_images([rows[center] for center in request.centers])
-        known = 0
-        for center in request.centers:
-            fold = folds[site_name(center)].test
-            tested = [rows[center][row] for row in fold.rows]
-            known += sum(bool(row.group) for row in tested)
-            if request.without_leaked:
-                kept[site_name(center)] = np.array([i for i, row in enumerate(tested) if row.image not in leaked], int)
-        leakage = Leakage(len(leaked), known, sum(len(site.test) for site in folds.values()))
+    rows = [] if request.is_demo else read_centers(find_root(request.data), flamby=request.flamby)
+    leaked = leaked_images([rows[center] for center in request.centers if rows])
+    known, tests = 0, {}
     for center in request.centers:
-        name = site_name(center)
-        order = numpy_generator("max test", center).permutation(len(kept[name]))
-        kept[name] = kept[name][np.sort(order[: request.max_test])]
-        if not len(kept[name]):
-            raise DataError(
-                f"No test image of centre {center} is left; leave it out with --centers.",
-                code="data.empty",
-                key="--centers",
-            )
-    return ComparisonData(
-        task=task,
-        train={name: site.train for name, site in folds.items()},
-        test={name: site.test.subset(kept[name]) for name, site in folds.items()},
-        leakage=leakage,
-        batch=request.batch,
-    )
+        name, fold = site_name(center), folds[site_name(center)].test
+        tested = [rows[center][row] for row in fold.rows] if rows else []
+        known += sum(bool(row.group) for row in tested)
+        kept = np.arange(len(fold))
+        if request.without_leaked and rows:
+            kept = np.flatnonzero([row.image not in leaked for row in tested])
+        order = numpy_generator("max test", center).permutation(len(kept))
+        kept = kept[np.sort(order[: request.max_test])]
+        if not len(kept):
+            why = f"No test image of centre {center} is left; leave it out with --centers."
+            raise DataError(why, code="data.empty", key="--centers")
+        tests[name] = fold.subset(kept)
+    leakage = Leakage(len(leaked), known, sum(len(site.test) for site in folds.values())) if rows else None
+    return ComparisonData(task, {name: site.train for name, site in folds.items()}, tests, leakage, request.batch)

@@ -3,11 +3,10 @@
 import itertools
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from pydantic import JsonValue
@@ -83,15 +82,12 @@ class IsicRun(Training):
         """Return the trained model by what became of BatchNorm statistics."""
         if self.source == "flamby":
             return self._by_strategy(on_progress)
-        if self.federated:
-            return {self.policies[0]: self._by_federation(folder / CHECKPOINTS, on_progress)}
-        return {"own": self._alone(on_progress)}
-
-    def _by_federation(self, folder: Path, on_progress: OnProgress) -> Arrays:
-        """Train by a method of this package, through the executor; resumes from ``folder``."""
+        if not self.federated:
+            return {"own": self._alone(on_progress)}
         steps = self.request.updates * len(self.request.centers)
-        federation = Federation(self.job(), self.request.sites(), folder)
-        return federation.run(lambda state: on_progress(Progress(state.round * steps, steps))).leaving().model
+        federation = Federation(self.job(), self.request.sites(), folder / CHECKPOINTS)
+        state = federation.run(lambda state: on_progress(Progress(state.round * steps, steps)))
+        return {self.policies[0]: state.leaving().model}
 
     def _alone(self, on_progress: OnProgress) -> Arrays:
         """Train on the data of one centre, or of all in one place."""
@@ -102,9 +98,8 @@ class IsicRun(Training):
         loss = _loss(data, job)
         optimizer = torch.optim.SGD(network.parameters(), lr=job.train.lr)
         network.train()
-        steps = self.training_steps
-        loader = _loader(fold, site, data, job, job.train.updates or steps, _StepCounter(on_progress))
-        for images, labels in itertools.islice(loader, steps):
+        loader = self._loader(fold, site, on_progress, itertools.count(1))
+        for images, labels in itertools.islice(loader, self.training_steps):
             logits = network(images.to(_device()))[1]
             optimizer.zero_grad()
             loss(logits, labels.to(_device())).backward()  # type: ignore[no-untyped-call]
@@ -121,11 +116,9 @@ class IsicRun(Training):
         strategies, reason = find_strategies(request.flamby)
         if strategies is None:
             raise ConfigError(reason, code="package.missing", key="--flamby")
-        counter = _StepCounter(on_progress)
+        done = itertools.count(1)
         strategy = getattr(strategies, self.method)(
-            training_dataloaders=[
-                _loader(fold, site, data, job, request.updates, counter) for site, fold in data.train.items()
-            ],
+            training_dataloaders=[self._loader(fold, site, on_progress, done) for site, fold in data.train.items()],
             model=Logits(placed(build_network(job, pretrained=True))),
             loss=_loss(data, job),
             optimizer_class=torch.optim.SGD,
@@ -137,6 +130,12 @@ class IsicRun(Training):
         sizes = [len(fold) for fold in data.train.values()]
         averaged = states[0] | average_buffers(states, sizes, models.parameter_names(build_network(job)))
         return {policy: averaged if policy == "average" else states[0] for policy in self.policies}
+
+    def _loader(self, fold: Fold, site: str, on_progress: OnProgress, done: Iterator[int]) -> ExecutorBatches:
+        """Return the batches of a site, each of which reports the next number of the steps ``done``."""
+        job, updates = self.job(), self.request.updates
+        batches = Batches.of(fold, job.task, batch_size=self.request.batch, augment=job.train.augment)
+        return ExecutorBatches(fold, batches, self.seed, site, updates, lambda: on_progress(Progress(next(done), 1)))
 
     def _rows(self, job: JobConfig, policy: str, network: Network) -> list[Row]:
         settings: dict[str, JsonValue] = {"learning_rate": job.train.lr, **job.method.options}
@@ -157,44 +156,21 @@ class IsicRun(Training):
         ]
 
 
-class _StepCounter:
-    """Reports local steps one by one."""
-
-    def __init__(self, on_progress: OnProgress) -> None:
-        self._on_progress = on_progress
-        self._done = 0
-
-    def __call__(self) -> None:
-        self._done += 1
-        self._on_progress(Progress(self._done, 1))
-
-
 def average_buffers(states: Sequence[Arrays], sizes: Sequence[int], parameters: frozenset[str]) -> Arrays:
     """Return the buffers averaged over the clients by their number of samples; counters take the largest value."""
-    floats: list[Mapping[str, Any]] = []
-    counters: Arrays = {}
-    for state in states:
-        buffers = {name: array for name, array in state.items() if name not in parameters}
-        floats.append({name: array for name, array in buffers.items() if array.dtype.kind == "f"})
-        for name in buffers.keys() - floats[-1].keys():
-            counters[name] = max(counters.get(name, buffers[name]), buffers[name])
+    buffers = {name: array for name, array in states[0].items() if name not in parameters}
+    floats = [name for name, array in buffers.items() if array.dtype.kind == "f"]
     sums = Sums()
-    for arrays, size in zip(floats, sizes, strict=True):
-        sums.add("buffers", arrays, size)
-    return {**sums.mean("buffers", sum(sizes)), **counters} if floats[0] else counters
+    for state, size in zip(states, sizes, strict=True):
+        sums.add("buffers", {name: state[name] for name in floats}, size)
+    counters = {name: max(state[name] for state in states) for name in buffers.keys() - set(floats)}
+    return {**(sums.mean("buffers", sum(sizes)) if floats else {}), **counters}
 
 
 def placed(network: Network) -> Network:
     """Return a network where and how it is fastest, as the executor has it."""
     moved: Network = network.to(_device(), memory_format=torch.channels_last)  # type: ignore[call-overload]
     return moved
-
-
-def _loader(
-    fold: Fold, site: str, data: ComparisonData, job: JobConfig, updates: int, counter: _StepCounter
-) -> ExecutorBatches:
-    batches = Batches.of(fold, job.task, batch_size=data.batch, augment=job.train.augment)
-    return ExecutorBatches(fold, batches, job.seed, site, updates, counter)
 
 
 def _loss(data: ComparisonData, job: JobConfig) -> criterion.Criterion:

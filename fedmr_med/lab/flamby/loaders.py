@@ -56,36 +56,24 @@ def class_numbers(labels: Tensor, num_classes: int) -> Tensor:
             code="data.item",
             key="labels",
         )
-    numbers = labels.reshape(-1).long()
-    wrong = (numbers != labels.reshape(-1)) | (numbers < 0) | (numbers >= num_classes)
-    if wrong.any():
+    flat = labels.reshape(-1)
+    wrong = flat[(flat != flat.long()) | (flat < 0) | (flat >= num_classes)]
+    if len(wrong):
         raise ConfigError(
-            f"The label {labels.reshape(-1)[wrong][0].item():g} is not a class from 0 to {num_classes - 1}.",
-            code="data.label",
+            f"The label {wrong[0].item():g} is not a class from 0 to {num_classes - 1}.", code="data.label"
         )
-    return numbers
+    return flat.long()
 
 
 def endless(loader: Any) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield batches over and over. The first pass opens at once: a loader draws its seed when it is opened."""
-    first = iter(loader)
-
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        yield from first
-        while True:
-            yield from loader
-
-    return batches()
+    return itertools.chain(iter(loader), itertools.chain.from_iterable(itertools.repeat(loader)))
 
 
 def in_order(loader: Any) -> "DataLoader[Any]":
     """Return a loader of the same dataset without shuffling."""
-    return DataLoader(
-        loader.dataset,
-        batch_size=loader.batch_size or 1,
-        collate_fn=loader.collate_fn,
-        num_workers=loader.num_workers,
-    )
+    size = loader.batch_size or 1
+    return DataLoader(loader.dataset, size, collate_fn=loader.collate_fn, num_workers=loader.num_workers)
 
 
 @contextmanager

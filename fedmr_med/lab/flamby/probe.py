@@ -30,10 +30,8 @@ class Probe(Network):
         super().__init__()
         linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
         if not linear:
-            raise ConfigError(
-                f"{type(model).__name__} has no linear layer; FedMR needs a model that ends in one, for its features.",
-                code="model.no-classifier",
-            )
+            why = f"{type(model).__name__} has no linear layer; FedMR needs a model that ends in one, for its features."
+            raise ConfigError(why, code="model.no-classifier")
         self.model = model
         self.classifier = linear[-1]
         if hidden is not None:
@@ -45,11 +43,8 @@ class Probe(Network):
         last = self.classifier
         name = next(name for name, module in self.model.named_modules() if module is last)
         if not name:
-            raise ConfigError(
-                "hidden: the model is a linear layer itself; put it into a torch.nn.Sequential.",
-                code="model.last-layer",
-                key="hidden",
-            )
+            why = "hidden: the model is a linear layer itself; put it into a torch.nn.Sequential."
+            raise ConfigError(why, code="model.last-layer", key="hidden")
         with torch_stream(seed, "hidden layer"):
             classifier = nn.Linear(units, last.out_features)
             layers = nn.Sequential(nn.Linear(last.in_features, units), nn.ReLU(), classifier)

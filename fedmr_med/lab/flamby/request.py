@@ -22,11 +22,8 @@ from fedmr_med.sites import DemoSource, FlambyIsicSource, SiteConfig
 ISIC, LOCAL, POOLED = "fed_isic2019", "local", "pooled"
 Buffers = Literal["average", "first"]
 
-# FLamby's budget, and one for the demo on a CPU.
-_FLAMBY = {"rounds": 9, "updates": 100, "image_size": 200, "batch": 64}
+# A budget for the demo on a CPU. Of the settings for the demo only those without which it does not learn.
 _DEMO = {"rounds": 3, "updates": 10, "image_size": 32, "batch": 16}
-
-# Of the settings for the demo only those without which it does not learn: the budget is this comparison's own.
 _DEMO_SETTINGS = {
     "model": ISIC2019.protocol.demo["model"],
     "loss": ISIC2019.protocol.demo["loss"],
@@ -69,7 +66,7 @@ class CompareRequest(Request):
 
     Attributes:
         strategies: names of FLamby's strategies.
-        rounds, updates, image_size, batch: None takes FLamby's, or on the demo a budget for a CPU.
+        rounds, updates, image_size, batch: FLamby's by default, and on the demo a budget for a CPU.
         centers: the centres that take part.
         bn: what becomes of BatchNorm statistics: ``average`` over the centres, those of the ``first`` centre as FLamby
             scores its models, or ``both``.
@@ -79,10 +76,10 @@ class CompareRequest(Request):
     """
 
     strategies: tuple[str, ...] = tuple(name for name in published().strategies if name != "Cyclic")
-    rounds: int = Field(_FLAMBY["rounds"], ge=1)
-    updates: int = Field(_FLAMBY["updates"], ge=1)
-    image_size: int = Field(_FLAMBY["image_size"], ge=8)
-    batch: int = Field(_FLAMBY["batch"], ge=2)
+    rounds: int = Field(published().protocol["rounds"], ge=1)
+    updates: int = Field(published().protocol["updates"], ge=1)
+    image_size: int = Field(published().protocol["image_size"], ge=8)
+    batch: int = Field(published().protocol["batch"], ge=2)
     centers: tuple[int, ...] = Field(tuple(range(6)), min_length=1)
     bn: Literal["average", "first", "both"] = "both"
     max_test: int | None = Field(None, ge=1)
@@ -92,11 +89,9 @@ class CompareRequest(Request):
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, content: Any) -> Any:
-        """Leave out what was not given, and take the demo's budget on the demo."""
-        if not isinstance(content, dict):
-            return content
-        given = {key: value for key, value in content.items() if value is not None}
-        return (_DEMO if Path(given.get("data", "")) == DEMO else {}) | given
+        """Take the demo's budget on the demo."""
+        on_demo = isinstance(content, dict) and Path(content.get("data", "")) == DEMO
+        return _DEMO | content if on_demo else content
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -139,12 +134,8 @@ class CompareRequest(Request):
                 "task": {"image_size": self.image_size},
                 "model": {"options": options},
                 "train": {
-                    "lr": 0.01,
-                    "momentum": 0.0,
-                    "weight_decay": 0.0,
-                    "batch_size": self.batch,
-                    "updates": self.updates,
-                    "precision": "float32",
+                    **{"lr": 0.01, "momentum": 0.0, "weight_decay": 0.0, "precision": "float32"},
+                    **{"batch_size": self.batch, "updates": self.updates},
                 },
                 "federation": {
                     "rounds": self.rounds,
@@ -162,12 +153,13 @@ class CompareRequest(Request):
         policy = SitePolicy(
             share_prototypes=True, min_class_count=1, share_metrics="none", round_samples=1, training=None
         )
-        return {site_name(center): SiteConfig(data=self._source(center), policy=policy) for center in self.centers}
-
-    def _source(self, center: int) -> DemoSource | FlambyIsicSource:
-        if self.is_demo:
-            return DemoSource(source="demo", center=center)
-        return FlambyIsicSource(source="flamby_isic", center=center, root=self.data, flamby=self.flamby)
+        sources = {
+            center: DemoSource(source="demo", center=center)
+            if self.is_demo
+            else FlambyIsicSource(source="flamby_isic", center=center, root=self.data, flamby=self.flamby)
+            for center in self.centers
+        }
+        return {site_name(center): SiteConfig(data=source, policy=policy) for center, source in sources.items()}
 
 
 class SetRequest(Request):
@@ -188,17 +180,12 @@ class SetRequest(Request):
     @model_validator(mode="before")
     @classmethod
     def _given(cls, content: Any) -> Any:
-        """Leave out what was not given; refuse by name what only Fed-ISIC2019 has."""
-        if not isinstance(content, dict):
-            return content
-        given = {key: value for key, value in content.items() if value is not None and value is not False}
+        """Refuse by name what only Fed-ISIC2019 has."""
+        given = content if isinstance(content, dict) else {}
         for key in given.keys() & CompareRequest.model_fields.keys() - cls.model_fields.keys():
-            raise invalid(
-                f"--{key.replace('_', '-')} is for {ISIC}; {given.get('dataset')} takes FLamby's own",
-                code="config.conflict",
-                key=key,
-            )
-        return given
+            why = f"--{key.replace('_', '-')} is for {ISIC}; {given.get('dataset')} takes FLamby's own"
+            raise invalid(why, code="config.conflict", key=key)
+        return content
 
     @model_validator(mode="after")
     def _known(self) -> Self:

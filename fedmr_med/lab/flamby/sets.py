@@ -78,17 +78,11 @@ class SetRun(Training):
 
     def _loaders(self, dataset: ModuleType, utils: ModuleType) -> list[Any]:
         """Return the loaders of train and test data, by centre and pooled."""
-        options = {
-            "batch_size": dataset.BATCH_SIZE,
-            "num_workers": 0,
-            "collate_fn": getattr(dataset, "collate_fn", None),
-        }
+        options = {"num_clients": dataset.NUM_CLIENTS, "batch_size": dataset.BATCH_SIZE, "num_workers": 0}
+        options["collate_fn"] = getattr(dataset, "collate_fn", None)
         opened = partial(dataset.FedClass, data_path=str(self.request.data))
         try:
-            return [
-                utils.init_data_loaders(opened, pooled=pooled, num_clients=dataset.NUM_CLIENTS, **options)
-                for pooled in (False, True)
-            ]
+            return [utils.init_data_loaders(opened, pooled=pooled, **options) for pooled in (False, True)]
         except Exception as e:  # whatever FLamby raises where data is missing
             raise DataError(
                 f"FLamby cannot read {self.request.dataset}: {brief(repr(e))}.", code="data.unreadable"
@@ -97,9 +91,10 @@ class SetRun(Training):
     def _alone(self, model: nn.Module, loader: Any, dataset: ModuleType, utils: ModuleType) -> nn.Module:
         """Train on one loader, for FLamby's epochs."""
         utils.set_seed(self.seed)
-        gpu, epochs = torch.cuda.is_available(), dataset.NUM_EPOCHS_POOLED
-        arguments = (gpu, self.label, dataset.Optimizer, dataset.LR, dataset.BaselineLoss, epochs)
-        trained: nn.Module = utils.train_single_centric(model, loader, *arguments, seed=self.seed)
+        arguments = (dataset.Optimizer, dataset.LR, dataset.BaselineLoss, dataset.NUM_EPOCHS_POOLED)
+        trained: nn.Module = utils.train_single_centric(
+            model, loader, torch.cuda.is_available(), self.label, *arguments, seed=self.seed
+        )
         return trained
 
     def _together(
@@ -150,15 +145,13 @@ def set_runs(request: SetRequest) -> list[SetRun]:
     known, reason = strategies_of(dataset), find_strategies(request.flamby)[1]
     if reason:
         raise ConfigError(reason, code="package.missing", key="--flamby")
-    strategies = request.strategies
-    if strategies is None:
-        strategies = tuple(sorted(known.keys() - {"Cyclic"}))
+    strategies = tuple(sorted(known.keys() - {"Cyclic"})) if request.strategies is None else request.strategies
     for name in strategies:
         check_known(name, known, "strategies")
     return planned(SetRun, request, "flamby", range(dataset.NUM_CLIENTS), strategies)
 
 
-def set_notes(request: SetRequest, rows: Iterable[Row]) -> list[str]:
+def set_notes(request: SetRequest, runs: Iterable[Training]) -> list[str]:
     """Return what a reader has to know besides the numbers; the last line says how the published ones were made."""
     known = known_set(request.dataset)
     lines = [
@@ -167,12 +160,11 @@ def set_notes(request: SetRequest, rows: Iterable[Row]) -> list[str]:
     ]
     if known.linear:
         lines.append(
-            f"FLamby's Baseline is one linear layer, whose feature is a patient's raw attributes: ours "
+            "FLamby's Baseline is one linear layer, whose feature is a patient's raw attributes: ours "
             f"({', '.join(OURS)}) have a hidden layer of {HIDDEN} units before it, FLamby's own rows have none."
         )
-    if any(row.method == "Cyclic" for row in rows):
+    if any(run.method == "Cyclic" for run in runs):
         lines.append(CYCLIC)
     rounds = request.rounds or "FLamby's"
-    seeds = ", ".join(map(str, request.seeds))
-    here = f"here {rounds} rounds x {request.updates}, seeds {seeds}"
+    here = f"here {rounds} rounds x {request.updates}, seeds {', '.join(map(str, request.seeds))}"
     return [*lines, f"Published numbers: FLamby's rounds x {UPDATES} updates, seeds 42 to 46; {here}."]

@@ -6,7 +6,7 @@ samples, while each client keeps its own BatchNorm statistics and its own optimi
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -103,7 +103,12 @@ class FedMR:
         self.share = [True] * clients if share is None else list(share)
         if prototype_dataloaders is None:
             prototype_dataloaders = [in_order(loader) for loader in training_dataloaders]
-        self.options, self._momentum = _options(variant, {"mu1": mu1, "mu2": mu2}, reshaping or {})
+        usual = {"mu1": _PAPER_WEIGHT, "mu2": _PAPER_WEIGHT} if variant == "paper" else {}
+        weights = {name: weight for name, weight in (("mu1", mu1), ("mu2", mu2)) if weight is not None}
+        own = usual | weights | (reshaping or {}) | {"variant": variant}
+        self.options = validated(ReshapingOptions, own, "FedMR")
+        method = fedmr.FedMR(fedmr.FedMROptions(**self.options.model_dump(exclude_unset=True)))
+        self._momentum = method.server_optimizer.momentum
         self._velocity: list[Tensor] = []
         self.nrounds = nrounds
         self.num_updates = num_updates
@@ -123,7 +128,11 @@ class FedMR:
         self._held = [self._held_classes(loader if counts else ()) for loader in prototype_dataloaders]
         self._batches = [endless(loader) for loader in training_dataloaders]
         self._log_period = log_period
-        self._writer = _writer(logdir, log_basename) if log else None
+        self._writer: Any = None
+        if log:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(log_dir=f"{logdir}/{log_basename}")
         self._round = 0
 
     def run(self) -> list[nn.Module]:
@@ -185,13 +194,13 @@ class FedMR:
 
     def _reshaping(self, client: int) -> ManifoldReshaping:
         """Return the losses of a client in this round."""
-        stream = (self._seed, client, self._round, "method")
+        seed = derive_seed(self._seed, client, self._round, "method")
         return ManifoldReshaping(
             self.options,
             self.prototypes,
             held=self._held[client].to(self.device),
             classify=self.networks[client].classify,
-            generator=torch.Generator().manual_seed(derive_seed(*stream)),
+            generator=torch.Generator().manual_seed(seed),
             own=self._own[client] if self.options.keeps_own_prototypes else None,
         )
 
@@ -237,16 +246,6 @@ class FedMR:
         self.bits_counting_function(sent)
 
 
-def _options(
-    variant: Variant, weights: Mapping[str, float | None], others: Mapping[str, Any]
-) -> tuple[ReshapingOptions, float]:
-    """Return the options of the losses, and the server momentum that belongs to the variant."""
-    usual = dict.fromkeys(weights, _PAPER_WEIGHT) if variant == "paper" else {}
-    given = {name: weight for name, weight in weights.items() if weight is not None}
-    options = validated(ReshapingOptions, {**usual, **given, **others, "variant": variant}, "FedMR")
-    return options, fedmr.FedMR(fedmr.FedMROptions(**options.model_dump(exclude_unset=True))).server_optimizer.momentum
-
-
 def _weighted_mean(changes: list[list[Tensor]], sizes: list[int]) -> list[Tensor]:
     """Average the clients' changes, each a list of tensors, with FLamby's arithmetic: float32, divided at the end."""
     weighted = ([tensor * size for tensor in change] for change, size in zip(changes, sizes, strict=True))
@@ -257,9 +256,3 @@ def _set(network: nn.Module, values: list[Tensor]) -> None:
     with torch.no_grad():
         for parameter, value in zip(network.parameters(), values, strict=True):
             parameter.copy_(value)
-
-
-def _writer(logdir: str, basename: str) -> Any:
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(log_dir=f"{logdir}/{basename}")

@@ -16,6 +16,7 @@ from fedmr_med.lab.flamby.checkout import Result, published
 from fedmr_med.lab.flamby.data import ComparisonData
 from fedmr_med.lab.flamby.request import POOLED, CompareRequest, site_name
 from fedmr_med.lab.flamby.results import METRICS, FlambyResults, Row
+from fedmr_med.lab.flamby.runs import Training
 from fedmr_med.report.console import text_table
 from fedmr_med.report.document import page_of, part
 from fedmr_med.report.elements import DEMO_NOTE, Section, figure, join, legend
@@ -74,7 +75,7 @@ def differences(request: CompareRequest) -> list[str]:
     return lines
 
 
-def notes(request: CompareRequest, data: ComparisonData, rows: Sequence[Row]) -> list[str]:
+def notes(request: CompareRequest, data: ComparisonData, runs: Sequence[Training]) -> list[str]:
     """Return what a reader has to know besides the numbers."""
     lines = [DEMO_NOTE] if request.is_demo else []
     lines.append("Balanced accuracy over the classes present in a test set; pooled: on the test images of all centres.")
@@ -84,7 +85,7 @@ def notes(request: CompareRequest, data: ComparisonData, rows: Sequence[Row]) ->
     )
     if data.leakage is not None:
         lines.append(data.leakage.sentence(request.without_leaked))
-    if any(row.method == "Cyclic" for row in rows):
+    if any(run.method == "Cyclic" for run in runs):
         lines.append(CYCLIC)
     return lines + [f"Published numbers differ in {line}." for line in differences(request)]
 
@@ -153,13 +154,14 @@ def _csv_row(row: Row, updates: int) -> dict[str, object]:
 
 def screen_table(results: FlambyResults) -> Table:
     """Return all rows over the seeds for the terminal, the published ones last."""
-    rows, tests, note = results.rows, results.request.tests, "\n".join(results.notes)
+    tests = results.request.tests
     columns = ("method", "source", "BN", *(test.replace("center-", "centre ") for test in tests), "mean of centres")
-    metric = METRICS[rows[0].metric] if rows else ""
-    table = text_table(f"{results.request.dataset}: {metric}", columns, [], caption=note, names=3)
+    metric = METRICS[results.rows[0].metric] if results.rows else ""
+    title, note = f"{results.request.dataset}: {metric}", "\n".join(results.notes)
+    table = text_table(title, columns, [], caption=note, names=3)
     table.caption_justify = "left"
     before = None
-    for (method, source, bn), scores in spreads(rows).items():
+    for (method, source, bn), scores in spreads(results.rows).items():
         if before not in (None, source):
             table.add_section()
         before = source
