@@ -61,17 +61,13 @@ def claim(request: BenchRequest, out: Path) -> None:
         try:
             known = dict(json.loads(path.read_text(encoding="utf-8")))
         except (TypeError, ValueError) as e:
-            raise ConfigError(
-                f"{path} cannot be read; choose another --out.", code="file.unreadable", key="--out"
-            ) from e
+            why = f"{path} cannot be read; choose another --out."
+            raise ConfigError(why, code="file.unreadable", key="--out") from e
         other = sorted(key for key in known.keys() | content.keys() if known.get(key) != content.get(key))
         if other:
             was = ", ".join(f"{key} {known.get(key)}" for key in other)
-            raise ConfigError(
-                f"{out} holds a comparison with other settings ({was}); choose another --out.",
-                code="run.other-settings",
-                key="--out",
-            )
+            why = f"{out} holds a comparison with other settings ({was}); choose another --out."
+            raise ConfigError(why, code="run.other-settings", key="--out")
     write_text(path, json.dumps(content, indent=1))
 
 

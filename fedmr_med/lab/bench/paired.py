@@ -47,17 +47,14 @@ def differences(runs: Sequence[RunResult], reference: str) -> list[Difference]:
 
     Labels without a seed in common with the reference are left out, and so are runs that failed or were not scored.
     """
-    scored = [run for run in runs if run.error is None and _is_scored(run)]
+    good = (run for run in runs if run.error is None)
+    scored = [run for run in good if (run.last5_balanced_accuracy, run.head_balanced_accuracy) != (None, None)]
     base = {run.seed: run for run in scored if run.label == reference}
-    labels = dict.fromkeys(run.label for run in scored if run.label != reference)
-    pairs = {
-        label: [(run, base[run.seed]) for run in scored if run.label == label and run.seed in base] for label in labels
-    }
-    return [_difference(label, matched) for label, matched in pairs.items() if matched]
-
-
-def _is_scored(run: RunResult) -> bool:
-    return run.last5_balanced_accuracy is not None or run.head_balanced_accuracy is not None
+    pairs: dict[str, list[tuple[RunResult, RunResult]]] = {}
+    for run in scored:
+        if run.label != reference and run.seed in base:
+            pairs.setdefault(run.label, []).append((run, base[run.seed]))
+    return [_difference(label, matched) for label, matched in pairs.items()]
 
 
 def _difference(label: str, pairs: Sequence[tuple[RunResult, RunResult]]) -> Difference:

@@ -66,11 +66,11 @@ class BenchRequest(Selection):
         for name in self.methods:
             method_options(resolve(name)[0])
         self._check_settings()
-        clients, split = self._clients(), self.split
+        clients = self._clients()
         if self.clients_per_round and self.clients_per_round > clients:
             why = f"{self.clients_per_round} of {clients} clients cannot be drawn"
             raise _refused("--clients-per-round", why, code="config.value")
-        return [self._run(method, seed, split, clients) for method in self.methods for seed in self.seeds]
+        return [self._run(method, seed, clients) for method in self.methods for seed in self.seeds]
 
     def _clients(self) -> int:
         dataset = DATASETS.get(self.dataset, "--dataset")
@@ -93,22 +93,19 @@ class BenchRequest(Selection):
             raise _refused("--split", f"{dataset.name} is already partitioned by hospital; drop --split and --clients")
         return len(dataset.sites) - len(set(self.absent))
 
-    def _run(self, method: str, seed: int, split: str | None, clients: int) -> Run:
-        changes: dict[str, JsonValue] = {}
-        if self.rounds and resolve(method)[1].trains:
-            changes["federation.rounds"] = self.rounds
-        if self.epochs:
-            changes["train.epochs"] = self.epochs
-        if self.clients_per_round:
-            changes["federation.sites_per_round"] = self.clients_per_round
-            changes["federation.min_sites"] = self.clients_per_round
-        held = bool(DATASETS.get(self.dataset).sites)
-        if held:
-            changes.setdefault("federation.min_sites", clients)
+    def _run(self, method: str, seed: int, clients: int) -> Run:
+        held, drawn = bool(DATASETS.get(self.dataset).sites), self.clients_per_round
+        asked: dict[str, JsonValue] = {
+            "federation.rounds": self.rounds if resolve(method)[1].trains else None,
+            "train.epochs": self.epochs,
+            "federation.sites_per_round": drawn,
+            "federation.min_sites": drawn or (clients if held else None),
+        }
+        changes = {key: value for key, value in asked.items() if value is not None}
         job = job_for(
             self.dataset,
             method,
-            split=split,
+            split=self.split,
             clients=None if held else clients,
             model=self.model,
             seed=seed,

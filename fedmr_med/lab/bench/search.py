@@ -1,7 +1,6 @@
 """Choosing each method's settings before a comparison: as many tries for everyone, never on the test set."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
@@ -16,22 +15,22 @@ HELD_OUT = 0.2
 """The share of each client's training data that the values are scored on."""
 
 
-def values(method: str) -> list[dict[str, JsonValue]]:
-    """Return the settings that are tried for a method, every combination of its lists; none for one without lists."""
-    grid = _grids().get(method, {})
-    return [dict(zip(grid, combination, strict=True)) for combination in product(*grid.values())] if grid else []
-
-
 def candidates(request: BenchRequest) -> list[BenchRequest]:
-    """Return what a comparison wants tried, on held-out training data: one method with one setting each."""
+    """Return what a comparison wants tried, on held-out training data: one method with one setting each.
+
+    Those are all combinations of the method's lists in ``search.yaml``; none for a method without lists.
+    """
     if request.tune is None:
         return []
-    rounds = request.tune_rounds or request.rounds
+    rounds, grids = request.tune_rounds or request.rounds, read_yaml(FILE)
     common = {"seeds": (request.tune,), "rounds": rounds, "held_out": HELD_OUT, "tune": None, "tune_rounds": None}
     return [
-        request.model_copy(update=common | {"methods": (method,), "chosen": {method: settings}})
+        request.model_copy(
+            update=common | {"methods": (method,), "chosen": {method: dict(zip(grids[method], tried, strict=True))}}
+        )
         for method in request.methods
-        for settings in values(method)
+        for tried in product(*grids.get(method, {}).values())
+        if method in grids
     ]
 
 
@@ -49,9 +48,3 @@ def best(tried: Sequence[BenchRequest], results: Sequence[RunResult]) -> dict[st
         if result.error is None and accuracy is not None and accuracy > accuracies.get(method, -1.0):
             chosen[method], accuracies[method] = request.chosen[method], accuracy
     return chosen
-
-
-@lru_cache(maxsize=1)
-def _grids() -> dict[str, dict[str, list[JsonValue]]]:
-    grids: dict[str, dict[str, list[JsonValue]]] = read_yaml(FILE)
-    return grids

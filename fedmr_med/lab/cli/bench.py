@@ -11,6 +11,7 @@ from fedmr_med.lab.cli.common import MaxHours, Out, Seeds, WithoutLeaked, end_wi
 
 
 def bench(
+    context: typer.Context,
     dataset: Annotated[
         str, typer.Option(help="Name of a dataset: fmnist, svhn, cifar10, cifar100, shakespeare, isic2019, ...")
     ],
@@ -92,27 +93,14 @@ def bench(
     from fedmr_med.report.console import wide_console
     from fedmr_med.schema import validated
 
-    content = {
-        "dataset": dataset,
-        "data": data,
-        "split": split,
+    # The other options have the names of the request's fields.
+    content = {name: value for name, value in context.params.items() if name in BenchRequest.model_fields} | {
         "methods": PAPER_METHODS if methods == "all" else names(methods),
         "seeds": numbers(seeds),
-        "model": model,
-        "rounds": rounds,
-        "epochs": epochs,
-        "clients": clients,
-        "clients_per_round": clients_per_round,
-        "fraction": fraction,
-        "share": share,
         "settings": parse_settings(settings or []),
         "absent": names(absent),
         "opted_out": names(opted_out),
-        "without_leaked": without_leaked,
-        "cross_validate": cross_validate,
         "held_out": validate,
-        "tune": tune,
-        "tune_rounds": tune_rounds,
     }
     request = validated(BenchRequest, content, "bench")
     options = parse_settings(launcher_options or [], "--launcher-option")

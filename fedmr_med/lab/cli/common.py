@@ -82,6 +82,5 @@ def numbers(text: str, option: str = "--seeds") -> tuple[int, ...]:
     try:
         return tuple(dict.fromkeys(int(number) for number in text.split(",")))
     except ValueError as e:
-        raise ConfigError(
-            f"{option} {text}: give whole numbers, comma-separated, such as 0,1,2.", code="config.value", key=option
-        ) from e
+        why = f"{option} {text}: give whole numbers, comma-separated, such as 0,1,2."
+        raise ConfigError(why, code="config.value", key=option) from e

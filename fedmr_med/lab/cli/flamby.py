@@ -12,6 +12,7 @@ from fedmr_med.lab.cli.common import MaxHours, Out, Seeds, WithoutLeaked, end_wi
 
 
 def compare(
+    context: typer.Context,
     data: Annotated[Path, typer.Option(help="A folder of prepared Fed-ISIC2019, or of --dataset; or 'demo'.")],
     out: Out,
     dataset: Annotated[
@@ -80,24 +81,17 @@ def compare(
     chosen = numbers(centers, "--centers") if centers else None
     if chosen is None and dataset == ISIC and data != DEMO:
         chosen = present_centers(data, flamby)
-    content = {
-        **({} if dataset == ISIC else {"dataset": dataset}),
-        "data": data,
+    # The other options have the names of the request's fields.
+    fields = CompareRequest.model_fields.keys() | SetRequest.model_fields.keys()
+    content = {name: value for name, value in context.params.items() if name in fields} | {
+        "dataset": None if dataset == ISIC else dataset,
         "methods": None if methods is None else names(methods),
         "strategies": None if strategies is None else names(strategies),
-        "rounds": rounds,
-        "updates": updates,
         "seeds": numbers(seeds),
-        "flamby": flamby,
-        "image_size": image_size,
-        "batch": batch,
-        "max_test": max_test,
         "centers": None if chosen is None else tuple(sorted(chosen)),
-        "bn": bn,
         "without_leaked": without_leaked or None,
-        "pretrained": pretrained,
     }
-    given = {key: value for key, value in content.items() if value is not None}
+    given = {name: value for name, value in content.items() if value is not None}
     request = validated(kind, given, "flamby compare")
     check_writable(out)
     with resumable(max_hours):

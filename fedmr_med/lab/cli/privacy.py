@@ -49,9 +49,8 @@ def audit(
     settings = isic_job("fedmr") if job is None else load_job(job / "app" / "config" / JOB_FILE)
     names = [path.resolve().parent.name for path in (site_file, *(others or ()))]
     if len(set(names)) < len(names):
-        raise ConfigError(
-            "--with names a site twice; sites have the names of their folders.", code="config.duplicate", key="--with"
-        )
+        why = "--with names a site twice; sites have the names of their folders."
+        raise ConfigError(why, code="config.duplicate", key="--with")
     possible = DEFENCES if others else DEFENCES[:-1]
     check_known(defence, possible, "--defence")
     for file in filter(None, (out, sacro)):
@@ -90,7 +89,13 @@ def sums(
     from fedmr_med.lab.audit.sums import certified, sum_cost, unsigned
 
     groups = [certified(kits)] if kits else [unsigned(count) for count in whole_numbers(sites, "--sites")]
-    shares = _shares(dropped, "--dropped")
+    try:
+        shares = [float(share) for share in dropped.split(",")]
+    except ValueError:
+        shares = [-1.0]
+    if not all(0 <= share <= 1 for share in shares):
+        why = f"--dropped {dropped}: give shares from 0 to 1, comma-separated, such as 0,0.3."
+        raise ConfigError(why, code="config.value", key="--dropped")
     costs = []
     for members in groups:
         for lost in sorted({round(share * len(members)) for share in shares}):
@@ -106,17 +111,3 @@ def sums(
         size = f"{cost.bytes_up / 1e3:>10.0f}{cost.bytes_down / 1e3:>10.0f}"
         work = f"{1e3 * cost.site_seconds:>12.0f}{1e3 * cost.server_seconds:>12.0f}{cost.seconds:>10.1f}"
         typer.echo(f"{cost.sites:>6}{cost.dropped:>6}{size}{work}")
-
-
-def _shares(text: str, option: str) -> list[float]:
-    try:
-        shares = [float(share) for share in text.split(",")]
-    except ValueError:
-        shares = [-1.0]
-    if not all(0 <= share <= 1 for share in shares):
-        raise ConfigError(
-            f"{option} {text}: give shares from 0 to 1, comma-separated, such as 0,0.3.",
-            code="config.value",
-            key=option,
-        )
-    return shares

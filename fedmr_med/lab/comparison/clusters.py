@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,20 +68,15 @@ class Slurm:
     threads: int = 1
 
     def __call__(self, runs: Sequence[Run[R]], folder: Path, on_progress: Callable[[int, Progress], None]) -> list[R]:
-        """Perform all runs and return their results in order.
-
-        Raises:
-            ConfigError: submitit is not installed, or this machine has no Slurm.
-        """
-        logs = folder.parent / LOGS
-        submitit, executor = self._executor(logs)
+        """Perform all runs; a ConfigError says that submitit is not installed, or this machine has no Slurm."""
+        submitit, logs = _imported("slurm", "submitit"), folder.parent / LOGS
+        executor, kinds = self._executor(submitit, logs), submitit.core.utils
 
         def submit(chosen: Sequence[Run[R]]) -> list[Any]:
             with executor.batch():
                 return [executor.submit(_Resumable(self.threads), run, folder.resolve()) for run in chosen]
 
         def died(error: Exception) -> bool:
-            kinds = submitit.core.utils
             return isinstance(error, kinds.UncompletedJobError) and not isinstance(error, kinds.FailedJobError)
 
         return follow(
@@ -94,20 +90,13 @@ class Slurm:
             cancel=lambda job: job.cancel(check=False),
         )
 
-    def _executor(self, logs: Path) -> tuple[Any, Any]:
-        try:
-            import submitit
-        except ImportError as e:
-            raise _missing("slurm", "submitit") from e
+    def _executor(self, submitit: Any, logs: Path) -> Any:
         options = self.options
         try:
             executor = submitit.AutoExecutor(logs, cluster=options.cluster, slurm_max_num_timeout=options.requeues)
         except RuntimeError as e:
-            raise ConfigError(
-                "--launcher slurm: there is no srun on this machine; --launcher-option cluster=local tries it without.",
-                code="run.no-cluster",
-                key="--launcher",
-            ) from e
+            why = "there is no srun on this machine; --launcher-option cluster=local tries it without"
+            raise ConfigError(f"--launcher slurm: {why}.", code="run.no-cluster", key="--launcher") from e
         executor.update_parameters(
             name="fedmr_med",
             timeout_min=math.ceil(60 * options.hours),
@@ -119,14 +108,14 @@ class Slurm:
             slurm_qos=options.qos,
             slurm_array_parallelism=options.parallel,
         )
-        return submitit, executor
+        return executor
 
 
+@dataclass(frozen=True)
 class _Resumable:
     """A run that submitit queues again, as it is, when it is preempted or its time is over."""
 
-    def __init__(self, threads: int):
-        self.threads = threads
+    threads: int
 
     def __call__(self, run: Run[R], folder: Path) -> R:
         return perform_there(run, folder, self.threads)
@@ -146,14 +135,10 @@ class OnRay:
     threads: int = 1
 
     def __call__(self, runs: Sequence[Run[R]], folder: Path, on_progress: Callable[[int, Progress], None]) -> list[R]:
-        """Perform all runs and return their results in order.
-
-        Raises:
-            ConfigError: Ray is not installed, or the cluster cannot be reached.
-        """
+        """Perform all runs; a ConfigError says that Ray is not installed, or the cluster cannot be reached."""
         with _connected(self.options) as ray:
             limits = {"num_cpus": self.options.cpus, "num_gpus": self.options.gpus, "max_retries": 0}
-            remote = ray.remote(**limits)(perform_there)
+            remote, kinds = ray.remote(**limits)(perform_there), ray.exceptions
             references: dict[Any, Any] = {}
 
             def submit(chosen: Sequence[Run[R]]) -> list[Any]:
@@ -163,7 +148,6 @@ class OnRay:
                 return futures
 
             def died(error: Exception) -> bool:
-                kinds = ray.exceptions
                 return isinstance(error, kinds.RayError) and not isinstance(error, kinds.RayTaskError)
 
             return follow(
@@ -182,29 +166,24 @@ class OnRay:
 def _connected(options: RayOptions) -> Iterator[Any]:
     """Connect to a cluster of Ray during the body, or to one that is started on this machine for the purpose."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
-    try:
-        import ray
-    except ImportError as e:
-        raise _missing("ray", "ray") from e
+    ray = _imported("ray", "ray")
     started: dict[str, Any] = {"num_cpus": max(available_cores(), options.cpus), "include_dashboard": False}
     started["object_store_memory"] = _OBJECT_STORE
     try:
         ray.init(options.address, log_to_driver=False, **(started if options.address == LOCAL else {}))
     except (ConnectionError, ValueError) as e:
-        raise ConfigError(
-            f"--launcher-option address={options.address}: {str(e).splitlines()[0]}",
-            code="run.no-cluster",
-            key="--launcher-option",
-        ) from e
+        why = f"--launcher-option address={options.address}: {str(e).splitlines()[0]}"
+        raise ConfigError(why, code="run.no-cluster", key="--launcher-option") from e
     try:
         yield ray
     finally:
         ray.shutdown()
 
 
-def _missing(launcher: str, package: str) -> ConfigError:
-    return ConfigError(
-        f"--launcher {launcher}: {package} is missing; pip install 'fedmr_med[{launcher}]'.",
-        code="package.missing",
-        key="--launcher",
-    )
+def _imported(launcher: str, package: str) -> Any:
+    """Return the package that a launcher needs."""
+    try:
+        return import_module(package)
+    except ImportError as e:
+        why = f"--launcher {launcher}: {package} is missing; pip install 'fedmr_med[{launcher}]'."
+        raise ConfigError(why, code="package.missing", key="--launcher") from e

@@ -53,9 +53,6 @@ def exclusive(out: Path) -> Iterator[None]:
         try:
             stack.enter_context(locked(out / LOCK, patience=0))
         except TimeoutError as e:
-            raise ConfigError(
-                f"Another process is working in {out}; wait for it or choose another --out.",
-                code="run.in-use",
-                key="--out",
-            ) from e
+            why = f"Another process is working in {out}; wait for it or choose another --out."
+            raise ConfigError(why, code="run.in-use", key="--out") from e
         yield

@@ -94,17 +94,13 @@ def follow(
                     if attempts[number] < ATTEMPTS:
                         waiting.append(number)
                         continue
-                    results[number] = runs[number].failed(_epitaph(runs[number], advice))
+                    results[number] = runs[number].failed(
+                        f"The process of {runs[number].title} ended {ATTEMPTS} times: killed, or out of memory. The "
+                        f"same command resumes from what was reached; {advice}"
+                    )
                 files.ended(number, runs[number].steps)
     except BaseException:
         for job in underway.values():
             cancel(job)
         raise
     return [results[number] for number in range(len(runs))]
-
-
-def _epitaph(run: Run[Any], advice: str) -> str:
-    return (
-        f"The process of {run.title} ended {ATTEMPTS} times: killed, or out of memory. The same command resumes from "
-        f"what was reached; {advice}"
-    )

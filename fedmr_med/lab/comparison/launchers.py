@@ -1,5 +1,6 @@
 """Where the runs of a comparison are done, and how many processes they have."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -42,38 +43,28 @@ class Local:
         if not self.workers:
             set_threads(default=self.threads)
             return [perform(run, folder, partial(on_progress, number)) for number, run in enumerate(runs)]
+        # Each worker is a pool of its own: the death of one breaks no other.
+        idle: list[ProcessPoolExecutor] = []
+        slots = itertools.count()
+
+        def submit(run: Run[R]) -> Future[R]:
+            if not idle:
+                idle.append(stack.enter_context(worker_pool(1, threads=self.threads, first_slot=next(slots))))
+            pool = idle.pop()
+            future = pool.submit(perform, run, folder)
+            future.add_done_callback(lambda ended: None if _died(ended) else idle.append(pool))
+            return future
+
         with ExitStack() as stack:
-            slots = _Slots(stack, self.threads)
             return follow(
                 runs,
                 folder,
                 on_progress,
-                lambda chosen: [slots.submit(run, folder) for run in chosen],
+                lambda chosen: [submit(run) for run in chosen],
                 capacity=self.workers,
                 died=lambda error: isinstance(error, BrokenProcessPool),
                 advice="fewer --workers need less memory.",
             )
-
-
-class _Slots:
-    """Worker processes, each a pool of its own: the death of one breaks no other."""
-
-    def __init__(self, stack: ExitStack, threads: int):
-        self._stack = stack
-        self._threads = threads
-        self._started = 0
-        self._idle: list[ProcessPoolExecutor] = []
-
-    def submit(self, run: Run[R], folder: Path) -> Future[R]:
-        """Let a process that is idle, or a new one, do a run."""
-        pool = self._idle.pop() if self._idle else self._new()
-        future = pool.submit(perform, run, folder)
-        future.add_done_callback(lambda ended: None if _died(ended) else self._idle.append(pool))
-        return future
-
-    def _new(self) -> ProcessPoolExecutor:
-        self._started += 1
-        return self._stack.enter_context(worker_pool(1, threads=self._threads, first_slot=self._started - 1))
 
 
 def _died(future: Future[R]) -> bool:
@@ -103,26 +94,23 @@ class Resources:
         Raises:
             ConfigError: there is no such launcher, or it has no such option.
         """
+        where = "--launcher-option"
         if self.launcher == LOCAL:
             if self.options:
-                raise ConfigError(
-                    f"--launcher-option {next(iter(self.options))}: slurm and ray have options.",
-                    code="config.conflict",
-                    key="--launcher-option",
-                )
+                why = f"{where} {next(iter(self.options))}: slurm and ray have options."
+                raise ConfigError(why, code="config.conflict", key=where)
             workers, clients = processes(pending, self.workers, self.parallel_clients)
             return Local(workers), clients
         check_known(self.launcher, LAUNCHERS, "--launcher")
         if self.workers is not None:
-            raise ConfigError(
-                f"--workers: {self.launcher} has a queue of its own.", code="config.conflict", key="--workers"
-            )
-        threads, options, where = asked_threads() or 1, dict(self.options), "--launcher-option"
-        launch = (
-            Slurm(validated(SlurmOptions, options, where, section=where), threads)
-            if self.launcher == SLURM
-            else OnRay(validated(RayOptions, options, where, section=where), threads)
-        )
+            why = f"--workers: {self.launcher} has a queue of its own."
+            raise ConfigError(why, code="config.conflict", key="--workers")
+        threads, options = asked_threads() or 1, dict(self.options)
+        launch: Slurm | OnRay
+        if self.launcher == SLURM:
+            launch = Slurm(validated(SlurmOptions, options, where, section=where), threads)
+        else:
+            launch = OnRay(validated(RayOptions, options, where, section=where), threads)
         return launch, self.parallel_clients or max(launch.options.cpus // threads, 1)
 
 

@@ -98,16 +98,11 @@ def read_npz(dataset: Dataset, place: Path) -> Folds | None:
     Raises:
         DataError: the file is damaged or lacks an array.
     """
-    path = place
-    if place.is_dir():
-        candidates = sorted(place.glob("*.npz"))
-        candidates = [path for path in candidates if path.stem == dataset.name] or candidates
-        if len(candidates) != 1:
-            return None
-        path = candidates[0]
-    elif place.suffix != ".npz":
+    found = sorted(place.glob("*.npz")) if place.is_dir() else [place]
+    named = [path for path in found if path.stem == dataset.name] or found
+    if len(named) != 1 or named[0].suffix != ".npz":
         return None
-    with reading(path, dataset), np.load(path, allow_pickle=False) as content:
+    with reading(named[0], dataset), np.load(named[0], allow_pickle=False) as content:
         return npz_fold(content, "x_train", "y_train"), npz_fold(content, "x_test", "y_test")
 
 

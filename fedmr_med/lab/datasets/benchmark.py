@@ -5,7 +5,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from fedmr_med.config import TaskConfig
 from fedmr_med.data.base import Fold, Partitioned, SiteData, joined
@@ -65,11 +64,8 @@ def data_root(dataset: Dataset, root: Path | None) -> Path:
         return root
     folder = os.environ.get(DATA_VARIABLE)
     if not folder:
-        raise DataError(
-            f"No folder is given for {dataset.name}: set data.root or {DATA_VARIABLE}. {dataset.how_to_get}",
-            code="data.missing",
-            key="data.root",
-        )
+        why = f"No folder is given for {dataset.name}: set data.root or {DATA_VARIABLE}. {dataset.how_to_get}"
+        raise DataError(why, code="data.missing", key="data.root")
     return Path(folder) / dataset.name
 
 
@@ -101,7 +97,9 @@ def _partitioned(root: Path, task: TaskConfig, clients: int, seed: int, fraction
     rows = thin(data.train.labels, fraction, seed)
     parts = [rows[part] for part in partition(data.train.labels[rows], task.split, clients, seed)]
     used = np.unique(np.concatenate(parts))
-    train, test = data.train, _of_classes(data.test, data.train.labels[used])
+    # Classes that nobody could learn are left out of the test set; there are some where the split asks for a subset.
+    train, known = data.train, np.isin(data.test.labels, data.train.labels[used])
+    test = data.test if known.all() else data.test.subset(np.flatnonzero(known))
     if isinstance(train.items, np.ndarray):
         # What the fraction leaves out is not held in memory.
         part = train.subset(used)
@@ -110,12 +108,6 @@ def _partitioned(root: Path, task: TaskConfig, clients: int, seed: int, fraction
     # Nobody knows whose the unreadable items would have been; the first client reports them.
     skipped = (data.skipped, *((),) * (clients - 1))
     return Partitioned(tuple(train.subset(part) for part in parts), skipped, test)
-
-
-def _of_classes(test: Fold, trained: npt.NDArray[np.int64]) -> Fold:
-    """Leave out of the test set the classes that nobody could learn; none, unless the split asks for a subset."""
-    known = np.isin(test.labels, trained)
-    return test if known.all() else test.subset(np.flatnonzero(known))
 
 
 def _refused(key: str, why: str, code: str) -> ConfigError:

@@ -49,15 +49,7 @@ def _read_idx(dataset: Dataset, path: Path) -> npt.NDArray[np.uint8]:
 FMNIST = Dataset(
     name="fmnist",
     class_names=(
-        "T-shirt/top",
-        "Trouser",
-        "Pullover",
-        "Dress",
-        "Coat",
-        "Sandal",
-        "Shirt",
-        "Sneaker",
-        "Bag",
+        *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag"),
         "Ankle boot",
     ),
     image_size=28,
