@@ -71,27 +71,20 @@ class Cohort:
     classes: int
     size: int
 
-    def masked(self, inner: Release) -> Release:
-        """Return the masked vector of the site, all that the server gets of it, read as if it were not masked."""
-        return lambda features, labels: self._sums(inner(features, labels), opened=False)
+    def defence(self, policy: SitePolicy, inner: Release, *, opened: bool) -> Defence:
+        """Return what the server gets of the site where its release goes into a sum, read as if it were the site's own.
 
-    def total(self, inner: Release) -> Release:
-        """Return the total, which the server opens, read as if it were the site's own."""
-        return lambda features, labels: _any(self._sums(inner(features, labels), opened=True))
+        That is the masked vector; and the total, once that is ``opened``.
+        """
 
-    def masked_scores(self, matrix: Ints | None) -> Ints | None:
-        """Return the confusion matrix of the site's masked vector, read as if it were not masked."""
-        return self._seen((None, matrix), opened=False)["confusion"]
+        def release(features: Floats, labels: Ints) -> ClassSums | None:
+            seen = self._seen((inner(features, labels), None), opened)
+            sums = ClassSums(torch.from_numpy(seen["sums"]), torch.from_numpy(seen["counts"]))
+            return _any(sums) if opened else sums
 
-    def total_scores(self, matrix: Ints | None) -> Ints | None:
-        """Return the total of the confusion matrices."""
-        return self._seen((None, matrix), opened=True)["confusion"]
+        return Defence(policy, release, lambda matrix: self._seen((None, matrix), opened)["confusion"])
 
-    def _sums(self, sums: ClassSums | None, *, opened: bool) -> ClassSums:
-        seen = self._seen((sums, None), opened=opened)
-        return ClassSums(torch.from_numpy(seen["sums"]), torch.from_numpy(seen["counts"]))
-
-    def _seen(self, own: PutIn, *, opened: bool) -> Values:
+    def _seen(self, own: PutIn, opened: bool) -> Values:
         """Return what the server sees of a sum, which has keys and masks of its own."""
         layout = Layout({
             "counts": Field((self.classes,)),

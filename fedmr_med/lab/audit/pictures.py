@@ -60,12 +60,8 @@ def likenesses(visit: Visit, wanted: Mapping[str, Sequence[Wanted]], *, steps: i
     return {name: list(islice(scores, len(group))) for name, group in wanted.items()}
 
 
-@dataclass(frozen=True)
-class Part:
-    """Some images of a class, and as many others of it, by their numbers in the train fold."""
-
-    inside: Ints
-    outside: Ints
+Part = tuple[Ints, Ints]
+"""Some images of a class, and as many others of it, by their numbers in the train fold."""
 
 
 def parts(visit: Visit) -> dict[int, list[Part]]:
@@ -76,7 +72,7 @@ def parts(visit: Visit) -> dict[int, list[Part]]:
     for size in SIZES:
         if 2 * size <= len(own):
             orders = [generator.permutation(own) for _ in range(_DRAWS)]
-            drawn[size] = [Part(order[:size], order[size : 2 * size]) for order in orders]
+            drawn[size] = [(order[:size], order[size : 2 * size]) for order in orders]
     return drawn
 
 
@@ -84,24 +80,22 @@ def pictures(visit: Visit, drawn: dict[int, list[Part]]) -> list[Wanted]:
     """Return the pictures to make, a few of each size, in the order of the sizes."""
     features = visit.after.train.features
     chosen = [part for parts in drawn.values() for part in parts[:_PICTURES]]
-    return [Wanted(features[part.inside].mean(0), part.inside, part.outside) for part in chosen]
+    return [Wanted(features[inside].mean(0), inside, outside) for inside, outside in chosen]
 
 
 def by_size(visit: Visit, drawn: dict[int, list[Part]], likeness: list[float] | None) -> tuple[OfSize, ...]:
     """Attack the prototypes of all parts; ``likeness`` is of the pictures, None where there are none."""
-    rows = []
+    found = []
     for position, (size, of_size) in enumerate(drawn.items()):
+        figures = []  # the rate of nearest matches, and the area of telling the images apart by their distance
+        for seed, part in enumerate(of_size):
+            inside, outside = (visit.after.train.features[numbers] for numbers in part)
+            mean = inside.mean(0)
+            near = [-np.linalg.norm(rows - mean, axis=1) for rows in (inside, outside)]
+            area = Guess("prototype", "none", *near).area
+            figures.append((match_rate(mean, inside, outside, seed=seed), area))
+        nearest, membership = np.maximum(0.0, 2 * np.mean(figures, axis=0) - 1).tolist()
         looked = None if likeness is None else likeness[_PICTURES * position : _PICTURES * (position + 1)]
-        figures = np.array([_attacked(visit.after.train.features, part, seed) for seed, part in enumerate(of_size)])
-        nearest, area = np.maximum(0.0, 2 * figures.mean(0) - 1).tolist()
         inversion = None if looked is None else float(np.mean(looked))
-        rows.append(OfSize(images=size, nearest=nearest, membership=area, inversion=inversion))
-    return tuple(rows)
-
-
-def _attacked(features: Floats, part: Part, seed: int) -> tuple[float, float]:
-    """Return the rate of nearest matches, and the area of telling the images apart by their distance."""
-    inside, outside = features[part.inside], features[part.outside]
-    mean = inside.mean(0)
-    near = [-np.linalg.norm(rows - mean, axis=1) for rows in (inside, outside)]
-    return match_rate(mean, inside, outside, seed=seed), Guess("prototype", "none", *near).area
+        found.append(OfSize(images=size, nearest=nearest, membership=membership, inversion=inversion))
+    return tuple(found)

@@ -36,7 +36,8 @@ def write_sacro(path: Path, audit: Audit, guesses: Iterable[Guess]) -> None:
         OSError: it cannot be written.
     """
     # SACRO-ML's recommendation counts what was significant in earlier entries again: the least significant go first.
-    entries = sorted((_entry(path, audit, guess) for guess in guesses), key=_chance, reverse=True)
+    measured = sorted(((metrics(guess), guess) for guess in guesses), key=lambda pair: -pair[0]["P_HIGHER_AUC"])
+    entries = [_entry(path, audit, *pair) for pair in measured]
     content = {f"{entry['metadata']['attack_name']}_{entry['log_id']}": entry for entry in entries}
     write_text(path, json.dumps(content, indent=1) + "\n")
 
@@ -50,7 +51,6 @@ def metrics(guess: Guess) -> dict[str, Any]:
     fn, tn = n - tp, m - fp
     precision, recall = _share(tp, tp + fp), tp / n
     false_alarms, hits, thresholds = roc(probability, members)
-    deviation = np.sqrt((n + m + 1) / (12 * n * m))  # of the AUC of scores that tell nothing
     fields = {
         "TPR": recall,
         "FPR": fp / m,
@@ -63,7 +63,7 @@ def metrics(guess: Guess) -> dict[str, Any]:
         "F1score": _share(2 * precision * recall, precision + recall),
         "Advantage": abs(recall - fp / m),
         "AUC": guess.area,
-        "P_HIGHER_AUC": float(stats.norm.sf((guess.area - 0.5) / deviation)),
+        "P_HIGHER_AUC": float(stats.norm.sf((guess.area - 0.5) / _deviation(n, m))),
     }
     for suffix, share in _TAILS.items():
         fields |= {f"{name}{suffix}": value for name, value in _extremes(probability, members, share).items()}
@@ -108,9 +108,9 @@ def _extremes(probability: Floats, members: Bools, share: float) -> dict[str, fl
     return {"FMAX": highest, "FMIN": lowest, "FDIF": highest - lowest, "PDIF": unlikely}
 
 
-def _entry(path: Path, audit: Audit, guess: Guess) -> dict[str, Any]:
+def _entry(path: Path, audit: Audit, measured: dict[str, Any], guess: Guess) -> dict[str, Any]:
     about = {"site": audit.site, "defence": guess.defence, "noise": audit.noise, "epsilon": audit.epsilon}
-    measured = metrics(guess)
+    spread = 3 * _deviation(len(guess.members), len(guess.others))
     return {
         "log_id": str(uuid.uuid4()),
         "log_time": time.strftime("%d/%m/%Y %H:%M:%S"),
@@ -119,7 +119,7 @@ def _entry(path: Path, audit: Audit, guess: Guess) -> dict[str, Any]:
             "attack_name": f"{guess.attack}, defence {guess.defence}",
             "attack_params": {"output_dir": str(path.parent), "n_reps": 1, **about},
             "global_metrics": {
-                "null_auc_3sd_range": _null_range(measured),
+                "null_auc_3sd_range": f"{0.5 - spread:.4f} -> {0.5 + spread:.4f}",
                 "n_sig_auc_p_vals": int(measured["P_HIGHER_AUC"] <= 0.05),
             },
             "target_model": audit.trained,
@@ -128,15 +128,9 @@ def _entry(path: Path, audit: Audit, guess: Guess) -> dict[str, Any]:
     }
 
 
-def _chance(entry: dict[str, Any]) -> float:
-    chance: float = entry["attack_experiment_logger"]["attack_instance_logger"]["instance_0"]["P_HIGHER_AUC"]
-    return chance
-
-
-def _null_range(measured: dict[str, Any]) -> str:
-    n, m = measured["n_pos_test_examples"], measured["n_neg_test_examples"]
-    spread = 3 * float(np.sqrt((n + m + 1) / (12 * n * m)))
-    return f"{0.5 - spread:.4f} -> {0.5 + spread:.4f}"
+def _deviation(n: int, m: int) -> float:
+    """Return that of the AUC of scores that tell nothing about n members and m others."""
+    return float(np.sqrt((n + m + 1) / (12 * n * m)))
 
 
 def _share(part: float, whole: float) -> float:

@@ -128,11 +128,8 @@ def audit(
     """
     others = others or {}
     if 0 < len(others) < FEWEST - 1:
-        raise ConfigError(
-            f"A secure total needs {FEWEST} sites: name at least {FEWEST - 1} others, or none.",
-            code="secure.too-few-sites",
-            key="--with",
-        )
+        why = f"A secure total needs {FEWEST} sites: name at least {FEWEST - 1} others, or none."
+        raise ConfigError(why, code="secure.too-few-sites", key="--with")
     asked = effective_job(job, {name: site, **others})
     job = asked.override({"federation": {"secure": "none", "private": None}})
     if initial_model is not None:
@@ -214,9 +211,9 @@ def _defences(
         POLICY: Defence(own, plain(own, names) if private is None else noisy(private.gaussian, own, names)),
         SMALL_CELLS: Defence(SMALL, small),
         NOISE: Defence(SMALL, noisy(gaussian, SMALL, names)),
-        SECURE: Defence(SMALL, sums.masked(small), sums.masked_scores),
+        SECURE: sums.defence(SMALL, small, opened=False),
     }
-    return defences | ({TOTAL: Defence(SMALL, sums.total(small), sums.total_scores)} if cohort else {})
+    return defences | ({TOTAL: sums.defence(SMALL, small, opened=True)} if cohort else {})
 
 
 def _put_in(other: Visit, policy: SitePolicy) -> PutIn:

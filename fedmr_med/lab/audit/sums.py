@@ -66,11 +66,8 @@ def certified(kits: Path) -> dict[str, Identity]:
     """
     found = sorted(path.parent.parent for path in kits.glob("*/startup/fed_client.json"))
     if not found:
-        raise ConfigError(
-            f"{kits} has no kits of sites: give the folder with one kit per participant.",
-            code="site.none",
-            key="--kits",
-        )
+        why = f"{kits} has no kits of sites: give the folder with one kit per participant."
+        raise ConfigError(why, code="site.none", key="--kits")
     return {kit.name: Certified(kit / "startup") for kit in found}
 
 
@@ -143,9 +140,8 @@ def sum_cost(identities: Mapping[str, Identity], dropped: int, numbers: int) -> 
     """
     names = sorted(identities)
     if len(names) < FEWEST or len(names) - dropped < threshold(len(names)):
-        raise ConfigError(
-            f"A sum of {len(names)} sites cannot be opened without {dropped} of them.", code="secure.too-few-left"
-        )
+        why = f"A sum of {len(names)} sites cannot be opened without {dropped} of them."
+        raise ConfigError(why, code="secure.too-few-left")
     started, staying = time.perf_counter(), names[dropped:]
     generator, expected = np.random.default_rng(0), np.zeros(numbers, np.uint64)
     with TemporaryDirectory() as folder:

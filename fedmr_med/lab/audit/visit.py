@@ -116,9 +116,8 @@ def visit(name: str, job: JobConfig, site: SiteConfig, state: GlobalState) -> Vi
     with TemporaryDirectory() as folder:
         hospital = Hospital(name, job, site.model_copy(update={"policy": OPEN}), Path(folder))
         if not len(hospital.data.test):
-            raise DataError(
-                f"Site {name} has no test images, which an audit compares its training images with.", code="data.empty"
-            )
+            why = f"Site {name} has no test images, which an audit compares its training images with."
+            raise DataError(why, code="data.empty")
         task = train_task(state, job, "audit")
         hospital.validate(task)
         bias = hospital.network.classifier.bias.detach().cpu().double().numpy()
@@ -128,11 +127,8 @@ def visit(name: str, job: JobConfig, site: SiteConfig, state: GlobalState) -> Vi
         after = _folds(hospital)
     lengths = np.linalg.norm(after.train.features, axis=1)
     if not np.isfinite(lengths).all() or not np.median(lengths):
-        raise ConfigError(
-            f"The training of {name} left features that are zero or not finite: lower train.lr of the job.",
-            code="audit.features",
-            key="train.lr",
-        )
+        why = f"The training of {name} left features that are zero or not finite: lower train.lr of the job."
+        raise ConfigError(why, code="audit.features", key="train.lr")
     return Visit(hospital, backbone, bias, before, after)
 
 

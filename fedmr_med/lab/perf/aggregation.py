@@ -45,19 +45,17 @@ def aggregation_figures(job: JobConfig, state: GlobalState, contributions: int, 
     size = sum(array.size for array in state.model.values()) / 1e6
     case = f"{contributions} contributions of {size:.1f}M values ({job.model.name})"
     ours = f"{CPU} of decode + check + compare + add + finish"
-    compared = {
-        "aggregate_vs_numpy": ("numpy", f"{ours} / of `acc += x * p` over the same arrays in numpy"),
-        "aggregate_vs_flare": ("flare", f"{ours} / of FLARE's InTimeAccumulateWeightedAggregator"),
-        "aggregate_vs_plain": ("plain", f"{ours} / of the same with max_deviation: null"),
+    bases = {
+        "numpy": "`acc += x * p` over the same arrays in numpy",
+        "flare": "FLARE's InTimeAccumulateWeightedAggregator",
+        "plain": "the same with max_deviation: null",
     }
     milliseconds = [1000 * value / contributions for value in seconds["fedmr_med"]]
-    return [
-        Figure.of("aggregate_ms", job.method.name, case, f"milliseconds a reply: {ours}", milliseconds),
-        *(
-            Figure.of(name, job.method.name, case, text, ratios(seconds, "fedmr_med", base))
-            for name, (base, text) in compared.items()
-        ),
-    ]
+    figures = [Figure.of("aggregate_ms", job.method.name, case, f"milliseconds a reply: {ours}", milliseconds)]
+    for base, text in bases.items():
+        against = ratios(seconds, "fedmr_med", base)
+        figures.append(Figure.of(f"aggregate_vs_{base}", job.method.name, case, f"{ours} / of {text}", against))
+    return figures
 
 
 def memory_figures(job: JobConfig, contributions: int) -> list[Figure]:

@@ -3,6 +3,7 @@
 import os
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -47,21 +48,20 @@ def loader_speedups(
 
     def cold(augmented: transforms.Augment) -> None:
         with tempfile.TemporaryDirectory(dir=folder) as cache:
-            _consume(_batches(folder, names, Path(cache), image_size, batch_size, augmented=augmented))
+            _pass(_batches(folder, names, Path(cache), image_size, batch_size, augmented=augmented))
 
     figures = []
     kinds: dict[str, transforms.Augment] = {"train": True, "fast": "fast", "test": False}
     for kind, augmented in kinds.items():
         warm = _batches(folder, names, folder / "warm", image_size, batch_size, augmented=augmented)
         candidates: dict[str, Callable[[], object]] = {
-            "warm": partial(_consume, warm),
+            "warm": partial(_pass, warm),
             "cold": partial(cold, augmented),
-            "plain": partial(_consume_loader, _plain_images(folder, names, image_size, bool(augmented)), batch_size),
+            "plain": partial(_loader_pass, _plain_images(folder, names, image_size, bool(augmented)), batch_size),
         }
         if flamby is not None:
-            candidates["flamby"] = partial(
-                _consume_loader, _flamby_images(flamby, folder, names, bool(augmented)), batch_size
-            )
+            theirs = _flamby_images(flamby, folder, names, bool(augmented))
+            candidates["flamby"] = partial(_loader_pass, theirs, batch_size)
         seconds = interleaved(candidates, repetitions)
         case = f"{'fast train' if kind == 'fast' else kind} transform, {image_size} px, batch {batch_size}, no workers"
         ours, plain = f"images per second of {CPU}", "of a plain Pillow + albumentations loader"
@@ -116,9 +116,8 @@ def _batches(
     return Batches(fold, transform, batch_size=batch_size, workers=workers)
 
 
-def _consume(batches: Batches) -> None:
-    for _ in batches.epoch(_SEED, shuffle=False):
-        pass
+def _pass(batches: Batches) -> None:
+    deque(batches.epoch(_SEED, shuffle=False), maxlen=0)
 
 
 class _PlainImages(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
@@ -142,11 +141,9 @@ def _plain_images(folder: Path, names: list[str], image_size: int, augmented: bo
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
     import albumentations
 
-    if augmented:
-        steps = [*transforms.isic_augmentation(image_size).transforms, albumentations.Normalize()]
-    else:
-        steps = [albumentations.CenterCrop(image_size, image_size), albumentations.Normalize()]
-    return _PlainImages(folder, names, albumentations.Compose(steps))
+    crop = [albumentations.CenterCrop(image_size, image_size)]
+    steps = transforms.isic_augmentation(image_size).transforms if augmented else crop
+    return _PlainImages(folder, names, albumentations.Compose([*steps, albumentations.Normalize()]))
 
 
 def _flamby_images(checkout: Path, folder: Path, names: list[str], augmented: bool) -> Any:
@@ -159,6 +156,5 @@ def _flamby_images(checkout: Path, folder: Path, names: list[str], augmented: bo
     return images
 
 
-def _consume_loader(dataset: Any, batch_size: int) -> None:
-    for _ in torch.utils.data.DataLoader(dataset, batch_size=batch_size):
-        pass
+def _loader_pass(dataset: Any, batch_size: int) -> None:
+    deque(torch.utils.data.DataLoader(dataset, batch_size=batch_size), maxlen=0)

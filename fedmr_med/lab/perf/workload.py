@@ -52,13 +52,8 @@ class ReadyBatches(Batches):
         labels = np.arange(case.batches * case.batch_size, dtype=np.int64) % max(case.classes // 2, 1)
         super().__init__(Fold(np.zeros(len(labels), dtype=np.uint8), labels), unchanged, batch_size=case.batch_size)
         images = torch.randn(len(labels), 3, case.image_size, case.image_size)
-        self.ready = list(
-            zip(
-                torch.split(images, case.batch_size),
-                torch.split(torch.from_numpy(labels), case.batch_size),
-                strict=True,
-            )
-        )
+        parts = (torch.split(tensor, case.batch_size) for tensor in (images, torch.from_numpy(labels)))
+        self.ready = list(zip(*parts, strict=True))
 
     def epoch(self, *stream: int | str, shuffle: bool, drop_single: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
         """Iterate over the batches, always in the same order."""

@@ -16,8 +16,8 @@ from fedmr_med.evaluation.results import RunResult
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.lab.bench.runs import Run, checkpoint_of
 from fedmr_med.lab.datasets.benchmark import load_benchmark
-from fedmr_med.lab.studies.base import Cells, Outcome, PaperRow, Setting, StudyTable
-from fedmr_med.lab.studies.tables import VARIANTS, curves, entry_key, local_seconds, planned, run_table
+from fedmr_med.lab.studies.base import Cells, Outcome, Setting, StudyTable
+from fedmr_med.lab.studies.tables import VARIANTS, curves, entry_key, local_seconds, place, planned, run_table
 from fedmr_med.models.model_file import load_model
 from fedmr_med.report.class_counts import counts_map
 from fedmr_med.report.elements import Section
@@ -53,7 +53,7 @@ def communication(setting: Setting) -> Outcome:
             reached = [rounds_to(a.best_accuracy or 0.0, b) for a, b in zip(base, runs, strict=True)]
             rounds.append(
                 {
-                    **_place(row),
+                    **place(setting, row),
                     "method": label,
                     "rounds, paper": row.values[label],
                     "of": 400,
@@ -89,7 +89,7 @@ def burden(setting: Setting) -> Outcome:
             stored = (model + prototypes + max(entry.kept_bytes or 0 for entry in runs)) / model
             rows.append(
                 {
-                    **_place(row),
+                    **place(setting, row),
                     "method": label,
                     "stored, paper": setting.paper.stored.get(variant.method, "not given"),
                     "stored, measured": f"{stored:.2f} x the model",
@@ -113,7 +113,7 @@ def eigenvalues(setting: Setting) -> Outcome:
             runs = planned_runs[entry_key(row, row.split, label)]
             values = [eigenvalue_variance(_test_features(run, setting.out)) for run in runs]
             measured = round(fmean(values), 2)
-            rows.append({**_place(row), "variant": label, "paper": row.values[label], "measured": measured})
+            rows.append({**place(setting, row), "variant": label, "paper": row.values[label], "measured": measured})
     notes = [
         f"Features of {BATCH} test images, standardised over the batch; the {TOP} largest eigenvalues of their "
         "covariance, or all of them where the features have fewer dimensions."
@@ -199,8 +199,3 @@ def heatmap(setting: Setting) -> Outcome:
         )
     notes = ["The counts of ISIC2019 are those of FLamby's training fold."]
     return Outcome([StudyTable(setting.paper.title, rows)], pictures, notes)
-
-
-def _place(row: PaperRow) -> Cells:
-    dataset, split, _ = entry_key(row, row.split, "")
-    return {"dataset": dataset, "split": split}

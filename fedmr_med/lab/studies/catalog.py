@@ -21,20 +21,12 @@ from fedmr_med.schema import Strict
 STAND_INS = "A check that the study runs, on generated data. No measured figure here means anything."
 
 STUDIES: dict[str, Callable[[Setting], Outcome]] = {
-    "acc": accuracy_table,
-    "larger": accuracy_table,
+    **dict.fromkeys(("acc", "larger"), accuracy_table),
     "communication": communication,
     "burden": burden,
-    "lite": accuracy_table,
-    "optout": accuracy_table,
-    "ablation": accuracy_table,
+    **dict.fromkeys(("lite", "optout", "ablation"), accuracy_table),
     "eigenvalues": eigenvalues,
-    "mu1": accuracy_table,
-    "dirichlet": accuracy_table,
-    "prototype": accuracy_table,
-    "morereal": accuracy_table,
-    "one-hot": accuracy_table,
-    "margin-free": accuracy_table,
+    **dict.fromkeys(("mu1", "dirichlet", "prototype", "morereal", "one-hot", "margin-free"), accuracy_table),
     "toy": toy,
     "motivation": motivation,
     "intra-curve": intra_curve,
@@ -71,11 +63,8 @@ def make_setting(study: str, budget: str, out: Path, *, seeds: Sequence[int] = (
     setting = Setting(study, BUDGETS[budget], out, seeds=tuple(seeds) or BUDGETS[budget].seeds, **other)
     if setting.paper.rows and not setting.rows():
         places = ", ".join(f"{row.dataset} {row.split or ''}".strip() for row in setting.paper.rows)
-        raise ConfigError(
-            f"{study} has no row {setting.dataset or ''} {setting.split or ''}; it has {places}.",
-            code="config.unknown-name",
-            key="--split",
-        )
+        why = f"{study} has no row {setting.dataset or ''} {setting.split or ''}; it has {places}."
+        raise ConfigError(why, code="config.unknown-name", key="--split")
     return setting
 
 
@@ -87,7 +76,9 @@ def run_study(setting: Setting) -> StudyResult:
         FedMRError: a run failed.
     """
     outcome = STUDIES[setting.study](setting)
-    datasets = _datasets(setting)
+    # Those without rows are about one dataset, or a small example that has none.
+    alone = ["cifar10"] if setting.study in ("intra-curve", "heatmap") else []
+    datasets = list(dict.fromkeys(row.dataset for row in setting.rows())) or alone
     result = StudyResult(
         study=setting.study,
         title=setting.paper.title,
@@ -107,11 +98,3 @@ def run_study(setting: Setting) -> StudyResult:
     ]
     write_text(setting.out / "report.html", page_of([Part("study", title, False, tuple(sections))]))
     return result
-
-
-def _datasets(setting: Setting) -> list[str]:
-    """Return the datasets a study is about; the small examples have none."""
-    fixed: dict[str, list[str]] = {"toy": [], "motivation": [], "intra-curve": ["cifar10"], "heatmap": ["cifar10"]}
-    if setting.study in fixed:
-        return fixed[setting.study]
-    return list(dict.fromkeys(row.dataset for row in setting.rows()))

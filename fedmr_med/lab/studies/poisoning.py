@@ -101,10 +101,6 @@ def _prototypes(change: Callable[[ClassSums], ClassSums]) -> Attack:
     return Attack(attack)
 
 
-def _noise(trained: npt.NDArray[Any], received: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return numpy_generator(0, "noise", str(trained.shape)).standard_normal(trained.shape)
-
-
 def _rolled(shared: ClassSums) -> ClassSums:
     """Give each shared class the mean feature of the next one."""
     classes = shared.counts.nonzero().flatten()
@@ -118,17 +114,15 @@ def _flipped(labels: Labels, classes: int) -> Labels:
     return classes - 1 - labels
 
 
-def _hidden(labels: Labels, classes: int) -> Labels:
-    return np.where(labels == MELANOMA, NEVUS, labels)
-
-
 _REVERSED = _model(lambda trained, received: received - 1.3 * (trained - received))
 _BOTH = (ATTACKER, SECOND)
 ATTACKS = {
     CLEAN: Attack(),
     "update x -5": Attack(_model(lambda trained, received: received - 5 * (trained - received))),
     "model x 100": Attack(_model(lambda trained, received: 100 * trained)),
-    "random model": Attack(_model(_noise)),
+    "random model": Attack(
+        _model(lambda trained, _: numpy_generator(0, "noise", str(trained.shape)).standard_normal(trained.shape))
+    ),
     "model of zeros": Attack(_model(lambda trained, received: np.zeros_like(trained))),
     FLIPPED: Attack(labels=_flipped, shows=True),
     "prototypes x 100": _prototypes(lambda sums: ClassSums(100 * sums.sums, sums.counts)),
@@ -136,7 +130,9 @@ ATTACKS = {
     "update x -1.3": Attack(_REVERSED),
     "update x -1.3 by two sites": Attack(_REVERSED, by=_BOTH),
     "melanomas as nevi with 10^6 images claimed": Attack(
-        lambda reply, task: replace(reply, samples=10**6), _hidden, by=(SMALLEST,)
+        lambda reply, task: replace(reply, samples=10**6),
+        lambda labels, classes: np.where(labels == MELANOMA, NEVUS, labels),
+        by=(SMALLEST,),
     ),
     "labels flipped behind right prototypes": Attack(labels=_flipped),
     "labels flipped behind right prototypes by two sites": Attack(labels=_flipped, by=_BOTH),

@@ -47,9 +47,7 @@ Key = tuple[str, str, str]
 
 EIGHT: Variants = {name: Variant(name) for name in PAPER_METHODS}
 VARIANTS: dict[str, Variants] = {
-    "acc": EIGHT,
-    "larger": EIGHT,
-    "communication": EIGHT,
+    **dict.fromkeys(("acc", "larger", "communication", "dirichlet"), EIGHT),
     "burden": EIGHT | {"lite 10": Variant("fedmr", {"lite": 10}), "lite 50": Variant("fedmr", {"lite": 50})},
     "lite": {"fedavg": Variant("fedavg")} | {f"n={n}": Variant("fedmr", {"lite": n}) for n in (0, 10, 50, 128)},
     "optout": {"fedavg": Variant("fedavg")} | {f"{p} %": Variant("fedmr", share=p / 100) for p in (50, 80, 100)},
@@ -57,7 +55,6 @@ VARIANTS: dict[str, Variants] = {
     "eigenvalues": {name: variant for name, variant in EIGHT.items() if name != "fedmr"}
     | {terms: Variant("fedmr", {"terms": terms}) for terms in ("intra", "both")},
     "mu1": {f"mu1={mu1:g}": Variant("fedmr", {"mu1": mu1}) for mu1 in (1.0, 0.1, 0.01, 0.001)},
-    "dirichlet": EIGHT,
     "prototype": {name: Variant(name) for name in BASELINES if name != "fedproc"}
     | {f"{name} + prototypes": Variant(name, with_prototypes=True) for name in BASELINES if name != "fedproc"}
     | {"fedmr without prototypes": Variant("fedmr", {"terms": "intra"}), "fedmr": Variant("fedmr")},
@@ -74,12 +71,14 @@ def accuracy_table(setting: Setting) -> Outcome:
     entries = run_table(setting)
     rows: list[Cells] = []
     for row in setting.rows():
-        for label, paper in _columns(setting, row):
-            measured = _measured(setting, row, label, entries)
-            cells = _place(setting, row) | {"variant": label, "paper": paper}
-            cells |= {"measured": measured.percent()}
+        best = [BEST_BASELINE] if BEST_BASELINE in row.values else []
+        for label in (*VARIANTS[setting.study], *best):
+            paper, measured = row.values.get(label, "not given"), _measured(setting, row, label, entries)
+            cells = place(setting, row) | {"variant": label, "paper": paper, "measured": measured.percent()}
             if not setting.stand_ins:
-                cells |= {"difference": _difference(paper, measured)}
+                cells["difference"] = "no figure in the paper"
+                if isinstance(paper, int | float):
+                    cells["difference"] = f"{100 * measured.mean - paper:+.2f}"
             if row.seconds:
                 runs = [entry for part in splits(setting, row) for entry in entries[entry_key(row, part, label)]]
                 cells |= {"paper, s": row.seconds[label], "measured, s": round(local_seconds(runs), 3)}
@@ -144,12 +143,6 @@ def curves(entries: Mapping[Key, Sequence[RunResult]]) -> list[Section]:
     return pictures
 
 
-def _columns(setting: Setting, row: PaperRow) -> list[tuple[str, int | float | str]]:
-    """Return the variants of a row with the paper's figures; where it has none, it says so."""
-    labels = [*VARIANTS[setting.study], *([BEST_BASELINE] if BEST_BASELINE in row.values else [])]
-    return [(label, row.values.get(label, "not given")) for label in labels]
-
-
 def _measured(setting: Setting, row: PaperRow, label: str, entries: Mapping[Key, Sequence[RunResult]]) -> Spread:
     if label == BEST_BASELINE:
         return max((_measured(setting, row, name, entries) for name in BASELINES), key=lambda spread: spread.mean)
@@ -158,11 +151,8 @@ def _measured(setting: Setting, row: PaperRow, label: str, entries: Mapping[Key,
     return Spread.of(fmean(entry.best_accuracy or 0.0 for entry in seed) for seed in zip(*parts, strict=True))
 
 
-def _difference(paper: int | float | str, measured: Spread) -> str:
-    return f"{100 * measured.mean - paper:+.2f}" if isinstance(paper, int | float) else "no figure in the paper"
-
-
-def _place(setting: Setting, row: PaperRow) -> Cells:
+def place(setting: Setting, row: PaperRow) -> Cells:
+    """Return the first cells of a row: its dataset, and the split or those that it is the mean of."""
     if row.splits:
         split = f"mean of {', '.join(map(str, splits(setting, row)))}"
         missing = len(row.splits) - len(splits(setting, row))
