@@ -30,11 +30,7 @@ _LEAST_LOG = 115.13  # of a p-value that is zero in float64
 
 
 def write_sacro(path: Path, audit: Audit, guesses: Iterable[Guess]) -> None:
-    """Write the attacks on membership in the form of SACRO-ML's reports.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write the attacks on membership in the form of SACRO-ML's reports."""
     # SACRO-ML's recommendation counts what was significant in earlier entries again: the least significant go first.
     measured = sorted(((metrics(guess), guess) for guess in guesses), key=lambda pair: -pair[0]["P_HIGHER_AUC"])
     entries = [_entry(path, audit, *pair) for pair in measured]

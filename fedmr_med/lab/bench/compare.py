@@ -44,11 +44,7 @@ def compare(request: BenchRequest, out: Path, resources: Resources = ALL_CORES) 
 
 
 def compare_settings(settings: dict[str, Any], out: Path, workers: int | None) -> RunResults:
-    """Compare as :func:`compare` does, with the fields of a request by name and processes on this machine.
-
-    Raises:
-        ConfigError, DataError, ResultsError, FedMRError: see :func:`compare`.
-    """
+    """Compare as :func:`compare` does, with the fields of a request by name and processes on this machine."""
     return compare(validated(BenchRequest, settings, "bench"), out, Resources(workers=workers))
 
 

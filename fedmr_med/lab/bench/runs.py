@@ -22,7 +22,6 @@ from fedmr_med.models.job_network import build_network
 from fedmr_med.report.progress import Progress
 from fedmr_med.runner import Federation, open_sites
 from fedmr_med.schema import Strict
-from fedmr_med.server.chain import CHECKPOINT
 from fedmr_med.server.state import GlobalState
 from fedmr_med.site.client_state import CLIENT_STATE
 from fedmr_med.sites import SiteConfig
@@ -150,11 +149,7 @@ class Run:
         )
 
     def execute(self, folder: Path, on_progress: OnProgress) -> RunResult:
-        """Do the run, or the rest of it, and return its entry in ``results.json``.
-
-        Raises:
-            FedMRError: the run failed; what it has reached stays in ``folder``.
-        """
+        """Do the run, or the rest of it, and return its entry in ``results.json``."""
 
         def after_round(state: GlobalState) -> None:
             pooled = state.history.evaluations[-1].pooled if state.history.evaluations else None
@@ -203,8 +198,3 @@ def kept_bytes(folder: Path) -> int:
         with np.load(path, allow_pickle=False) as arrays:
             sizes.append(sum(array.nbytes for array in arrays.values()))
     return max(sizes, default=0)
-
-
-def checkpoint_of(run: Run, folder: Path) -> Path:
-    """Return the file with the final model of a run."""
-    return folder / run.name / CHECKPOINT

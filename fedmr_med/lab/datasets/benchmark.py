@@ -45,10 +45,8 @@ def load_benchmark(source: BenchmarkSource, task: TaskConfig, *, seed: int) -> S
 def load_test(source: BenchmarkSource, task: TaskConfig, *, seed: int, held_out: float = 0.0) -> Fold:
     """Return the whole test set that the clients of a federation have in common, given one of them.
 
-    With ``held_out``, a share of each client's training data, it is the held-out data of all clients.
-
-    Raises:
-        ConfigError, DataError: as :func:`load_benchmark`.
+    With ``held_out``, a share of each client's training data, it is the held-out data of all clients. Raises what
+    :func:`load_benchmark` does.
     """
     data = _partitioned_by(source, task, seed)
     return joined([set_aside(fold, held_out, seed)[1] for fold in data.clients]) if held_out else data.test

@@ -19,11 +19,7 @@ _MD5 = {
 
 
 def read_official(dataset: Dataset, place: Path) -> Folds | None:
-    """Read the four idx files of a folder, gzipped or not; None where there is none.
-
-    Raises:
-        DataError: one is damaged or missing.
-    """
+    """Read the four idx files of a folder, gzipped or not; see :data:`fedmr_med.lab.datasets.archives.Official`."""
     paths = find_all(dataset, place)
     if not paths:
         return None

@@ -19,11 +19,7 @@ _ORGANS = (
 
 
 def read_official(dataset: Dataset, place: Path) -> Folds | None:
-    """Read the .npz of a set, or the one in a folder; None where there is none.
-
-    Raises:
-        DataError: it is damaged or lacks an array.
-    """
+    """Read the .npz of a set, or the one in a folder; see :data:`fedmr_med.lab.datasets.archives.Official`."""
     named = place.is_file() and place.name == dataset.files[0].name
     paths = [place] if named else find_all(dataset, place)
     if not paths:

@@ -15,11 +15,7 @@ FILES = (
 
 
 def read_official(dataset: Dataset, place: Path) -> Folds | None:
-    """Read the two .mat files of a folder; None where there is none.
-
-    Raises:
-        DataError: one is damaged or missing.
-    """
+    """Read the two .mat files of a folder; see :data:`fedmr_med.lab.datasets.archives.Official`."""
     paths = find_all(dataset, place)
     return (_read_mat(dataset, paths[0]), _read_mat(dataset, paths[1])) if paths else None
 

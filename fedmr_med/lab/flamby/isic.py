@@ -107,11 +107,7 @@ class IsicRun(Training):
         return models.state_arrays(network)
 
     def _by_strategy(self, on_progress: OnProgress) -> dict[str, Arrays]:
-        """Train by a strategy of FLamby, on the batches the executor would use; return the model under each policy.
-
-        Raises:
-            ConfigError: FLamby is not there.
-        """
+        """Train by a strategy of FLamby, on the batches the executor would use; return the model under each policy."""
         data, job, request = load_data(self.request), self.job(), self.request
         strategies, reason = find_strategies(request.flamby)
         if strategies is None:

@@ -49,11 +49,7 @@ class SetRun(Training):
         return 1
 
     def execute(self, folder: Path, on_progress: OnProgress) -> RunRows:
-        """Train, and score the model on each centre's test data and on all of it, as FLamby does.
-
-        Raises:
-            DataError: FLamby cannot read the data.
-        """
+        """Train, and score the model on each centre's test data and on all of it, as FLamby does."""
         # What FLamby prints is in the rows.
         with redirect_stdout(io.StringIO()), older_numpy():
             utils = import_module("flamby.benchmarks.benchmark_utils")

@@ -179,11 +179,7 @@ class FedMR:
                     self._writer.add_scalar(f"client{client}/train/{name}", term.item(), at)
 
     def _shared_sums(self, client: int) -> ClassSums | None:
-        """Return the class sums that a client shares; one that opts out keeps prototypes of its own, where they count.
-
-        Raises:
-            ConfigError: the features are raw input, so nothing of them is shared.
-        """
+        """Return the class sums that a client shares; one that opts out keeps its own prototypes, where they count."""
         opted_out = not self.share[client]
         if not self.options.needs_prototypes or (opted_out and not self.options.keeps_own_prototypes):
             return None

@@ -14,7 +14,8 @@ from fedmr_med.data.loading import Batches
 from fedmr_med.errors import ConfigError
 from fedmr_med.evaluation.results import RunResult
 from fedmr_med.jobs.catalog import job_for
-from fedmr_med.lab.bench.runs import Run, checkpoint_of
+from fedmr_med.lab.bench.runs import Run
+from fedmr_med.lab.comparison.engine import RUNS
 from fedmr_med.lab.datasets.benchmark import load_benchmark
 from fedmr_med.lab.studies.base import Cells, Outcome, Setting, StudyTable
 from fedmr_med.lab.studies.tables import VARIANTS, curves, entry_key, local_seconds, place, planned, run_table
@@ -23,6 +24,7 @@ from fedmr_med.report.class_counts import counts_map
 from fedmr_med.report.elements import Section
 from fedmr_med.report.pages.comparison import seeds_chart
 from fedmr_med.seeding import numpy_generator
+from fedmr_med.server.chain import CHECKPOINT
 from fedmr_med.server.state import initial_state
 
 BATCH, TOP = 128, 50
@@ -135,7 +137,7 @@ def _test_features(run: Run, out: Path) -> Tensor:
     """Return the final model's features of a batch of test images, the same ones for every run of a seed."""
     if (test := run.test()) is None:
         raise ConfigError(f"{run.job.task.dataset} has no test set at the server.", code="data.missing")
-    network = load_model(checkpoint_of(run, out / "runs"), allow_code=True).network()
+    network = load_model(out / RUNS / run.name / CHECKPOINT, allow_code=True).network()
     drawn = numpy_generator(run.job.seed, "eigenvalues").permutation(len(test))[:BATCH]
     (images, _), *_ = Batches.of(test.subset(drawn), run.job.task, batch_size=BATCH).epoch(shuffle=False)
     features: Tensor = network(images)[0]

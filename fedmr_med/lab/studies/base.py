@@ -235,11 +235,7 @@ class Setting:
         return Run(label, job, number, Selection(data=root, fraction=fraction, share=share))
 
     def results(self, runs: Sequence[Run]) -> list[RunResult]:
-        """Do the runs, or what is not done yet of them, and return their entries.
-
-        Raises:
-            FedMRError: a run failed.
-        """
+        """Do the runs, or what is not done yet of them, and return their entries; a FedMRError says that one failed."""
         results = complete(runs, self.out, Resources(workers=self.workers))
         write_result(self.out / RESULTS, RunResults(runs=tuple(results)))
         for run, result in zip(runs, results, strict=True):

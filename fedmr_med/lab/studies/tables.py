@@ -88,11 +88,7 @@ def accuracy_table(setting: Setting) -> Outcome:
 
 
 def run_table(setting: Setting) -> dict[Key, list[RunResult]]:
-    """Run every variant of a study on every row; return the entries by (dataset, split and clients, variant) and seed.
-
-    Raises:
-        FedMRError: a run failed.
-    """
+    """Run every variant of a study on every row; return entries by (dataset, split and clients, variant) and seed."""
     runs = planned(setting)
     results = iter(setting.results([run for group in runs.values() for run in group]))
     return {key: [next(results) for _ in group] for key, group in runs.items()}
