@@ -8,7 +8,7 @@ from rich.table import Table
 from fedmr_med.evaluation.results import RunResult, RunResults, write_result
 from fedmr_med.evaluation.seeds import rows
 from fedmr_med.files import write_text
-from fedmr_med.lab.bench.paired import Difference, Gap, differences
+from fedmr_med.lab.bench.paired import Gap, differences
 from fedmr_med.report.console import text_table
 from fedmr_med.report.document import Part, page_of
 from fedmr_med.report.elements import DEMO_NOTE, Section, table
@@ -52,18 +52,12 @@ def screen_tables(results: Sequence[RunResult], title: str) -> Iterator[Table]:
 
 def _differences(results: Sequence[RunResult]) -> list[list[str]]:
     """Return the rows of what the other methods have over the first; none if there is nothing to compare."""
-    return [_difference_cells(difference) for difference in differences(results, results[0].label)]
-
-
-def _difference_cells(difference: Difference) -> list[str]:
-    return [
-        difference.label,
-        str(difference.seeds),
-        _gap(difference.last5),
-        _gap(difference.head),
-        "not reached" if difference.rounds is None else f"{difference.rounds:.1f}",
-        "-" if difference.megabytes is None else f"{difference.megabytes:.1f}",
-    ]
+    cells = []
+    for found in differences(results, results[0].label):
+        rounds = "not reached" if found.rounds is None else f"{found.rounds:.1f}"
+        megabytes = "-" if found.megabytes is None else f"{found.megabytes:.1f}"
+        cells.append([found.label, str(found.seeds), _gap(found.last5), _gap(found.head), rounds, megabytes])
+    return cells
 
 
 def _gap(gap: Gap | None) -> str:

@@ -2,15 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fedmr_med.cli.options import Json
 from fedmr_med.lab.cli.common import MaxHours, numbers, resumable
-
-if TYPE_CHECKING:
-    from fedmr_med.lab.studies.catalog import StudyResult
 
 
 def paper(
@@ -57,12 +54,8 @@ def paper(
         result = catalog.run_study(setting)
     if as_json:
         typer.echo(json.dumps(versioned(result)))
-    else:
-        _show(result, setting.out)
+        return
 
-
-def _show(result: "StudyResult", out: Path) -> None:
-    from fedmr_med.lab.studies.catalog import STAND_INS
     from fedmr_med.report.console import text_table, wide_console
 
     console = wide_console(140)
@@ -71,8 +64,8 @@ def _show(result: "StudyResult", out: Path) -> None:
         rows = (list(map(str, row.values())) for row in table.rows)
         console.print(text_table(table.title, columns, rows, names=len(columns)))
     if result.stand_ins:
-        console.print(STAND_INS, style="bold yellow")
+        console.print(catalog.STAND_INS, style="bold yellow")
     console.print("What differs from the paper's set-up:", style="bold")
     for line in [*result.differs, *result.notes]:
         console.print(f"- {line}", highlight=False)
-    console.print(f"report: {out / 'report.html'}", highlight=False)
+    console.print(f"report: {setting.out / 'report.html'}", highlight=False)

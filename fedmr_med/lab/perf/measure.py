@@ -5,12 +5,11 @@ within each turn; its median and quartiles over the turns are the figure.
 """
 
 import resource
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-
-import numpy as np
 
 CPU, WALL = "CPU time", "wall time"
 
@@ -43,7 +42,7 @@ class Figure:
     @classmethod
     def of(cls, name: str, subject: str, case: str, compared: str, values: Sequence[float]) -> "Figure":
         """Return the figure of some measured values."""
-        low, middle, high = np.quantile(values, (0.25, 0.5, 0.75)).tolist()
+        low, middle, high = quartiles(values)
         return cls(name, subject, case, compared, middle, low, high, len(values))
 
     def as_dict(self) -> dict[str, Any]:
@@ -83,6 +82,14 @@ def interleaved(
 def ratios(seconds: Mapping[str, Sequence[Any]], name: str, base: str) -> list[Any]:
     """Return the ratio of two candidates in each repetition."""
     return [a / b for a, b in zip(seconds[name], seconds[base], strict=True)]
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return first quartile, median and third quartile."""
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
 
 
 def round_to(value: float, digits: int = 4) -> float:

@@ -53,16 +53,9 @@ def communication(setting: Setting) -> Outcome:
         for label in VARIANTS[setting.study]:
             base, runs = (entries[entry_key(row, row.split, name)] for name in ("fedavg", label))
             reached = [rounds_to(a.best_accuracy or 0.0, b) for a, b in zip(base, runs, strict=True)]
-            rounds.append(
-                {
-                    **place(setting, row),
-                    "method": label,
-                    "rounds, paper": row.values[label],
-                    "of": 400,
-                    "rounds, measured": ", ".join(str(number or "not reached") for number in reached),
-                    "of ": len(base[0].rounds),
-                }
-            )
+            measured = ", ".join(str(number or "not reached") for number in reached)
+            paper = {"method": label, "rounds, paper": row.values[label], "of": 400}
+            rounds.append(place(setting, row) | paper | {"rounds, measured": measured, "of ": len(base[0].rounds)})
     tables = [
         StudyTable("Table param: millions of numbers sent in one direction", wire),
         StudyTable("Table commu: rounds to the best accuracy of FedAvg", rounds),

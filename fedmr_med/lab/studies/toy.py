@@ -48,17 +48,17 @@ def motivation(setting: Setting) -> Outcome:
             direction = (means[a] - means[b]) / np.linalg.norm(means[a] - means[b])
             averaged[a] += direction / 3
             averaged[b] -= direction / 3
-        for number in (1, 2):
-            rows.append(
-                {
-                    "seed": seed,
-                    "class": number + 1,
-                    "weight, paper": _vector(setting.paper.averaged[number]),
-                    "weight, measured": _vector(averaged[number]),
-                    "shift, paper": f"{setting.paper.degrees:.1f} degrees",
-                    "shift, measured": f"{angle(averaged[number], optimal[number]):.1f} degrees",
-                }
-            )
+        rows += [
+            {
+                "seed": seed,
+                "class": number + 1,
+                "weight, paper": _vector(setting.paper.averaged[number]),
+                "weight, measured": _vector(averaged[number]),
+                "shift, paper": f"{setting.paper.degrees:.1f} degrees",
+                "shift, measured": f"{angle(averaged[number], optimal[number]):.1f} degrees",
+            }
+            for number in (1, 2)
+        ]
     notes = [f"Class means of {_SAMPLES} samples per class; the optimal directions are the paper's."]
     return Outcome([StudyTable(setting.paper.title, rows)], notes=notes)
 

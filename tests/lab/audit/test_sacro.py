@@ -19,18 +19,9 @@ SILENT = Guess("membership by prototype", "noise", GENERATOR.normal(0, 1, 150), 
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    audit = Audit(
-        site="msk",
-        images=(200, 60),
-        classes={"NV": 200},
-        demo=False,
-        trained="small_cnn",
-        noise=2,
-        epsilon=2.2,
-        cohort=(),
-        findings=(Finding(defence="none", attack="membership by prototype", success=0.5),),
-        sizes=(),
-    )
+    about = {"site": "msk", "images": (200, 60), "classes": {"NV": 200}, "demo": False, "trained": "small_cnn"}
+    found = (Finding(defence="none", attack="membership by prototype", success=0.5),)
+    audit = Audit(**about, noise=2, epsilon=2.2, cohort=(), findings=found, sizes=())
     write_sacro(tmp_path / "report.json", audit, [TELLING, SILENT])
     return tmp_path / "report.json"
 

@@ -14,16 +14,9 @@ def run(label: str, seed: int, accuracies: list[float], head: float | None = Non
         RoundResult(round=i, accuracy=a, balanced_accuracy=a, seconds=1, bytes_up=3_000_000, bytes_down=1_000_000)
         for i, a in enumerate(accuracies, 1)
     )
-    return RunResult(
-        dataset="fmnist",
-        split="P5C2",
-        method="fedavg",
-        seed=seed,
-        label=label,
-        rounds=rounds,
-        best_balanced_accuracy=max(accuracies, default=None),
-        head_balanced_accuracy=head,
-    )
+    about = {"dataset": "fmnist", "split": "P5C2", "method": "fedavg", "seed": seed, "label": label, "rounds": rounds}
+    best = max(accuracies, default=None)
+    return RunResult(**about, best_balanced_accuracy=best, head_balanced_accuracy=head)
 
 
 def test_differences_are_taken_within_a_seed() -> None:

@@ -30,11 +30,8 @@ def test_everyone_gets_six_tries_that_a_job_accepts(method: str) -> None:
 
 
 def test_the_search_is_made_on_held_out_training_data_with_its_own_seed() -> None:
-    runs = [
-        run
-        for option in search.candidates(REQUEST.model_copy(update={"tune": 7, "tune_rounds": 2}))
-        for run in option.runs()
-    ]
+    tried = search.candidates(REQUEST.model_copy(update={"tune": 7, "tune_rounds": 2}))
+    runs = [run for option in tried for run in option.runs()]
     assert {run.selection.held_out for run in runs} == {search.HELD_OUT}
     assert {run.job.seed for run in runs} == {7}
     assert {run.job.federation.rounds for run in runs} == {2}
@@ -52,7 +49,6 @@ def test_a_failed_run_is_never_chosen() -> None:
 
 
 def test_a_comparison_takes_what_the_search_chose_and_names_it(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
     write_mini("fmnist", tmp_path / "data", per_class=20, test_per_class=4)
     request = REQUEST.model_copy(
         update={"methods": ("fedprox",), "data": tmp_path / "data", "rounds": 1, "seeds": (1, 2), "tune": 0}

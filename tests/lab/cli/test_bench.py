@@ -6,15 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.archives import write_mini
 from tests.helpers.command_line import bench, run
 from tests.helpers.errors import printed_fault
-
-
-@pytest.fixture
-def fmnist(tmp_path: Path) -> Path:
-    write_mini("fmnist", tmp_path / "fmnist")
-    return tmp_path / "fmnist"
 
 
 def test_json_is_all_that_goes_to_standard_output(
@@ -24,12 +17,8 @@ def test_json_is_all_that_goes_to_standard_output(
     assert run(monkeypatch, *bench(fmnist, out, "--methods", "fedavg,fedmr", "--seeds", "0,1", "--json")) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads((out / "results.json").read_text())
-    assert [(entry["method"], entry["seed"]) for entry in printed["runs"]] == [
-        ("fedavg", 0),
-        ("fedavg", 1),
-        ("fedmr", 0),
-        ("fedmr", 1),
-    ]
+    runs = [(entry["method"], entry["seed"]) for entry in printed["runs"]]
+    assert runs == [("fedavg", 0), ("fedavg", 1), ("fedmr", 0), ("fedmr", 1)]
 
 
 def test_a_table_with_the_spread_over_the_seeds(

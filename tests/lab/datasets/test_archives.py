@@ -188,12 +188,8 @@ def test_npz_is_found_by_name_or_when_it_is_the_only_one(tmp_path: Path):
     ],
 )
 def test_npz_of_another_form_is_refused(change, message, tmp_path: Path):
-    arrays = {
-        "x_train": np.zeros((3, 4, 4)),
-        "y_train": np.zeros(3, int),
-        "x_test": np.zeros(1),
-        "y_test": np.zeros(1, int),
-    }
+    arrays = {"x_train": np.zeros((3, 4, 4)), "y_train": np.zeros(3, int)}
+    arrays |= {"x_test": np.zeros(1), "y_test": np.zeros(1, int)}
     kept = {key: value for key, value in (arrays | change).items() if value is not None}
     np.savez(tmp_path / "a.npz", **kept)
     with pytest.raises(DataError, match=rf"a\.npz.*{message}"):

@@ -33,14 +33,8 @@ def write(record: Dataset, path: Path, **changes: np.ndarray | None) -> dict[str
 
 
 def task(record: Dataset) -> TaskConfig:
-    return TaskConfig(
-        dataset=record.name,
-        class_names=record.class_names,
-        image_size=28,
-        channels=record.channels,
-        transform=record.protocol.transform,
-        split=record.protocol.split,
-    )
+    form = {"image_size": 28, "channels": record.channels, "transform": record.protocol.transform}
+    return TaskConfig(dataset=record.name, class_names=record.class_names, split=record.protocol.split, **form)
 
 
 @pytest.mark.parametrize("record", SETS, ids=lambda record: record.name)

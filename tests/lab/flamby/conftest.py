@@ -19,6 +19,7 @@ def flamby_strategies() -> ModuleType:
     if checkout and checkout not in sys.path:
         sys.path.insert(0, checkout)
     pytest.importorskip("flamby", reason="FLamby is not there: name a checkout in FEDMR_MED_FLAMBY")
+    pytest.importorskip("pandas")
     return pytest.importorskip("flamby.strategies")
 
 

@@ -49,8 +49,10 @@ def small(data: Path, **changes: Any) -> CompareRequest:
     return validated(CompareRequest, {"data": data} | budget | changes, "the test")
 
 
-def without_flamby(checkout_path: Path | None) -> tuple[None, str]:
-    return None, "FLamby is not installed"
+@pytest.fixture
+def no_flamby(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = None, "FLamby is not installed"
+    monkeypatch.setattr("fedmr_med.lab.flamby.compare.find_strategies", lambda checkout_path: missing)
 
 
 def test_fedavg_through_the_executor_is_flambys_fedavg(flamby_strategies: ModuleType, tmp_path: Path) -> None:
@@ -80,8 +82,7 @@ def test_every_strategy_of_flamby_gives_rows_for_both_policies(
 
 
 @pytest.mark.slow
-def test_the_demo_ends_with_a_table_and_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedmr_med.lab.flamby.compare.find_strategies", without_flamby)
+def test_the_demo_ends_with_a_table_and_names_what_is_missing(no_flamby: None, tmp_path: Path) -> None:
     arguments = "flamby compare --data demo --methods fedavg,local --rounds 1 --updates 1 --centers 4,5 --bn average"
     result = CliRunner().invoke(app, [*arguments.split(), "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
@@ -91,18 +92,16 @@ def test_the_demo_ends_with_a_table_and_names_what_is_missing(tmp_path: Path, mo
     content = json.loads(printed.stdout)
     assert {"flamby.strategies.FedAvg", "flamby.strategies.FedAdam"} <= set(content["missing"])
     ours = [row for row in content["rows"] if row["source"] == "ours"]
-    assert {(row["method"], row["bn"]) for row in ours} == {
-        ("fedavg", "average"),
-        ("Local 4", "own"),
-        ("Local 5", "own"),
-    }
+    expected = {("fedavg", "average"), ("Local 4", "own"), ("Local 5", "own")}
+    assert {(row["method"], row["bn"]) for row in ours} == expected
     assert {row["test"] for row in ours} == {"pooled", "center-4", "center-5"}
     assert all({"method", "source", "bn", "test", "balanced_accuracy", "seed"} <= row.keys() for row in content["rows"])
 
 
 @pytest.mark.slow
-def test_finished_runs_are_not_done_again(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedmr_med.lab.flamby.compare.find_strategies", without_flamby)
+def test_finished_runs_are_not_done_again(
+    no_flamby: None, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = small(folder, rounds=1, updates=1, methods=("local",))
     before = compare(asked, tmp_path).rows
     done: list[str] = []
@@ -127,9 +126,8 @@ def test_finished_runs_are_not_done_again(folder: Path, tmp_path: Path, monkeypa
 
 
 def test_a_run_that_fails_is_named_and_the_others_go_on(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    no_flamby: None, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedmr_med.lab.flamby.compare.find_strategies", without_flamby)
 
     def refuse(*arguments: Any) -> Any:
         raise FedMRError("Round 1 has 0 usable replies.", code="round.too-few-replies")
@@ -142,8 +140,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(
 
 @pytest.mark.nightly
 @pytest.mark.slow
-def test_runs_side_by_side_give_the_same_rows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedmr_med.lab.flamby.compare.find_strategies", without_flamby)
+def test_runs_side_by_side_give_the_same_rows(no_flamby: None, folder: Path, tmp_path: Path) -> None:
     asked = small(folder, rounds=1, updates=2, methods=("local", "fedavg"))
     here = compare(asked, tmp_path / "here")
     assert compare(asked, tmp_path / "there", workers=2).rows == here.rows
@@ -154,11 +151,7 @@ def test_leaked_lesions_are_counted_and_left_out(tmp_path: Path) -> None:
     rows = write_flamby_folder(tmp_path)
     of_one = [image for image, _, center, _ in rows if center == 1]
     train, tested = of_one[0], of_one[3]
-    lesions = [
-        ("L1", train),
-        ("L1", tested),
-        *((f"own {image}", image) for image in of_one if image not in (train, tested)),
-    ]
+    lesions = [("L1" if image in (train, tested) else f"own {image}", image) for image in of_one]
     write_csv(tmp_path / LESIONS_FILE, ("lesion_id", "image_id"), lesions)
     whole = load_data(small(tmp_path))
     assert whole.leakage is not None
@@ -230,19 +223,9 @@ def test_buffers_are_averaged_by_size_and_counters_take_the_largest() -> None:
 
 def test_the_csv_has_flambys_spelling_and_one_row_per_method_test_and_seed() -> None:
     """So that FLamby's plots and its resumption can read it."""
-    rows = [
-        Row(
-            method="fedmr",
-            source="ours",
-            bn=bn,
-            test="pooled",
-            balanced_accuracy=0.5,
-            seed=0,
-            settings={"mu1": 0.1, "mu2": 0.2},
-        )
-        for bn in ("first", "average")
-    ]
-    first, averaged = (_csv_row(row, 100) for row in rows)
+    about = {"method": "fedmr", "source": "ours", "test": "pooled", "balanced_accuracy": 0.5, "seed": 0}
+    settings = {"mu1": 0.1, "mu2": 0.2}
+    first, averaged = (_csv_row(Row(**about, bn=bn, settings=settings), 100) for bn in ("first", "average"))
     assert (first["Method"], averaged["Method"]) == ("fedmr100", "fedmr-bn-average-100")
     assert first["optimizer_class"] == "<class 'torch.optim.sgd.SGD'>"
     assert (first["mu1"], first["mu2"]) == (0.1, 0.2)

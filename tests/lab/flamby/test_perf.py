@@ -4,8 +4,6 @@ import os
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
 from fedmr_med.lab.perf.loading import loader_speedups
 from tests.helpers.errors import raises
 
@@ -13,7 +11,6 @@ SIZES = {"images": 4, "image_size": 200, "batch_size": 2, "repetitions": 1}
 
 
 def test_flambys_loader_is_measured_too(flamby_strategies: ModuleType, tmp_path: Path) -> None:
-    pytest.importorskip("pandas")
     checkout = Path(flamby_strategies.__file__ or "").parents[2]
     figures = [f for f in loader_speedups(tmp_path, **SIZES, flamby=checkout) if f.name == "loader_speedup_flamby"]
     assert [figure.subject for figure in figures] == ["train", "fast", "test"]

@@ -16,7 +16,6 @@ from tests.helpers.pictures import flamby_site, isic_task
 @pytest.mark.parametrize("center", CENTERS)
 def test_both_readers_agree(flamby_strategies: ModuleType, prepared: Path, center: int) -> None:
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
-    pytest.importorskip("pandas")
     from flamby.datasets.fed_isic2019.dataset import FedIsic2019
 
     task, site = isic_task(200), flamby_site(prepared, center, max_bad_fraction=1.0)

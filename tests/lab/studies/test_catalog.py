@@ -114,15 +114,8 @@ def test_some_tables_have_more_rounds_of_cifar100(study: str, rounds: int, tmp_p
 
 def test_studies_prepare_images_as_the_authors_code_does(tmp_path: Path) -> None:
     setting = Setting("acc", BUDGETS["full"], tmp_path, data=tmp_path)
-    used = {
-        name: setting.run("x", name, "fedavg").job.task.transform for name in ("fmnist", "svhn", "cifar10", "cifar100")
-    }
-    assert used == {
-        "fmnist": "unit",
-        "svhn": "plain",
-        "cifar10": "reflect_crop_flip",
-        "cifar100": "crop_flip_rotate",
-    }
+    authors = {"fmnist": "unit", "svhn": "plain", "cifar10": "reflect_crop_flip", "cifar100": "crop_flip_rotate"}
+    assert {name: setting.run("x", name, "fedavg").job.task.transform for name in authors} == authors
     assert "fmnist by unit" in " ".join(setting.differences(["fmnist"]))
 
 
@@ -170,9 +163,6 @@ def test_a_study_whose_run_fails_says_why(study: str, tmp_path: Path) -> None:
 
 def test_the_smoke_budget_runs_the_first_split_of_each_dataset(tmp_path: Path) -> None:
     rows: list[PaperRow] = make_setting("larger", "smoke", tmp_path).rows()
-    assert [(row.dataset, row.split) for row in rows] == [
-        ("cifar10", "P10C3"),
-        ("cifar100", "P10C10"),
-        ("isic2019", None),
-    ]
+    places = [(row.dataset, row.split) for row in rows]
+    assert places == [("cifar10", "P10C3"), ("cifar100", "P10C10"), ("isic2019", None)]
     assert {row.split for row in make_setting("larger", "smoke", tmp_path, split="P100C3").rows()} == {"P100C3"}
