@@ -74,20 +74,17 @@ def arrays(official: Official | None = None) -> Reader:
 
 def _checked(dataset: Dataset, images: Images, labels: Labels, place: Path) -> Fold:
     """Return a fold, or refuse other shapes, types and labels than the dataset has."""
-    shape = (dataset.image_size, dataset.image_size, dataset.channels)
-    problem, code, key = None, "data.damaged", "labels"
+    shape, last = (dataset.image_size, dataset.image_size, dataset.channels), dataset.num_classes - 1
+    code, key = "data.damaged", "labels"
     if images.dtype != np.uint8 or images.shape[1:] != shape:
-        problem = f"{dataset.name} has uint8 images of {shape}, not {images.dtype} {images.shape[1:]}"
-        key = "images"
+        key, problem = "images", f"{dataset.name} has uint8 images of {shape}, not {images.dtype} {images.shape[1:]}"
     elif labels.shape != (len(images),) or len(labels) == 0:
         problem = f"{len(images)} images do not fit labels of shape {labels.shape}"
-    elif labels.min() < 0 or labels.max() >= dataset.num_classes:
-        last = dataset.num_classes - 1
-        problem = f"{dataset.name} has labels 0 to {last}, not {labels.min()} to {labels.max()}"
-        code = "data.label"
-    if problem:
-        raise DataError(f"{place}: {problem}. Get it again: {dataset.how_to_get}", code=code, key=key)
-    return Fold(images, labels)
+    elif labels.min() < 0 or labels.max() > last:
+        code, problem = "data.label", f"{dataset.name} has labels 0 to {last}, not {labels.min()} to {labels.max()}"
+    else:
+        return Fold(images, labels)
+    raise DataError(f"{place}: {problem}. Get it again: {dataset.how_to_get}", code=code, key=key)
 
 
 def read_npz(dataset: Dataset, place: Path) -> Folds | None:
@@ -218,8 +215,6 @@ def find_all(dataset: Dataset, folder: Path) -> list[Path]:
         paths.append(next((path for path in candidates if path.is_file()), candidates[0]))
     missing = [path for path in paths if not path.is_file()]
     if missing and len(missing) < len(paths):
-        raise DataError(
-            f"{missing[0]} is missing beside the other files of {dataset.name}. {dataset.how_to_get}",
-            code="data.missing",
-        )
+        why = f"{missing[0]} is missing beside the other files of {dataset.name}. {dataset.how_to_get}"
+        raise DataError(why, code="data.missing")
     return [] if missing else paths

@@ -23,9 +23,8 @@ def download_dataset(name: str, root: Path, progress: NewBar | None = None) -> l
     """
     dataset = DATASETS.get(name)
     if not dataset.files:
-        raise ConfigError(
-            f"{name!r} cannot be downloaded. {dataset.about or dataset.how_to_get}", code="data.no-download"
-        )
+        why = f"{name!r} cannot be downloaded. {dataset.about or dataset.how_to_get}"
+        raise ConfigError(why, code="data.no-download")
     return download_files(dataset.files, root / name, progress)
 
 
@@ -48,10 +47,8 @@ def download_files(files: Sequence[RemoteFile], folder: Path, progress: NewBar |
         try:
             path = pooch.retrieve(file.url, f"md5:{file.md5}", file.name, folder, downloader=downloader)
         except ValueError as e:
-            raise DataError(
-                f"{file.url} does not have the published checksum md5 {file.md5}; nothing is kept.",
-                code="data.checksum",
-            ) from e
+            why = f"{file.url} does not have the published checksum md5 {file.md5}; nothing is kept."
+            raise DataError(why, code="data.checksum") from e
         except OSError as e:
             raise DataError(f"{file.url} cannot be downloaded to {folder}: {e}.", code="data.no-download") from e
         paths.append(Path(path))

@@ -1,7 +1,8 @@
 """HyperKvasir (Borgli et al., 2020): endoscopic photographs of 23 findings, as a folder with a manifest."""
 
-from fedmr_med.data.datasets.base import Dataset, Protocol
-from fedmr_med.data.manifest import read_folder
+from dataclasses import replace
+
+from fedmr_med.lab.datasets.odir import ODIR
 
 # fmt: off
 CLASS_NAMES = (
@@ -13,16 +14,10 @@ CLASS_NAMES = (
 )
 # fmt: on
 
-HYPERKVASIR = Dataset(
+HYPERKVASIR = replace(
+    ODIR,
     name="hyperkvasir",
     class_names=CLASS_NAMES,
-    image_size=200,
-    kind="photographs",
-    read=read_folder,
-    content="its images and a manifest.csv (image, label, fold)",
     about="HyperKvasir has a licence to accept at its own site.",
-    # The paper says neither which network it uses nor for how many rounds.
-    protocol=Protocol(
-        "efficientnet_b0", "isic", 100, split="P10C3", model_options={"head": "fedmr", "pretrained": "none"}
-    ),
+    protocol=replace(ODIR.protocol, split="P10C3"),
 )

@@ -51,9 +51,8 @@ def read_speakers(folder: Path) -> dict[str, Speaker]:
     """
     paths = sorted(folder.glob("*.json"))
     if not paths:
-        raise DataError(
-            f"{folder} holds no JSON files; LEAF's preprocess.sh writes them for Shakespeare.", code="data.missing"
-        )
+        why = f"{folder} holds no JSON files; LEAF's preprocess.sh writes them for Shakespeare."
+        raise DataError(why, code="data.missing")
     speakers: dict[str, Speaker] = {}
     for path in paths:
         try:
@@ -61,9 +60,8 @@ def read_speakers(folder: Path) -> dict[str, Speaker]:
             data = {user: content["user_data"][user] for user in content["users"]}
             samples = {user: (data[user]["x"], data[user]["y"]) for user in data}
         except (OSError, ValueError, KeyError, TypeError) as e:
-            raise DataError(
-                f"{path} is damaged or not LEAF's JSON ({type(e).__name__}: {e}).", code="data.damaged"
-            ) from e
+            why = f"{path} is damaged or not LEAF's JSON ({type(e).__name__}: {e})."
+            raise DataError(why, code="data.damaged") from e
         for user, (texts, following) in samples.items():
             if user in speakers:
                 raise DataError(f"{path} holds speaker {user!r} a second time.", code="data.duplicate")
@@ -83,10 +81,8 @@ def read_clients(root: Path, clients: int, seed: int) -> Partitioned:
     train, test = read_speakers(root / "train"), read_speakers(root / "test")
     usable = sorted(user for user in train.keys() & test.keys() if len(train[user].fold) >= 2 and len(test[user].fold))
     if clients > len(usable):
-        raise ConfigError(
-            f"{root} has {len(usable)} speakers with training and test data, too few for {clients} clients.",
-            code="data.too-few",
-        )
+        why = f"{root} has {len(usable)} speakers with training and test data, too few for {clients} clients."
+        raise ConfigError(why, code="data.too-few")
     drawn = numpy_generator(seed, "partition").permutation(len(usable))[:clients]
     users = [usable[number] for number in sorted(drawn)]
     folds = [test[user].fold for user in users]

@@ -10,7 +10,7 @@ from fedmr_med.files import atomic_writer, write_text
 from fedmr_med.lab.datasets.shakespeare import CHARACTERS
 from fedmr_med.seeding import numpy_generator
 
-TRAIN_PER_CLASS, TEST_PER_CLASS = 20, 4
+_FOLDS = {"train": 20, "test": 4}  # images per class
 _TEXTS, _EDGE = 6, 24
 
 
@@ -38,17 +38,18 @@ def _images(dataset: Dataset, edge: int, per_class: int, fold: str) -> tuple[np.
 
 
 def _write_arrays(dataset: Dataset, folder: Path) -> None:
-    x_train, y_train = _images(dataset, dataset.image_size, TRAIN_PER_CLASS, "train")
-    x_test, y_test = _images(dataset, dataset.image_size, TEST_PER_CLASS, "test")
+    arrays = {}
+    for fold, per_class in _FOLDS.items():
+        arrays[f"x_{fold}"], arrays[f"y_{fold}"] = _images(dataset, dataset.image_size, per_class, fold)
     with atomic_writer(folder / f"{dataset.name}.npz") as stream:
-        np.savez(stream, allow_pickle=False, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
+        np.savez(stream, allow_pickle=False, **arrays)
 
 
 def _write_manifest(dataset: Dataset, folder: Path) -> None:
     from PIL import Image
 
     lines = ["image,label,fold"]
-    for fold, per_class in (("train", TRAIN_PER_CLASS), ("test", TEST_PER_CLASS)):
+    for fold, per_class in _FOLDS.items():
         images, labels = _images(dataset, _EDGE, per_class, fold)
         for number, (image, label) in enumerate(zip(images, labels, strict=True)):
             Image.fromarray(image).save(folder / f"{fold}_{number}.png")

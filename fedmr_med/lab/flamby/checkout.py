@@ -57,11 +57,8 @@ def find_dataset(checkout: Path | None, name: str) -> ModuleType:
     os.environ.setdefault("TQDM_DISABLE", "1")
     module, reason = _find(f"flamby.datasets.{name}", checkout)
     if module is None:
-        raise ConfigError(
-            f"{reason}. {HOW_TO_GET} A site names it in data.flamby, or {VARIABLE}.",
-            code="package.missing",
-            key="data.flamby",
-        )
+        why = f"{reason}. {HOW_TO_GET} A site names it in data.flamby, or {VARIABLE}."
+        raise ConfigError(why, code="package.missing", key="data.flamby")
     return module
 
 
@@ -83,9 +80,8 @@ def _find(name: str, checkout: Path | None) -> tuple[ModuleType | None, str]:
     checkout = checkout or (Path(named) if named else None)
     if checkout is not None:
         if not (checkout / "flamby" / "strategies").is_dir():
-            raise ConfigError(
-                f"--flamby {checkout} is not a checkout of FLamby. {HOW_TO_GET}", code="file.wrong-kind", key="--flamby"
-            )
+            why = f"--flamby {checkout} is not a checkout of FLamby. {HOW_TO_GET}"
+            raise ConfigError(why, code="file.wrong-kind", key="--flamby")
         if str(checkout.resolve()) not in sys.path:
             sys.path.insert(0, str(checkout.resolve()))
     try:
@@ -93,9 +89,8 @@ def _find(name: str, checkout: Path | None) -> tuple[ModuleType | None, str]:
     except ModuleNotFoundError as e:
         reason = "FLamby is not installed" if e.name == "flamby" else f"FLamby needs the package {e.name}"
         if checkout is not None:
-            raise ConfigError(
-                f"--flamby {checkout}: {reason}. {HOW_TO_GET}", code="package.broken", key="--flamby"
-            ) from e
+            why = f"--flamby {checkout}: {reason}. {HOW_TO_GET}"
+            raise ConfigError(why, code="package.broken", key="--flamby") from e
         return None, reason
 
 
@@ -133,21 +128,20 @@ def strategies_of(dataset: ModuleType) -> dict[str, dict[str, Any]]:
     Raises:
         ConfigError: FLamby was installed without its configurations.
     """
-    name = _name(dataset)
-    path = _package(dataset) / f"config_{name.removeprefix('fed_')}.json"
+    package, name = _place(dataset)
+    path = package / f"config_{name.removeprefix('fed_')}.json"
     if not path.exists():
-        raise ConfigError(
-            f"FLamby's {path.name} is not there; take a checkout. {HOW_TO_GET}", code="file.missing", key="--flamby"
-        )
+        why = f"FLamby's {path.name} is not there; take a checkout. {HOW_TO_GET}"
+        raise ConfigError(why, code="file.missing", key="--flamby")
     strategies: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["strategies"]
     return strategies
 
 
 def results_of(dataset: ModuleType) -> dict[str, Result]:
     """Return what FLamby's files of results say about one of its datasets; nothing where there are none."""
-    name = _name(dataset)
+    package, name = _place(dataset)
     scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for path in sorted((_package(dataset) / "results" / f"results_benchmark_{name}").glob("*.csv")):
+    for path in sorted((package / "results" / f"results_benchmark_{name}").glob("*.csv")):
         with path.open(encoding="utf-8", newline="") as stream:
             for row in csv.DictReader(stream):
                 scores[row["Method"].removesuffix(str(UPDATES))][row["Test"]].append(float(row["Metric"]))
@@ -161,9 +155,6 @@ def results_of(dataset: ModuleType) -> dict[str, Result]:
     }
 
 
-def _name(dataset: ModuleType) -> str:
-    return dataset.__name__.rpartition(".")[2]
-
-
-def _package(dataset: ModuleType) -> Path:
-    return Path(dataset.__file__ or "").parents[2]
+def _place(dataset: ModuleType) -> tuple[Path, str]:
+    """Return the folder of the package ``flamby``, and the name of a dataset there."""
+    return Path(dataset.__file__ or "").parents[2], dataset.__name__.rpartition(".")[2]

@@ -41,9 +41,7 @@ DATASETS = {
 
 _OTHER = {
     "fed_tcga_brca": "predicts survival",
-    "fed_ixi": "is segmentation",
-    "fed_kits19": "is segmentation",
-    "fed_lidc_idri": "is segmentation",
+    **dict.fromkeys(("fed_ixi", "fed_kits19", "fed_lidc_idri"), "is segmentation"),
     "fed_synthetic": "has several labels per sample",
 }
 
@@ -55,10 +53,8 @@ def known_set(dataset: str) -> FlambySet:
         ConfigError: there is no such dataset, or it is not about classes.
     """
     if dataset in _OTHER:
-        raise ConfigError(
-            f"{dataset} {_OTHER[dataset]}; this toolkit is for classification: {', '.join(DATASETS)}.",
-            code="data.not-classification",
-        )
+        why = f"{dataset} {_OTHER[dataset]}; this toolkit is for classification: {', '.join(DATASETS)}."
+        raise ConfigError(why, code="data.not-classification")
     check_known(dataset, DATASETS, "dataset")
     return DATASETS[dataset]
 
@@ -100,12 +96,12 @@ def load_flamby(source: FlambySource, task: TaskConfig, site: SiteConfig, seed: 
     if hasattr(train, "augmentations") and hasattr(test, "augmentations"):
         plain = copy.copy(train)
         plain.augmentations = test.augmentations
-    labels = _whole(train, "train"), _whole(test, "test")
+    labels = _whole(train, "train")
     own = OwnData(
-        train=_Labelled(train, labels[0]),
-        test=_Labelled(test, labels[1]),
+        train=_Labelled(train, labels),
+        test=_Labelled(test, _whole(test, "test")),
         class_names=names,
-        plain=None if plain is None else _Labelled(plain, labels[0]),
+        plain=None if plain is None else _Labelled(plain, labels),
     )
     return from_torch(own, task, labels_of(site, task.class_names))
 
@@ -113,13 +109,10 @@ def load_flamby(source: FlambySource, task: TaskConfig, site: SiteConfig, seed: 
 def _whole(dataset: Any, fold: str) -> tuple[int, ...]:
     """Return the labels of a fold as whole numbers, from the list of them where there is one."""
     listed = next((getattr(dataset, name) for name in ("targets", "labels") if hasattr(dataset, name)), None)
-    raw = list(listed) if listed is not None and len(listed) == len(dataset) else [item[1] for item in _items(dataset)]
-    numbers = [float(label) for label in raw]
+    if listed is None or len(listed) != len(dataset):
+        listed = [dataset[index][1] for index in range(len(dataset))]
+    numbers = [float(label) for label in listed]
     for index, number in enumerate(numbers):
         if not number.is_integer():
             raise DataError(f"item {index} of the {fold} fold: label {number} is no class.", code="data.label")
     return tuple(map(int, numbers))
-
-
-def _items(dataset: Any) -> Any:
-    return (dataset[index] for index in range(len(dataset)))

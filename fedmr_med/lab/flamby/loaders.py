@@ -51,11 +51,8 @@ def class_numbers(labels: Tensor, num_classes: int) -> Tensor:
         ConfigError: there is more than one label per sample, or one that is no class.
     """
     if labels.numel() != len(labels):
-        raise ConfigError(
-            f"FedMR needs one class per sample; the labels have shape {tuple(labels.shape)}.",
-            code="data.item",
-            key="labels",
-        )
+        why = f"FedMR needs one class per sample; the labels have shape {tuple(labels.shape)}."
+        raise ConfigError(why, code="data.item", key="labels")
     flat = labels.reshape(-1)
     wrong = flat[(flat != flat.long()) | (flat < 0) | (flat >= num_classes)]
     if len(wrong):

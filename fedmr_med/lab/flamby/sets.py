@@ -80,9 +80,8 @@ class SetRun(Training):
         try:
             return [utils.init_data_loaders(opened, pooled=pooled, **options) for pooled in (False, True)]
         except Exception as e:  # whatever FLamby raises where data is missing
-            raise DataError(
-                f"FLamby cannot read {self.request.dataset}: {brief(repr(e))}.", code="data.unreadable"
-            ) from e
+            why = f"FLamby cannot read {self.request.dataset}: {brief(repr(e))}."
+            raise DataError(why, code="data.unreadable") from e
 
     def _alone(self, model: nn.Module, loader: Any, dataset: ModuleType, utils: ModuleType) -> nn.Module:
         """Train on one loader, for FLamby's epochs."""

@@ -88,18 +88,13 @@ class FedMR:
         hidden: int | None = None,
     ) -> None:
         if any(value is not None for value in (dp_target_epsilon, dp_target_delta, dp_max_grad_norm)):
-            raise ConfigError(
-                "fedmr_med.lab.flamby.FedMR has no differentially private training (dp_*): its guarantee would not "
-                "cover the prototypes.",
-                code="config.conflict",
-                key="dp",
-            )
+            why = "has no differentially private training (dp_*): its guarantee would not cover the prototypes"
+            raise ConfigError(f"fedmr_med.lab.flamby.FedMR {why}.", code="config.conflict", key="dp")
         clients = len(training_dataloaders)
         for name, given in (("share", share), ("prototype_dataloaders", prototype_dataloaders)):
             if given is not None and len(given) != clients:
-                raise ConfigError(
-                    f"{name} has {len(given)} entries for {clients} clients.", code="config.value", key=name
-                )
+                why = f"{name} has {len(given)} entries for {clients} clients."
+                raise ConfigError(why, code="config.value", key=name)
         self.share = [True] * clients if share is None else list(share)
         if prototype_dataloaders is None:
             prototype_dataloaders = [in_order(loader) for loader in training_dataloaders]
@@ -209,10 +204,8 @@ class FedMR:
             for number, (images, labels) in enumerate(self._prototype_loaders[client]):
                 if number == 0:
                     check_not_raw(network, images.to(self.device))
-                features = network(images.to(self.device))[0]
-                sums = sums + ClassSums.from_features(
-                    features, class_numbers(labels, self.num_classes), self.num_classes
-                )
+                features, classes = network(images.to(self.device))[0], class_numbers(labels, self.num_classes)
+                sums = sums + ClassSums.from_features(features, classes, self.num_classes)
         return sums
 
     def _held_classes(self, loader: Iterable[Any]) -> Tensor:

@@ -29,12 +29,9 @@ def flamby_baseline(
     linear = [(name, layer) for name, layer in network.named_modules() if isinstance(layer, nn.Linear)]
     if len(list(network.parameters())) == len(list(linear[-1][1].parameters())):
         if hidden is None:
-            raise ConfigError(
-                f"model.options: FLamby's Baseline for {dataset} is one linear layer, whose feature is a patient's raw "
-                "attributes. Give it a hidden layer: model.options.hidden=16.",
-                code="model.raw-features",
-                key="model.options",
-            )
+            why = f"FLamby's Baseline for {dataset} is one linear layer, whose feature is a patient's raw attributes"
+            advice = "Give it a hidden layer: model.options.hidden=16."
+            raise ConfigError(f"model.options: {why}. {advice}", code="model.raw-features", key="model.options")
         size = linear[-1][1].in_features
         return wrap(nn.Sequential(nn.Linear(size, hidden), nn.ReLU(), nn.Linear(hidden, num_classes)))
     if linear[-1][1].out_features == 1 and num_classes == 2:
