@@ -1,48 +1,27 @@
 """What clients side by side are worth."""
 
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from fedmr_med.config import JobConfig
-from fedmr_med.data.base import SiteData
 from fedmr_med.data.datasets import DATASETS
 from fedmr_med.errors import FedMRError
-from fedmr_med.files import write_text
 from fedmr_med.jobs.benchmark import benchmark_sites
 from fedmr_med.jobs.catalog import job_for
 from fedmr_med.lab.datasets.synthetic import write_synthetic
 from fedmr_med.lab.perf.measure import Figure
 from fedmr_med.runner import Federation
-from fedmr_med.runner.local_sites import LocalSites, Work
 from fedmr_med.server.state import GlobalState
-from fedmr_med.site.hospital import Hospital
 from fedmr_med.sites import SiteConfig
-from fedmr_med.wire.messages import SiteReply, TrainTask
 
 WORKERS, BATCH = 2, 20
-_CPU_FILES = "cpu"
-
 
 Moment = tuple[float, float, Mapping[int, float]]
 """Seconds so far: wall time, CPU time of the server's process, and of each worker process by its id."""
-
-
-class CountingSites(LocalSites):
-    """Sites that write down, after each training, how much CPU time their process has used since it began."""
-
-    def __init__(self, work: Work, data: Mapping[str, SiteData] | None = None):
-        super().__init__(work, data)
-        self._started = time.process_time()
-
-    def reply(self, hospital: Hospital, task: TrainTask) -> SiteReply:
-        """See :meth:`LocalSites.reply`."""
-        reply = super().reply(hospital, task)
-        write_text(self.work.folder / _CPU_FILES / str(os.getpid()), str(time.process_time() - self._started))
-        return reply
 
 
 def parallel_figures(folder: Path, *, clients: int, updates: int, rounds: int, repetitions: int) -> list[Figure]:
@@ -81,11 +60,10 @@ def _counted(
     moments: list[Moment] = []
 
     def note(state: GlobalState) -> None:
-        files = (folder / _CPU_FILES).iterdir() if workers > 1 else ()
-        busy = {int(path.name): float(path.read_text()) for path in files}
+        busy = {child.pid: sum(child.cpu_times()[:2]) for child in psutil.Process().children()}
         moments.append((time.perf_counter(), time.process_time(), busy))
 
-    state = Federation(job, sites, folder, workers=workers, make_sites=CountingSites).run(note)
+    state = Federation(job, sites, folder, workers=workers).run(note)
     return state, *spent(moments[0], moments[-1])
 
 

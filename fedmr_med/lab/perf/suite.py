@@ -3,7 +3,7 @@
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class Plan:
             network is its entry in ``step_ratio``.
         pairs: further cases of FedAvg, FedMR and FedMR by loops alone: how the ratio grows with the sizes.
         memory: cases of the peak memory of all methods.
-        rounds: cases of a whole round of ``epochs`` local epochs: of all methods on the first case, then of two.
+        rounds: cases of a whole round of ten local epochs: of all methods on the first case, then of two.
         prototype_pass, private: their case, with the number of repetitions.
         loader: images, their size, the batch and the repetitions of the data path.
         wait: case of the training loop behind one worker, with the number of images.
@@ -69,8 +69,6 @@ class Plan:
     imports: int
     parallel: dict[str, int]
     simulator: dict[str, int] | None
-    epochs: int = 10
-    model: dict[str, Any] = field(default_factory=dict)
 
 
 QUICK = Plan(
@@ -152,24 +150,24 @@ def stages(plan: Plan, folder: Path, flamby: Path | None = None) -> list[tuple[s
     ]
     for number, (case, times) in enumerate(plan.rounds):
         names = BOTH if number else every
-        found.append((f"rounds: {case}", partial(round_ratios, case, names, times, epochs=plan.epochs)))
+        found.append((f"rounds: {case}", partial(round_ratios, case, names, times, epochs=10)))
     found.append(("prototype pass", partial(prototype_pass_ratio, *plan.prototype_pass)))
     found.append(("private step", partial(private_step_ratio, *plan.private)))
     found.append(("data path", partial(loader_speedups, fresh("images"), **plan.loader, flamby=flamby)))
     if plan.wait is not None:
         found.append(("waiting for data", partial(data_wait, fresh("wait"), *plan.wait)))
     for model, contributions, times in plan.aggregation:
-        job = _job(model, plan.model)
+        job = _job(model)
         found.append((f"aggregation: {contributions} x {model}", partial(_aggregation, job, contributions, times)))
     if sys.platform == "linux":  # of the last of these
         found.append(("memory of the aggregation", partial(memory_figures, job, contributions)))
     clients, rounds = plan.runner
     found.append(("runner", partial(runner_figure, fresh("runner"), clients=clients, rounds=rounds)))
-    found.append(("wire", partial(wire_figures, _job("efficientnet_b0", plan.model))))
+    found.append(("wire", partial(wire_figures, _job("efficientnet_b0"))))
     found.append(("imports", partial(import_figures, plan.imports)))
     found.append(("clients side by side", partial(parallel_figures, fresh("parallel"), **plan.parallel)))
     if plan.simulator is not None:
-        job, rounds = isic_job("fedmr").for_demo().override({"model": plan.model}), plan.simulator["rounds"]
+        job, rounds = isic_job("fedmr").for_demo(), plan.simulator["rounds"]
         found.append(("FLARE's simulator", partial(simulator_figures, fresh("simulator"), job, **plan.simulator)))
         found.append(("secure sums", partial(secure_figure, fresh("secure"), job, rounds=rounds)))
     return found
@@ -179,10 +177,10 @@ def _aggregation(job: JobConfig, contributions: int, repetitions: int) -> list[F
     return aggregation_figures(job, initial_state(job), contributions, repetitions)
 
 
-def _job(model: str, options: dict[str, Any]) -> JobConfig:
-    """Return the ISIC job with a network; ``options`` replace those the plan's sizes ask for."""
-    chosen = options or {"name": model, "options": _FEDMR_HEAD if model == "efficientnet_b0" else {}}
-    return isic_job("fedmr").override({"model": chosen})
+def _job(model: str) -> JobConfig:
+    """Return the ISIC job with a network."""
+    options = _FEDMR_HEAD if model == "efficientnet_b0" else {}
+    return isic_job("fedmr").override({"model": {"name": model, "options": options}})
 
 
 def as_object(figures: list[Figure]) -> dict[str, Any]:

@@ -28,8 +28,6 @@ PLAN = Plan(
     imports=1,
     parallel={"clients": 2, "updates": 10, "rounds": 1, "repetitions": 1},
     simulator=None,
-    epochs=2,
-    model={"name": "small_cnn"},
 )
 
 
