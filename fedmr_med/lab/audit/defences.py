@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
+from fedmr_med.config import JobConfig
 from fedmr_med.lab.audit.attacks import Floats, Ints, Release
 from fedmr_med.lab.audit.sums import RELEASE, Rehearsal
 from fedmr_med.privacy.mechanisms import Gaussian, clipped_features
@@ -101,6 +102,27 @@ class Cohort:
             rehearsal = Rehearsal(members, layout.size)
             masked = rehearsal.masked().vectors[_SITE]
             return layout.unpack(rehearsal.total() if opened else masked)
+
+
+def defences(
+    job: JobConfig, policy: SitePolicy, features: Floats, *, noise: float, cohort: Mapping[str, PutIn]
+) -> dict[str, Defence]:
+    """Return the defences of a site with its own policy, by their names.
+
+    ``noise`` is a multiplier; ``features`` (n, d) are clipped to their median length for it. The total is opened where
+    there are other sites in the ``cohort``.
+    """
+    names, private, own = job.task.class_names, job.federation.private, policy.restricted_by(job.policy)
+    gaussian = Gaussian(noise, float(np.median(np.linalg.norm(features, axis=1))))
+    small, sums = plain(SMALL, names), Cohort(cohort, len(names), features.shape[1])
+    alone = {
+        NONE: Defence(OPEN, plain(OPEN, names)),
+        POLICY: Defence(own, plain(own, names) if private is None else noisy(private.gaussian, own, names)),
+        SMALL_CELLS: Defence(SMALL, small),
+        NOISE: Defence(SMALL, noisy(gaussian, SMALL, names)),
+        SECURE: sums.defence(SMALL, small, opened=False),
+    }
+    return alone | ({TOTAL: sums.defence(SMALL, small, opened=True)} if cohort else {})
 
 
 def _any(sums: ClassSums) -> ClassSums | None:

@@ -15,26 +15,11 @@ from fedmr_med.errors import ConfigError
 from fedmr_med.lab.audit.attacks import Ints, counts, images, prototypes
 from fedmr_med.lab.audit.attacks.images import Guess, nearness
 from fedmr_med.lab.audit.attacks.inversion import STEPS
-from fedmr_med.lab.audit.defences import (
-    NOISE,
-    NONE,
-    OPEN,
-    POLICY,
-    SECURE,
-    SMALL,
-    SMALL_CELLS,
-    TOTAL,
-    Cohort,
-    Defence,
-    PutIn,
-    noisy,
-    plain,
-)
+from fedmr_med.lab.audit.defences import Defence, PutIn, defences, plain
 from fedmr_med.lab.audit.pictures import Wanted, by_size, likenesses, of_class, parts, pictures
 from fedmr_med.lab.audit.visit import Visit, visit
 from fedmr_med.privacy.accountant import epsilon
 from fedmr_med.privacy.findings import Audit, Finding
-from fedmr_med.privacy.mechanisms import Gaussian
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure import FEWEST
@@ -140,7 +125,8 @@ def audit(
         other: _put_in(visit(other, job, config, state), config.policy.restricted_by(job.policy))
         for other, config in others.items()
     }
-    views = [View(defence, sent, seen) for defence, sent in _defences(seen, asked, site, noise, cohort).items()]
+    sent = defences(asked, site.policy, seen.after.train.features, noise=noise, cohort=cohort)
+    views = [View(name, defence, seen) for name, defence in sent.items()]
     drawn = parts(seen)
     wanted = {view.name: view.pictures for view in views} | {_BY_SIZE: pictures(seen, drawn)}
     alike = likenesses(seen, wanted, steps=steps)
@@ -197,23 +183,6 @@ ATTACKS: Mapping[str, Callable[[View], float]] = {
     ),
 }
 """The attacks on what a defence lets out, but for inversion, which is done for all defences at once, and membership."""
-
-
-def _defences(
-    seen: Visit, job: JobConfig, site: SiteConfig, noise: float, cohort: Mapping[str, PutIn]
-) -> dict[str, Defence]:
-    names, private = seen.names, job.federation.private
-    own = site.policy.restricted_by(job.policy)
-    gaussian = Gaussian(noise, float(np.median(np.linalg.norm(seen.after.train.features, axis=1))))
-    small, sums = plain(SMALL, names), Cohort(cohort, len(names), seen.after.train.features.shape[1])
-    defences = {
-        NONE: Defence(OPEN, plain(OPEN, names)),
-        POLICY: Defence(own, plain(own, names) if private is None else noisy(private.gaussian, own, names)),
-        SMALL_CELLS: Defence(SMALL, small),
-        NOISE: Defence(SMALL, noisy(gaussian, SMALL, names)),
-        SECURE: sums.defence(SMALL, small, opened=False),
-    }
-    return defences | ({TOTAL: sums.defence(SMALL, small, opened=True)} if cohort else {})
 
 
 def _put_in(other: Visit, policy: SitePolicy) -> PutIn:
