@@ -6,7 +6,7 @@
 # make test-flower  the adapter to Flower, in an environment of its own: build/flower
 # make mutation   changes the code at 150 places; fails if no test sees one
 # make coverage   how much of the core the tests of test-fast run; fails below 97 % of its lines
-# make pictures   the pictures in docs/pictures, from a demo, its model and a comparison; needs Chromium
+# make pictures   the pictures in docs/pictures: diagrams, and pages of a demo and a comparison; these need Chromium
 # make docs       the documentation with the API from the docstrings, in build/docs
 # Each installs first what it needs into .venv, when that is missing or older than pyproject.toml or constraints.txt.
 
@@ -48,9 +48,10 @@ $(DOCS): $(RUNTIME)
 run: $(RUNTIME)
 	$(BIN)/python -m nvflare.private.fed.app.simulator.simulator jobs/isic_fedmr -t 6 -w $(RUN)
 
-# The picture of the claim, and screenshots of pages that the commands of the guides write; the latter need Chromium.
+# The diagrams, the picture of the claim, and screenshots of pages that the commands of the guides write; the latter need Chromium.
 SCREENSHOT := $(BIN)/python -m tests.helpers.screenshot
 pictures: $(TESTS)
+	$(BIN)/python docs/diagrams.py
 	$(BIN)/fedmr-med demo --out build/demo
 	$(BIN)/fedmr-med predict build/demo/best_model.pt build/demo/images -o build/demo/predictions.csv --page build/demo/predictions.html
 	$(BIN)/fedmr-med bench --dataset isic2019 --data demo --methods fedavg,fedmr --model small_cnn --rounds 10 --seeds 0,1 --out build/compared

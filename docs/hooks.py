@@ -41,6 +41,7 @@ TUTORIALS = {
 PAGES["docs/tutorials/README.md"] = "tutorials/README.md"
 COMMANDS = "<!-- every command -->"
 _LINK = re.compile(r"(?<!!)\[([^]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+_IMAGE = re.compile(r"(!\[[^]]*\])\(([^):\s]+)\)")
 _ROLE = re.compile(r":(?:func|class|meth|mod|attr|data):(?=<code>)")
 
 
@@ -88,7 +89,11 @@ def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files
 
 
 def _linked(text: str, source: str, page: str) -> str:
-    """Turn links between files of the repository into links between pages."""
+    """Turn links between files of the repository into links between pages, and those to pictures likewise."""
+
+    def pictured(match: re.Match[str]) -> str:
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), match[2])).removeprefix("docs/")
+        return f"{match[1]}({posixpath.relpath(path, posixpath.dirname(page) or '.')})"
 
     def turned(match: re.Match[str]) -> str:
         label, target, anchor = match[1], match[2], match[3] or ""
@@ -98,7 +103,7 @@ def _linked(text: str, source: str, page: str) -> str:
         other = (PAGES | EXAMPLES | TUTORIALS).get(path) or PAGES.get(f"{path}/README.md")
         return f"[{label}]({posixpath.relpath(other, posixpath.dirname(page) or '.')}{anchor})" if other else label
 
-    return _LINK.sub(turned, text)
+    return _IMAGE.sub(pictured, _LINK.sub(turned, text))
 
 
 def _example(script: Path) -> str:

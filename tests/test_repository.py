@@ -51,6 +51,24 @@ def test_the_reference_of_settings_is_what_the_schema_says() -> None:
     assert "| `min_class_count` | a whole number from 1 | `11` |" in page
 
 
+def test_the_diagrams_are_what_their_script_draws() -> None:
+    script = runpy.run_path(str(REPOSITORY / "docs/diagrams.py"))
+    for name, diagram in script["DIAGRAMS"].items():
+        assert (script["PICTURES"] / f"{name}.svg").read_text() == diagram.svg(), (
+            "python docs/diagrams.py draws it anew"
+        )
+
+
+def test_every_guide_has_a_picture() -> None:
+    (guides,) = re.findall(r"- How-to guides:\n((?: {6}.*\n)+)", (REPOSITORY / "mkdocs.yml").read_text())
+    pages = [page for page in re.findall(r": ([\w./-]+\.md)$", guides, re.MULTILINE) if "examples" not in page]
+    assert len(pages) > 8
+    for page in pages:
+        path = REPOSITORY / ("provisioning/README.md" if page == "runbook.md" else f"docs/{page}")
+        found = re.findall(r"!\[([^]]+)\]\(([^)]+)\)", path.read_text())
+        assert any(len(said) > 40 and (path.parent / picture).is_file() for said, picture in found), page
+
+
 def test_links_between_documents_lead_somewhere() -> None:
     documents = [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md"), *REPOSITORY.glob("*/README.md")]
     broken = [
