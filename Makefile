@@ -7,6 +7,7 @@
 # make mutation   changes the code at 150 places; fails if no test sees one
 # make coverage   how much of the core the tests of test-fast run; fails below 97 % of its lines
 # make pictures   the pictures in docs/pictures: diagrams, and pages of a demo and a comparison; these need Chromium
+# make advisories  the packages that are installed, in build/sbom.json, and their known vulnerabilities; needs a network
 # make docs       the documentation with the API from the docstrings, in build/docs
 # Each installs first what it needs into .venv, when that is missing or older than pyproject.toml or constraints.txt.
 
@@ -21,7 +22,7 @@ PIP_INSTALL := $(BIN)/pip install --constraint constraints.txt --editable
 RUN := runs/isic_fedmr-$(shell date +%Y%m%d-%H%M%S)
 PICTURES := docs/pictures
 
-.PHONY: run pictures jobs test test-fast test-all test-nightly test-flower pytest-fast pytest-day mutation coverage lint docs install
+.PHONY: run pictures jobs test test-fast test-all test-nightly test-flower pytest-fast pytest-day mutation coverage lint docs install advisories
 .DELETE_ON_ERROR:
 
 install: $(RUNTIME)
@@ -112,6 +113,14 @@ mutation: $(TESTS)
 CORE := losses prototypes statistics privacy wire secure exchange methods server site
 coverage: $(TESTS)
 	$(PYTEST) -n $(WORKERS) -m "not slow and not nightly" $(CORE:%=--cov=fedmr_med.%) --cov-report=term:skip-covered --cov-fail-under=97
+
+# pip-audit in an environment of its own, so that what it needs is not among what it looks at.
+ADVISORIES := build/advisories
+advisories: $(RUNTIME)
+	$(PYTHON) -m venv $(ADVISORIES)
+	$(BIN)/python -c "import json; from fedmr_med.export.dossier import sbom; print(json.dumps(sbom(), indent=1))" > build/sbom.json
+	$(ADVISORIES)/bin/pip install --quiet pip-audit
+	$(ADVISORIES)/bin/pip-audit --skip-editable --path $(VENV)/lib/python*/site-packages
 
 docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
