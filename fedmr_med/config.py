@@ -380,7 +380,7 @@ class FederationConfig(Strict):
             (FedBN, Li et al., ICLR 2021). Sites then score models with layers of their own, and the model that leaves
             has those of the start.
         max_norm: a reply with an array of a larger norm is refused.
-        max_samples: a reply that tells of more training or test images is refused. They are a site's weight, so set
+        max_samples: a reply that reports more training or test images is refused. They are a site's weight, so set
             it to what the largest site can have.
         max_deviation: a reply that is so many times as far from the others as the median one is left out of its
             round, see :mod:`fedmr_med.server.robust`; None leaves nobody out.

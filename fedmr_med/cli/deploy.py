@@ -184,17 +184,17 @@ def abort(chain: Chain, kit: Kit, as_json: Json = False) -> None:
 @app.command()
 def share(
     chain: Chain,
-    person: Annotated[str, typer.Argument(help="Name of the lead who may go on with the chain.")],
+    person: Annotated[str, typer.Argument(help="Name of the lead who may resume the chain.")],
     kit: Annotated[Path, typer.Option(envvar=KIT_VARIABLE, help="The server's kit, on the server.")],
     as_json: Json = False,
 ) -> None:
-    """Let another lead go on with a chain, which belongs to the one who started it; run it at the server."""
+    """Let another lead resume a chain, which belongs to the one who started it; run it at the server."""
     from fedmr_med.deploy.acts import record
     from fedmr_med.server.owner import share as open_to
 
     open_to(kit / "chains" / chain, person)
     record(kit, "share", chain=chain, person=person)
-    answer(as_json, {"chain": chain, "person": person}, f"{person} may go on with the chain {chain}.")
+    answer(as_json, {"chain": chain, "person": person}, f"{person} may resume the chain {chain}.")
 
 
 @app.command("list")

@@ -231,7 +231,7 @@ class HeadExchange(Exchange):
             self._refused.setdefault(name, reason)
         for name in selection.limits:
             _log.warning(
-                "closed-form head: %s tells of far more images of a class than the others, and counts less", name
+                "closed-form head: %s reports far more images of a class than the others, and counts less", name
             )
         return selection
 

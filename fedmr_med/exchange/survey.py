@@ -55,7 +55,7 @@ class SurveyExchange(Exchange):
     def _take(self, reply: SiteReply) -> None:
         most, survey = self.job.federation.max_samples, reply.survey
         if survey is not None and max(survey.train.sum(), survey.test.sum()) > most:
-            raise WireError(f"it tells of more than {most} images", code="wire.counts", key="survey")
+            raise WireError(f"it reports more than {most} images", code="wire.counts", key="survey")
         self._surveys[reply.site] = survey
 
 

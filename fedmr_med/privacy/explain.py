@@ -5,7 +5,7 @@ from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.policy import SitePolicy
 
 UPDATE_SPEAKS = (
-    "The trained model leaves every site, also one that has opted out, and can reveal something of its data, such as "
+    "The trained model leaves every site, also one that has opted out. It can reveal something of its data, such as "
     "the number of images of each class: see SECURITY.md."
 )
 """What no policy changes. README, SECURITY.md, ``site policy explain`` and every report say it in these words."""
@@ -95,7 +95,7 @@ def small_cells(policy: SitePolicy) -> list[str]:
     if policy.share_metrics == "none":
         return []
     if least == 1:
-        return ["Small cells: scores may tell of single test images of the classes that count (min_cell_count: 1)."]
+        return ["Small cells: scores may reveal single test images of the classes that count (min_cell_count: 1)."]
     return [
         f"Small cells: a class counts only with no right answer or at least {least}, and no wrong one or at least "
         f"{least}. Rarer kinds of errors are joined, and score histograms stay then. So small test folds and good "

@@ -47,12 +47,12 @@ def _loud(text: str) -> Text:
 
 
 def _survey(record: SurveyRecord, job: JobConfig) -> Iterator[RenderableType]:
-    """Yield the training images by hospital and class, and who tells nothing."""
+    """Yield the training images by hospital and class, and who shares none."""
     held = record.sites | ({} if record.total is None else {"all together": record.total})
     rows = [(site, *map(str, one.train), str(sum(one.train))) for site, one in held.items()]
     columns = ("hospital", *job.task.class_names, "all")
     yield text_table("Training images; 0 is none, or too few to tell", columns, rows)
-    yield from (Text(f"{site} tells nothing (policy.share_survey)") for site in record.silent)
+    yield from (Text(f"{site} shares no survey (policy.share_survey)") for site in record.silent)
     yield from (Text(f"the answer of {site} did not count: {why}") for site, why in record.refused.items())
 
 

@@ -73,13 +73,13 @@ class Registered:
     def _check(self, what: str, now: int, first: int | None) -> None:
         if now > self.most:
             raise WireError(
-                f"it tells of {now} {what} images, over federation.max_samples {self.most}",
+                f"it reports {now} {what} images, over federation.max_samples {self.most}",
                 code="wire.range",
                 key="federation.max_samples",
             )
         if first is not None and now > GROWTH * first:
             raise WireError(
-                f"it tells of {now} {what} images, and started the chain with {first}; start a new chain",
+                f"it reports {now} {what} images, and started the chain with {first}; start a new chain",
                 code="wire.changed-count",
                 key=what,
             )

@@ -285,7 +285,7 @@ def _weights_in_words(job: JobConfig) -> str:
     if job.model.weights is not None:
         return (
             f"Starts from weights that the job brings, SHA-256 {job.model.weights}. Who chooses weights can make them "
-            "tell of single images."
+            "reveal single images."
         )
     pretrained = str(job.model.options.get("pretrained", "none"))
     drawn = f"Starts from the weights that its seed {job.seed} draws"

@@ -286,7 +286,7 @@ def test_the_page_shows_counts_and_who_tells_nothing(hospitals: Path, tmp_path: 
     run(*survey(hospitals, {"nord": SitePolicy(training=None)}), tmp_path)
     write_report([tmp_path], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    assert "nord tells nothing" in page and "c is at one hospital only: mitte" in page
+    assert "nord shares no survey" in page and "c is at one hospital only: mitte" in page
     assert "Training images by sex" in page and "few or none" in page
 
 

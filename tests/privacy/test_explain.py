@@ -103,4 +103,4 @@ def test_whoever_shares_scores_is_told_what_the_rule_of_small_cells_costs(level:
     said = "\n".join(explain(SitePolicy(share_metrics=level)))
     assert ("set min_cell_count to 1 where you may" in said) == (level != "none")
     without = "\n".join(explain(SitePolicy(share_metrics=level, min_cell_count=1)))
-    assert ("may tell of single test images" in without) == (level != "none")
+    assert ("may reveal single test images" in without) == (level != "none")

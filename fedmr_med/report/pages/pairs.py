@@ -35,7 +35,7 @@ def page(run: ChainRun) -> Section | None:
 def verdict(found: PairRecord) -> str:
     """Say in a sentence which model is better, as far as these images tell."""
     if found.difference is None or found.difference.low is None or found.difference.high is None:
-        return "No hospital tells of any class, so nobody can say which model is better."
+        return "No hospital shares the scores of any class, so which model is better cannot be determined."
     if found.difference.low > 0 or found.difference.high < 0:
         better = "This model is" if found.difference.low > 0 else "The other model is"
         return f"{better} better on these images by more than chance explains: {_what(found)} {_value(found)}."

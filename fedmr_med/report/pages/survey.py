@@ -14,7 +14,7 @@ LARGE = 0.8
 
 TOGETHER = "all together"
 FEW = "few or none"
-_HIDDEN = f"{FEW}: held back. No hospital tells of fewer images than its min_class_count (11 by default)."
+_HIDDEN = f"{FEW}: held back. No hospital reports fewer images than its min_class_count (11 by default)."
 
 
 def page(run: ChainRun) -> Section | None:
@@ -24,7 +24,7 @@ def page(run: ChainRun) -> Section | None:
         return None
     name, title = "survey", "What the hospitals hold"
     if record.total is None:
-        return Section.of(name, title, _absent(record), note("Nobody tells."))
+        return Section.of(name, title, _absent(record), note("No hospital shares a survey."))
     held = record.sites | {TOGETHER: record.total}
     said = bullets([*only_at_one(record, run.classes), *unlike(record)])
     return Section.of(
@@ -50,7 +50,7 @@ def only_at_one(record: SurveyRecord, classes: Sequence[str]) -> list[str]:
         if len(where) == 1:
             lines.append(f"{name} is at one hospital only: {where[0]}. The others have none, or too few to tell.")
         elif not where:
-            lines.append(f"No hospital tells of training images of {name}.")
+            lines.append(f"No hospital reports training images of {name}.")
     return lines
 
 
@@ -84,7 +84,7 @@ def distance(held: Held, others: Sequence[Held], name: str) -> float:
 
 
 def _absent(record: SurveyRecord) -> Markup | None:
-    lines = [f"{site} tells nothing (policy.share_survey)." for site in record.silent]
+    lines = [f"{site} shares no survey (policy.share_survey)." for site in record.silent]
     lines += [f"The answer of {site} did not count: {reason}." for site, reason in record.refused.items()]
     if record.secure is not None:
         lines.append(f"Added up in a secure sum of {len(record.secure.sites)} hospitals: nobody knows a single one's.")
@@ -134,7 +134,7 @@ def _subgroups(held: Mapping[str, Held]) -> list[Markup]:
             if any(counts := [one.subgroups.get(column, {}).get(level, 0) for level in levels])
         ]
         if rows:
-            tables.append(table(f"Training images by {column}", ("hospital", *levels, "others, or not told"), rows))
+            tables.append(table(f"Training images by {column}", ("hospital", *levels, "others, or held back"), rows))
     return tables
 
 

@@ -76,7 +76,7 @@ def _drawn(outcome: Outcome, hospital: str) -> Markup:
         )
     answers = outcome.answers.argmax(1)
     for (x, y), label, answer in zip(_RADIUS * _places(outcome.answers) + middle, outcome.labels, answers, strict=True):
-        hover = f"{CLASSES[label]}, {'recognized' if answer == label else f'taken for {CLASSES[answer]}'}"
+        hover = f"{CLASSES[label]}, {'recognized' if answer == label else f'called {CLASSES[answer]}'}"
         parts.append(
             Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="3.2"><title>{}</title></circle>').format(
                 _kind(known[label]), x, y, hover)

@@ -132,7 +132,7 @@ def test_the_picture_counts_and_places_what_the_models_answer() -> None:
     left, right = (
         {title.text: dot for dot in panel.iter(f"{SVG}circle") for title in dot} for panel in root.iter(f"{SVG}g")
     )
-    assert apart(left["DF, taken for MEL"], left["MEL, recognized"]) < 50
+    assert apart(left["DF, called MEL"], left["MEL, recognized"]) < 50
     assert apart(right["DF, recognized"], right["MEL, recognized"]) > 50
 
 
