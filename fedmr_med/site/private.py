@@ -128,9 +128,7 @@ class PrivateSums:
         budget, noise = self._policy.privacy, self._settings.noise
         allowed = self._ledger.spend(budget, chain=chain, release=release, noise=noise, classes=shared)
         if not allowed:
-            _log.warning(
-                "%s: the privacy budget does not allow %s; continuing without class sums", self._site, release
-            )
+            _log.warning("%s: the privacy budget does not allow %s; continuing without class sums", self._site, release)
         elif budget is not None:
             _log.info("%s: epsilon after %s: %.2f", self._site, release, self._ledger.total(budget.delta))
         return allowed
