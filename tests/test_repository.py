@@ -28,6 +28,10 @@ def test_the_files_that_people_look_for_are_there_and_the_readme_leads_to_them()
         assert f"]({name})" in readme, name
 
 
+def test_the_readme_is_one_screen() -> None:
+    assert 600 <= len((REPOSITORY / "README.md").read_text().split()) <= 800
+
+
 def test_the_workflow_runs_targets_of_the_makefile() -> None:
     workflow = yaml.safe_load((REPOSITORY / ".github/workflows/ci.yml").read_text())
     runs = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
