@@ -111,6 +111,9 @@ def test_the_demo_runs_and_its_model_predicts_and_is_exported(hospital: Path, tm
     ):
         done = run(hospital, "fedmr-med", *command, folder=tmp_path)
         assert done.returncode == 0, done.stderr
+    onnx = run(hospital, "fedmr-med", "export", "demo/best_model.pt", "-o", "with-onnx", "--onnx", folder=tmp_path)
+    assert (onnx.returncode, (tmp_path / "with-onnx").exists()) == (2, False), "it says what it needs before it writes"
+    assert "fedmr-med[export]" in onnx.stderr
     assert "FedMR, one opts out" in (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 1 + 12
     assert (tmp_path / "bundle" / "configs" / "metadata.json").is_file()

@@ -175,7 +175,8 @@ def export(
     """Write a model as a MONAI Bundle with its model card, and as ONNX."""
     from fedmr_med.export import EXPORTERS, Source
 
-    names = dict.fromkeys(["bundle", "card", *(["onnx"] if onnx else []), *(also or [])])
+    # ONNX first: where its packages are missing, nothing is written.
+    names = dict.fromkeys([*(["onnx"] if onnx else []), "bundle", "card", *(also or [])])
     exporters = [EXPORTERS.get(name, "--also") for name in names]
     source = Source.open(model, results, allow_code=allow_code)
     written = [path for exporter in exporters for path in exporter(source, out)]
