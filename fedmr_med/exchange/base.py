@@ -41,6 +41,7 @@ class Exchange(ABC):
         self._started = time.monotonic()
         self._closed = False
         self._form = form_of(job, state.model, state.parameters, state.prototypes.means.shape[1])
+        self._packages = shared_statistics(job.federation.statistics, self.kind)
         self._shared: dict[str, Mapping[str, Values]] = {}
 
     @property
@@ -62,7 +63,8 @@ class Exchange(ABC):
                     raise WireError("a second reply in the same round", code="wire.duplicate")
                 reply = decode_reply(self.kind, message, site, self._form.layouts[self.kind])
                 self._take(reply)
-                self._shared[site] = reply.shared
+                parts = (statistic.part for statistic in self._packages)
+                self._shared[site] = {part: reply.statistics[part] for part in parts if part in reply.statistics}
                 return reply
             except WireError as e:
                 reason = brief(str(e).removeprefix(f"{site}: "), LONGEST_REASON)
@@ -98,7 +100,7 @@ class Exchange(ABC):
             total: what a secure sum gave instead.
         """
         results: Statistics = {}
-        for statistic in shared_statistics(self.job.federation.statistics, self.kind):
+        for statistic in self._packages:
             if total is not None:
                 parts = [total.values[statistic.part]] if total.values is not None else []
             else:

@@ -21,7 +21,7 @@ from fedmr_med.schema import brief
 from fedmr_med.secure import FEWEST
 from fedmr_med.secure.messages import Confirmation, Keys, Masked, Offer, Release, Roster, Shares, threshold
 from fedmr_med.secure.summing import SecureSum
-from fedmr_med.statistics.base import Origin
+from fedmr_med.statistics.base import Origin, Statistic
 from fedmr_med.statistics.fields import Values
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.secure import (
@@ -84,6 +84,12 @@ class Total:
         except WireError as e:
             _log.warning("no secure total for %s: %s", self.name, e)
             return None, SecureRecord(error=str(e))
+
+    def of(self, statistic: Statistic[T]) -> tuple[T, SecureRecord] | tuple[None, SecureRecord]:
+        """Return what one statistic without noise means, and the record; see :meth:`read`."""
+        known = Origin(len(self.record.sites))
+        content, record = self.read(lambda values: statistic.read(values[statistic.part], known))
+        return (None, record) if content is None else (content, record)
 
 
 class SecureTotals:

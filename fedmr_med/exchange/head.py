@@ -126,7 +126,7 @@ class HeadExchange(Exchange):
             return
         for site in self._replies:
             reply = self._replies[site]
-            if reply.statistics or reply.shared:
+            if reply.statistics:
                 yield site, encode_reply(HEAD, reply)
 
     def _counted(self) -> Collection[str]:
@@ -140,7 +140,8 @@ class HeadExchange(Exchange):
                 code="wire.round",
                 key="statistics",
             )
-        kept, held_out = self._read(reply.statistics, 1)
+        own = _own(reply)
+        kept, held_out = self._read(own, 1)
         longest, most = max(_longest(kept), _longest(held_out)), self.job.federation.max_norm
         if not longest <= most:
             raise WireError(
@@ -149,10 +150,10 @@ class HeadExchange(Exchange):
                 key="statistics",
             )
         counts = (kept.sums.counts + held_out.sums.counts).numpy()
-        if reply.statistics and self.job.federation.private is None:
+        if own and self.job.federation.private is None:
             self._registered.check(site, int(counts.sum()))
         self._replies.add(site, reply)
-        if reply.statistics:
+        if own:
             self._lengths[site], self._counts[site] = longest, counts
 
     def _solved(
@@ -237,8 +238,14 @@ class HeadExchange(Exchange):
 
     def _values(self, site: str, limits: Limits | None) -> Mapping[str, Values]:
         """Return what a site shares, with no more images than ``limits``."""
-        values = self._replies[site].statistics
+        values = _own(self._replies[site])
         return values if limits is None else _limited(values, torch.from_numpy(limits))
+
+
+def _own(reply: SiteReply) -> dict[str, Values]:
+    """Return what a site puts in for the head, by part, without statistics of other packages."""
+    parts = (KEPT.part, HELD_OUT.part, MEANS.part)
+    return {part: reply.statistics[part] for part in parts if part in reply.statistics}
 
 
 def _longest(statistics: HeadStatistics) -> float:

@@ -34,12 +34,12 @@ class SurveyExchange(Exchange):
             known = {site: found for site, found in sorted(self._surveys.items()) if found is not None}
             secure = None
             if total is None:
-                parts, origin = [SURVEY_STATISTIC.values(found) for found in known.values()], Origin(len(known))
-                whole = SURVEY_STATISTIC.read(add(*parts), origin) if parts else None
+                parts = [SURVEY_STATISTIC.values(found) for found in known.values()]
+                whole = SURVEY_STATISTIC.read(add(*parts), Origin(len(known))) if parts else None
                 silent = tuple(sorted(self._surveys.keys() - known.keys()))
             else:
-                origin, silent = Origin(len(total.record.sites)), ()
-                whole, secure = total.read(lambda values: SURVEY_STATISTIC.read(values[SURVEY_STATISTIC.name], origin))
+                silent = ()
+                whole, secure = total.of(SURVEY_STATISTIC)
             record = SurveyRecord(
                 sites={site: held(found, self.job.task) for site, found in known.items()},
                 total=None if whole is None else held(whole, self.job.task),
@@ -53,7 +53,7 @@ class SurveyExchange(Exchange):
         return self._surveys
 
     def _take(self, reply: SiteReply) -> None:
-        most, survey = self.job.federation.max_samples, reply.survey
+        most, survey = self.job.federation.max_samples, reply.of(SURVEY_STATISTIC)
         if survey is not None and max(survey.train.sum(), survey.test.sum()) > most:
             raise WireError(f"it reports more than {most} images", code="wire.counts", key="survey")
         self._surveys[reply.site] = survey

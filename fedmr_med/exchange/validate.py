@@ -1,25 +1,27 @@
 """Scoring a model: the sites' confusion matrices and score histograms, pooled."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import reduce
 from operator import add
+from typing import TypeVar
 
 from fedmr_med.config import PAIR, JobConfig
 from fedmr_med.evaluation.metrics import Scores, pooled
-from fedmr_med.evaluation.pairs import PairRecord, Pairs
+from fedmr_med.evaluation.pairs import PairRecord
 from fedmr_med.evaluation.records import HeadRecord
 from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.exchange.base import Exchange
 from fedmr_med.exchange.closing import Total
 from fedmr_med.server.checks import Registered
 from fedmr_med.server.state import GlobalState
-from fedmr_med.statistics.base import Origin
 from fedmr_med.statistics.pairs import PAIRS
 from fedmr_med.statistics.scores import SCORES
-from fedmr_med.statistics.subgroups import SUBGROUPS, Levels
+from fedmr_med.statistics.subgroups import SUBGROUPS
 from fedmr_med.wire.kinds import VALIDATE
 from fedmr_med.wire.messages import SiteReply
+
+T = TypeVar("T")
 
 
 class ValidateExchange(Exchange):
@@ -35,9 +37,7 @@ class ValidateExchange(Exchange):
         super().__init__(job, state)
         self._head = head
         self._registered = Registered.of(state.history, job)
-        self._scores: dict[str, Scores | None] = {}
-        self._levels: dict[str, Levels] = {}
-        self._pairs: dict[str, Pairs | None] = {}
+        self._replies: dict[str, SiteReply] = {}
 
     @property
     def sent(self) -> GlobalState:
@@ -50,13 +50,14 @@ class ValidateExchange(Exchange):
             self._closed = True
             validates = self.job.train.validation > 0
             if total is None:
-                evaluation = Evaluation.of(self.state.round, self._scores, validates=validates)
+                scores = {site: reply.scores for site, reply in self._replies.items()}
+                evaluation = Evaluation.of(self.state.round, scores, validates=validates)
+                whole = pooled(_known(scores))[0]
             else:
-                known = Origin(len(total.record.sites))
-                scores, record = total.read(lambda values: SCORES.read(values[SCORES.name], known))
-                evaluation = Evaluation.of_total(self.state.round, scores, record.sites, validates=validates)
-            results = self._shared_results(self._scores, total)
-            whole, found = self._by_level(total)
+                whole, record = total.of(SCORES)
+                evaluation = Evaluation.of_total(self.state.round, whole, record.sites, validates=validates)
+            results = self._shared_results(self._replies, total)
+            found = self._by_level(total)
             compared = self._compared(total) if self.job.model.name == PAIR else None
         if whole is not None and self.job.task.levels:
             evaluation = evaluation.by_level(self.job.task.levels, found, whole)
@@ -67,33 +68,30 @@ class ValidateExchange(Exchange):
         head = self._head.model_copy(update={"evaluation": evaluation})
         return replace(self.state, history=history.with_head(head))
 
-    def _by_level(self, total: Total | None) -> tuple[Scores | None, list[tuple[Scores | None, tuple[str, ...]]]]:
-        """Return the scores of all images, and those of each level with the sites that share them."""
+    def _by_level(self, total: Total | None) -> list[tuple[Scores | None, tuple[str, ...]]]:
+        """Return the scores of each level, with the sites that share them."""
         count = len(self.job.task.levels)
-        if total is None:
-            whole = pooled({site: scores for site, scores in self._scores.items() if scores is not None})[0]
-            parts = [{s: found[level] for s, found in self._levels.items()} for level in range(count)]
-            return whole, [pooled({s: scores for s, scores in part.items() if scores is not None}) for part in parts]
-        known = Origin(len(total.record.sites))
-        whole, _ = total.read(lambda values: SCORES.read(values[SCORES.name], known))
-        levels, _ = total.read(lambda values: SUBGROUPS.read(values[SUBGROUPS.name], known))
-        return whole, [(scores, ()) for scores in levels or [None] * count]
+        if total is not None:
+            return [(scores, ()) for scores in total.of(SUBGROUPS)[0] or [None] * count]
+        levels = {site: reply.of(SUBGROUPS) or [None] * count for site, reply in self._replies.items()}
+        return [pooled(_known({site: found[level] for site, found in levels.items()})) for level in range(count)]
 
     def _compared(self, total: Total | None) -> PairRecord | None:
         """Return whether the first of two models is better."""
         if total is not None:
-            known = Origin(len(total.record.sites))
-            pairs, record = total.read(lambda values: PAIRS.read(values[PAIRS.name], known))
+            pairs, record = total.of(PAIRS)
             return None if pairs is None else PairRecord.of(pairs, record.sites)
-        found = {site: pairs for site, pairs in sorted(self._pairs.items()) if pairs is not None}
-        silent = tuple(sorted(self._pairs.keys() - found.keys()))
+        found = _known({site: reply.of(PAIRS) for site, reply in sorted(self._replies.items())})
+        silent = tuple(sorted(self._replies.keys() - found.keys()))
         return PairRecord.of(reduce(add, found.values()), tuple(found), silent) if found else None
 
     def _counted(self) -> Collection[str]:
-        return self._scores
+        return self._replies
 
     def _take(self, reply: SiteReply) -> None:
         self._registered.check_scores(reply.site, reply.scores)
-        self._levels[reply.site] = reply.subgroups or [None] * len(self.job.task.levels)
-        self._pairs[reply.site] = reply.pairs
-        self._scores[reply.site] = reply.scores
+        self._replies[reply.site] = reply
+
+
+def _known(found: Mapping[str, T | None]) -> dict[str, T]:
+    return {site: content for site, content in found.items() if content is not None}

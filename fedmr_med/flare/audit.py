@@ -17,6 +17,7 @@ from fedmr_med.flare import context
 from fedmr_med.flare.messages import PARTS
 from fedmr_med.flare.outgoing import empty, task_headers
 from fedmr_med.statistics.moments import COUNTS
+from fedmr_med.statistics.scores import WITHHELD
 from fedmr_med.wire import codec as wire
 
 AUDIT_FILE = "released.jsonl"
@@ -88,7 +89,7 @@ def describe(reply: Shareable, class_names: Callable[[], tuple[str, ...]]) -> di
     if wire.ROUND in meta:
         line["round"] = meta[wire.ROUND] + 1
     scores = meta.get(wire.SCORES)
-    line["metrics"] = "none" if not scores else "per_class" if wire.WITHHELD in scores else "scalar"
+    line["metrics"] = "none" if not scores else "per_class" if WITHHELD in scores else "scalar"
     line["report"] = sorted(meta.get(wire.REPORT) or ())
     return line
 

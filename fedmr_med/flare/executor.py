@@ -100,7 +100,7 @@ class FedMRExecutor(Executor):
         names = hospital.job.task.class_names
         shared, statistics = (
             " ".join(name for name, yes in zip(names, mask, strict=True) if yes) or "no class"
-            for mask in (hospital.releases.prototype_classes(), hospital.releases.statistics_classes())
+            for mask in (hospital.releases.sums.prototype_classes(), hospital.releases.sums.statistics_classes())
         )
         kind = "generated images (DEMO)" if hospital.data.is_demo else "images"
         skipped = f", {len(hospital.data.skipped)} unreadable" if hospital.data.skipped else ""

@@ -36,6 +36,8 @@ from fedmr_med.site.release import permitted
 from fedmr_med.site.training import Aborted
 from fedmr_med.site.view import SiteView
 from fedmr_med.site.weights import StartingWeights
+from fedmr_med.statistics.moments import PROTOTYPES
+from fedmr_med.statistics.scores import SCORES
 from fedmr_med.wire.kinds import EXCHANGES, TRAIN
 from fedmr_med.wire.messages import SiteReply, TrainTask
 
@@ -140,10 +142,10 @@ def read_reply(answer: FLModel, site: str, task: TrainTask, job: JobConfig, poli
         samples=samples,
         settings=job.digest(),
         model=model,
-        prototypes=sums,
-        scores=None if confusion is None else scores(confusion.astype(np.int64)),
         bytes_down=task.bytes,
-    )
+    ).with_statistic(PROTOTYPES, sums)
+    if confusion is not None:
+        reply = reply.with_statistic(SCORES, scores(confusion.astype(np.int64)))
     return permitted(TRAIN, reply, allowed, reply_form(job))
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fedmr_med.config import JobConfig
 from fedmr_med.methods.base import build
-from fedmr_med.wire.kinds import HEAD, SURVEY, TRAIN, VALIDATE
+from fedmr_med.statistics.exchanges import HEAD, SURVEY, TRAIN, VALIDATE
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from fedmr_med.arrays import Arrays, forms_of
 from fedmr_med.config import PAIR, JobConfig
 from fedmr_med.models.job_network import build_network
 from fedmr_med.statistics.base import Sizes
+from fedmr_med.statistics.catalog import layouts
 from fedmr_med.statistics.model_sums import sum_fields
-from fedmr_med.wire.forms import ReplyForm, layouts
+from fedmr_med.wire.forms import ReplyForm
 from fedmr_med.wire.kinds import EXCHANGES
 
 

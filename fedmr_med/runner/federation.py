@@ -30,6 +30,7 @@ from fedmr_med.server.chain import Chain
 from fedmr_med.server.state import GlobalState, with_weights
 from fedmr_med.site.images import open_data
 from fedmr_med.sites import SiteConfig
+from fedmr_med.statistics.scores import SCORES
 from fedmr_med.wire.codec import Message, encode_reply
 from fedmr_med.wire.kinds import HEAD, SECURE, TRAIN, VALIDATE
 from fedmr_med.wire.messages import SiteReply
@@ -166,7 +167,7 @@ class InProcess:
         if sites == [SERVER] and self._work.test is not None:
             rows = parts_of_test(self._work.test, self._work.job.train.batch_size, self._pool.workers)
             parts = self._pool.each(score, rows, message)
-            yield SERVER, encode_reply(VALIDATE, SiteReply(SERVER, scores=pooled(dict(parts))[0]))
+            yield SERVER, encode_reply(VALIDATE, SiteReply(SERVER).with_statistic(SCORES, pooled(dict(parts))[0]))
         else:
             for name, answered in self._pool.each(partial(ask, kind=kind), sites, message):
                 if kind == TRAIN:

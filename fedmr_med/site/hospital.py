@@ -21,16 +21,18 @@ from fedmr_med.models.provenance import Provenance
 from fedmr_med.site.client_state import chain_folder
 from fedmr_med.site.features import SiteFeatures
 from fedmr_med.site.floors import SiteFloors
-from fedmr_med.site.images import SiteBatches, open_data
+from fedmr_med.site.images import Images, SiteBatches, open_data
 from fedmr_med.site.ledger import Ledgers
 from fedmr_med.site.local_round import LocalRounds
 from fedmr_med.site.own import OwnLayers
 from fedmr_med.site.private_training import PrivateTraining
 from fedmr_med.site.received import check_model, check_task
-from fedmr_med.site.releases import Images, Releases
+from fedmr_med.site.releases import Releases
 from fedmr_med.site.training import place
 from fedmr_med.site.weights import StartingWeights
 from fedmr_med.sites import SiteConfig
+from fedmr_med.statistics.moments import PROTOTYPES
+from fedmr_med.statistics.scores import SCORES
 from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
 from fedmr_med.wire.messages import SiteReply, TrainTask
 
@@ -79,7 +81,7 @@ class Hospital:
         self.data = open_data(name, job, site) if site_data is None else site_data
         ledgers = Ledgers.of(state_folder, witness)
         self.releases = Releases(name, job, policy, self.data.train, state_folder, ledgers)
-        self.counts = self.releases.counts
+        self.counts = self.releases.sums.counts
         # By the site's own policy, the same in all jobs: by those of jobs that ask for fewer classes one could work out
         # what the rounding hides.
         self._samples = site.policy.released_samples(self.counts, job.task.class_names)
@@ -135,7 +137,7 @@ class Hospital:
             received_scores = self.releases.scores(self.test_images, self.validation_images)
             if task.averaged:
                 models.load_arrays(self.network, layers.load(accepted))
-        withheld = bool(((self.counts > 0) & ~self.releases.prototype_classes()).any())
+        withheld = bool(((self.counts > 0) & ~self.releases.sums.prototype_classes()).any())
         own = self._rounds.own_prototypes(task.chain, withheld=withheld)
         with self._timed("train"):
             known = None if own is None else own.load(accepted)
@@ -145,7 +147,7 @@ class Hospital:
             trained_arrays = models.state_arrays(self.network)
             save_model(self._model_file, trained_arrays, self.job, round_number=task.round + 1, provenance=origin)
         with self._timed("prototypes"):
-            prototypes, stays = self.releases.prototypes(task, self.images, keep_withheld=own is not None)
+            prototypes, stays = self.releases.sums.prototypes(task, self.images, keep_withheld=own is not None)
             if own is not None and stays is not None:
                 own.save(task.round, stays, accepted)
         self.floors.note_answered(TRAIN, task)
@@ -156,12 +158,11 @@ class Hospital:
             samples=self._samples,
             settings=self.job.digest(),
             model=layers.shared(models.state_arrays(self.network)),
-            prototypes=prototypes,
             payload=trained.result.payload,
-            scores=received_scores,
             report=self.releases.report(self.data, trained.terms, time.monotonic() - started),
             bytes_down=task.bytes,
         )
+        reply = reply.with_statistic(PROTOTYPES, prototypes).with_statistic(SCORES, received_scores)
         return self.releases.train(task, reply, self.images)
 
     def validate(self, task: TrainTask) -> SiteReply:

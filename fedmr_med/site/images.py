@@ -1,16 +1,33 @@
 """A site's images, opened: its folds, and the batches that training, statistics and scores take of them."""
 
+from typing import NamedTuple
+
 from fedmr_med import data
 from fedmr_med.config import JobConfig
 from fedmr_med.data import transforms
-from fedmr_med.data.base import SiteData
+from fedmr_med.data.base import Fold, SiteData, units
 from fedmr_med.data.drawing import with_validation
 from fedmr_med.data.loading import Batches
 from fedmr_med.data.transforms import Transform
 from fedmr_med.errors import DataError
+from fedmr_med.evaluation.clinical import IntArray
+from fedmr_med.network import Network
 from fedmr_med.site.features import SiteFeatures
 from fedmr_med.sites import SiteConfig
 from fedmr_med.wire.messages import Backbone
+
+
+class Images(NamedTuple):
+    """Images to make statistics of: a network that makes features, batches in the order of a fold, and the fold."""
+
+    network: Network
+    batches: Batches
+    fold: Fold
+
+    @property
+    def patients(self) -> IntArray | None:
+        """The patient of each image (n,); None where nobody knows."""
+        return None if self.fold.groups is None else units(self.fold)
 
 
 def open_data(name: str, job: JobConfig, site: SiteConfig) -> SiteData:

@@ -4,30 +4,19 @@ The site already makes no more than the policy allows. This is the same rule onc
 the work and the network: the site's engine, FLARE's filter and FLARE's guard.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
-
-import numpy as np
-import numpy.typing as npt
-import torch
+from typing import Any
 
 from fedmr_med.errors import PolicyError, WireError
-from fedmr_med.evaluation.clinical import IntArray
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure.messages import Masked, Part
-from fedmr_med.site.pairs import permitted_pairs
-from fedmr_med.site.scores import permitted_scores
-from fedmr_med.site.subgroups import permitted_subgroups
-from fedmr_med.site.survey import permitted_survey
-from fedmr_med.statistics.fields import Values, add
-from fedmr_med.statistics.moments import COUNTS, MEANS, SUMS
-from fedmr_med.statistics.shared import only_classes
+from fedmr_med.statistics.base import Leaving
+from fedmr_med.statistics.catalog import statistic_of
 from fedmr_med.wire.codec import MODEL, Message, decode_reply, encode_reply
 from fedmr_med.wire.forms import ReplyForm
-from fedmr_med.wire.kinds import EXCHANGES, SECURE, SUBMIT_MODEL, TRAIN, VALIDATE
+from fedmr_med.wire.kinds import EXCHANGES, SECURE, SUBMIT_MODEL, TRAIN
 from fedmr_med.wire.messages import SiteReply
 from fedmr_med.wire.secure import ASK_PART, decode_answer, encode_answer
 
@@ -40,34 +29,29 @@ def leaving(kind: str, reply: SiteReply, policy: SitePolicy, form: ReplyForm) ->
 def permitted(kind: str, reply: SiteReply, policy: SitePolicy, form: ReplyForm) -> SiteReply:
     """Return the reply without what the policy does not allow, whether it leaves in the reply or in a secure sum.
 
+    What is no statistic of the exchange is not looked at, and so does not leave.
+
     Raises:
         FloorError: the model was trained with less noise than the policy demands.
-        PolicyError: see :func:`permitted_statistics`.
+        PolicyError: a statistic holds what may not leave, and cannot be taken apart.
     """
-    names, demands_noise = form.class_names, policy.privacy is not None and not form.private
-    scores = permitted_scores(reply.scores, policy, names)
-    allowed = replace(
-        reply,
-        scores=scores,
-        subgroups=permitted_subgroups(reply.subgroups, scores, policy, names, form.levels),
-        pairs=permitted_pairs(reply.pairs, scores, policy),
-        prototypes=None if demands_noise else _permitted_sums(reply.prototypes, policy, names),
-        statistics={} if demands_noise else permitted_statistics(reply.statistics, policy, names),
-        shared=permitted_shared(kind, reply.shared, policy, form),
-        survey=permitted_survey(reply.survey, policy, names, form.levels),
-    )
+    left: dict[str, Any] = {}
+    layouts, found = form.layouts[kind], reply.statistics
+    for part in layouts:
+        known = Leaving(policy, form.class_names, form.levels, form.private, layouts, found, left)
+        content = statistic_of(part).permitted(found.get(part), known)
+        if content is not None:
+            left[part] = content
     if kind != TRAIN:
-        return allowed
+        return replace(reply, statistics=left)
     policy.check_training_noise(form.training_noise)
-    return replace(allowed, samples=policy.rounded_up(max(1, reply.samples)))
+    return replace(reply, statistics=left, samples=policy.rounded_up(max(1, reply.samples)))
 
 
 def closed(reply: SiteReply, policy: SitePolicy, form: ReplyForm) -> SiteReply:
     """Return a reply that the policy permits without what leaves in secure sums only."""
     if form.secure != "none":
-        reply = replace(
-            reply, prototypes=None, scores=None, subgroups=(), pairs=None, statistics={}, shared={}, survey=None
-        )
+        reply = replace(reply, statistics={})
     if form.secure == "all":
         report = None if reply.report is None else reply.report.costs()
         return replace(reply, samples=0, model={}, payload={}, report=report)
@@ -89,60 +73,6 @@ def _permitted_report(report: SiteReport | None, policy: SitePolicy, used: int) 
     if policy.round_samples == 1 or report.images_total is None:
         return report
     return report.model_copy(update={"images_total": used + (report.images_skipped or 0)})
-
-
-def permitted_statistics(
-    values: Mapping[str, Values], policy: SitePolicy, class_names: tuple[str, ...]
-) -> dict[str, Values]:
-    """Return the statistics of a head exchange, without the scatter where the policy does not share it.
-
-    Raises:
-        PolicyError: they hold a class that may not leave, or too few samples of one. Second moments cannot be taken
-            apart by class, so nothing of them leaves then.
-    """
-    for part in values.values():
-        if bool(((part[COUNTS] > 0) & ~policy.shareable_classes(part[COUNTS], class_names)).any()):
-            raise PolicyError(
-                "the statistics hold a class that the policy does not share, or too few images of one.",
-                code="policy.too-few-images",
-            )
-    if policy.share_scatter or not values:
-        return dict(values)
-    # The part that was set aside serves to choose a shrinkage, of which there is none without scatter.
-    return {MEANS.name: add(*({name: part[name] for name in (COUNTS, SUMS)} for part in values.values()))}
-
-
-def _permitted_sums(sums: ClassSums | None, policy: SitePolicy, class_names: tuple[str, ...]) -> ClassSums | None:
-    if sums is None:
-        return None
-    left = sums.only(torch.from_numpy(policy.shareable_classes(sums.counts.numpy(), class_names)))
-    return left if bool((left.counts > 0).any()) else None
-
-
-def shared_classes(
-    kind: str, counts: IntArray, policy: SitePolicy, class_names: tuple[str, ...], *, private: bool
-) -> npt.NDArray[np.bool_]:
-    """Return the mask (C,) of the classes whose samples statistics of other packages may be made of.
-
-    They have no noise. So nothing of training images leaves in a job with noise, or at a site that demands it.
-
-    Args:
-        kind: of the exchange: training images, or for ``validate`` test images.
-        counts: (C,) numbers of these images.
-        private: whether the job has noise on class sums.
-    """
-    without_noise = not private and policy.privacy is None
-    allowed = policy.share_metrics == "per_class" if kind == VALIDATE else without_noise
-    return policy.shareable_classes(counts, class_names) & allowed
-
-
-def permitted_shared(kind: str, values: Mapping[str, Values], policy: SitePolicy, form: ReplyForm) -> dict[str, Values]:
-    """Return what of statistics of other packages may leave, as far as their fields tell the classes apart."""
-    most = np.full(len(form.class_names), np.iinfo(np.int64).max)
-    classes = shared_classes(kind, most, policy, form.class_names, private=form.private)
-    if not classes.any():
-        return {}
-    return {part: only_classes(content, form.layouts[kind][part], classes) for part, content in values.items()}
 
 
 def released(kind: str, message: Message, policy: SitePolicy, form: ReplyForm, *, left: bool | None = None) -> Message:

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +11,7 @@ from fedmr_med.data.base import Fold, SiteData, class_counts
 from fedmr_med.data.images import picture_size
 from fedmr_med.data.subgroups import members
 from fedmr_med.evaluation.clinical import FloatArray
-from fedmr_med.privacy.mechanisms import without_small_parts
-from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.statistics.survey import EDGES, TONES, Survey
+from fedmr_med.statistics.survey import EDGES, TONES, Survey, not_measured
 
 Mask = npt.NDArray[np.bool_]
 
@@ -35,7 +32,7 @@ def survey_of(
         train=np.where(train, class_counts(data.train, count), 0),
         test=np.where(test, class_counts(data.test, count), 0),
         levels=members(data.train, levels)[chosen].sum(0).astype(np.int64),
-        **_not_measured(),
+        **not_measured(),
     )
     if not pictures or not _are_pictures(data.train):
         return none
@@ -52,46 +49,11 @@ def survey_of(
     )
 
 
-def permitted_survey(
-    survey: Survey | None, policy: SitePolicy, class_names: tuple[str, ...], levels: tuple[tuple[str, str], ...]
-) -> Survey | None:
-    """Return what may leave of a survey: no number from 1 to ``min_class_count`` - 1, nor what such a one follows from.
-
-    What was measured on images of a class that may not leave is no part of it.
-    """
-    if survey is None:
-        return None
-    least, told = policy.min_class_count, policy.told_levels(levels)
-    train, test = (
-        np.where(policy.told_classes(part, class_names), part, 0).astype(np.int64)
-        for part in (survey.train, survey.test)
-    )
-    whole = np.array_equal(train, survey.train)
-    of_levels = np.where(told & whole, survey.levels, 0)
-    for column in dict.fromkeys(column for column, _ in levels):
-        own = np.array([name == column for name, _ in levels])
-        of_levels[own] = without_small_parts(of_levels[own], int(train.sum()), least)
-    if policy.share_survey != "images" or not whole or not survey.measured.any():
-        left = Survey(train=train, test=test, levels=of_levels, **_not_measured())
-    else:
-        edges = without_small_parts(survey.edges, int(train.sum()), least)
-        doubles = np.where(survey.doubles >= least, survey.doubles, 0)
-        left = replace(survey, train=train, test=test, edges=edges, levels=of_levels, doubles=doubles).rounded()
-    return left if train.any() or test.any() else None
-
-
 def tones_of(image: npt.NDArray[np.uint8]) -> FloatArray:
     """Return what is measured of a picture (height, width, channels), see :data:`fedmr_med.statistics.survey.TONES`."""
     values = image.reshape(-1, image.shape[-1]).astype(np.float64) / 255
     red, green, blue = values.mean(0) if values.shape[1] == 3 else (values.mean(),) * 3
     return np.array([values.mean(), values.std(), red, green, blue])
-
-
-def _not_measured() -> dict[str, Any]:
-    """Return the fields of a survey that opened no picture."""
-    counts = {"edges": len(EDGES), "doubles": 1, "measured": 1}
-    sums = {name: np.zeros(len(TONES)) for name in ("tones", "squares")}
-    return {**{name: np.zeros(length, np.int64) for name, length in counts.items()}, **sums}
 
 
 def _of(fold: Fold, classes: Mask) -> list[int]:

@@ -26,6 +26,9 @@ Values = Mapping[str, npt.NDArray[Any]]
 BITS = 20
 """Binary digits after the point of real numbers: a resolution of 1e-6, and sizes up to 4e9."""
 
+MOST = 10**12
+"""The largest whole number that a message may have beside its arrays."""
+
 LIMIT = 2**52
 """Size of what a site puts in, after the multiplication."""
 
@@ -134,3 +137,13 @@ class Layout:
 def add(*values: Values) -> Arrays:
     """Add values field by field, in the order in which they are given."""
     return {name: sum((other[name] for other in values[1:]), start=array) for name, array in values[0].items()}
+
+
+def whole_number(meta: Mapping[str, Any] | None, name: str, *, most: int = MOST) -> int:
+    """Return a whole number from 0 to ``most``; a bool or a text is none."""
+    value = (meta or {}).get(name)
+    if type(value) is not int:
+        raise WireError(f"{name!r} is a {type(value).__name__}, not a whole number", code="wire.form", key=name)
+    if not 0 <= value <= most:
+        raise WireError(f"{name!r} is not between 0 and {most}", code="wire.range", key=name)
+    return value

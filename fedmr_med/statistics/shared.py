@@ -1,20 +1,22 @@
 """Statistics that other packages let sites share: registered by name, asked for by ``federation.statistics`` of a job.
 
 A statistic says its fields, what a batch of samples puts in, and what a total means. It sees only samples of classes
-that may leave the site, and knows nothing of policy, secure sums or messages.
+that may leave the site. What may leave is not for its package to say.
 """
 
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, final
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import JsonValue
 
+from fedmr_med.evaluation.clinical import IntArray
+from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.registry import Registry
-from fedmr_med.statistics.base import Additive, Sizes
+from fedmr_med.statistics.base import Additive, Leaving, Sizes
 from fedmr_med.statistics.fields import Layout, Values
 
 PREFIX = "shared/"
@@ -56,8 +58,17 @@ class SharedStatistic(Additive):
 
     @property
     def part(self) -> str:
-        """Its name in messages."""
+        """Its name in messages and replies."""
         return PREFIX + self.name
+
+    @final
+    def permitted(self, content: Values | None, leaving: Leaving) -> Values | None:
+        """Return what may leave, as far as its fields tell the classes apart."""
+        most = np.full(len(leaving.class_names), np.iinfo(np.int64).max)
+        classes = shared_classes(self.exchange, most, leaving.policy, leaving.class_names, private=leaving.private)
+        return (
+            None if content is None or not classes.any() else only_classes(content, leaving.layouts[self.part], classes)
+        )
 
 
 SHARED: Registry[type[SharedStatistic]] = Registry(
@@ -85,3 +96,20 @@ def only_classes(values: Values, layout: Layout, classes: npt.NDArray[np.bool_])
         else values[name]
         for name, field in layout.fields.items()
     }
+
+
+def shared_classes(
+    exchange: str, counts: IntArray, policy: SitePolicy, class_names: tuple[str, ...], *, private: bool
+) -> npt.NDArray[np.bool_]:
+    """Return the mask (C,) of the classes whose samples statistics of other packages may be made of.
+
+    They have no noise. So nothing of training images leaves in a job with noise, or at a site that demands it.
+
+    Args:
+        exchange: training images, or for ``validate`` test images.
+        counts: (C,) numbers of these images.
+        private: whether the job has noise on class sums.
+    """
+    without_noise = not private and policy.privacy is None
+    allowed = policy.share_metrics == "per_class" if exchange == "validate" else without_noise
+    return policy.shareable_classes(counts, class_names) & allowed

@@ -3,41 +3,20 @@
 A secure sum has one vector of all fields of an exchange's statistics. What a site does not share is zero in it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fedmr_med.arrays import Arrays, Forms, Vector, difference
 from fedmr_med.errors import WireError
 from fedmr_med.secure import Secure
-from fedmr_med.statistics.base import Additive, Sizes, Statistic
 from fedmr_med.statistics.fields import Field, Layout, Values
-from fedmr_med.statistics.moments import HELD_OUT, KEPT, MEANS, PROTOTYPES
-from fedmr_med.statistics.pairs import PAIRS
-from fedmr_med.statistics.scores import SCORES
-from fedmr_med.statistics.shared import shared_statistics
-from fedmr_med.statistics.subgroups import SUBGROUPS
-from fedmr_med.statistics.survey import SURVEY_STATISTIC
 from fedmr_med.wire.agreement import check_settings
-from fedmr_med.wire.kinds import EXCHANGES, HEAD, SURVEY, TRAIN, VALIDATE
+from fedmr_med.wire.kinds import EXCHANGES, TRAIN
 from fedmr_med.wire.messages import SiteReply
 
 MODELS = "models"
 """Name of the sums of trained models (:mod:`fedmr_med.statistics.model_sums`) in a secure sum."""
-
-STATISTICS: Mapping[str, tuple[Statistic[Any], ...]] = {
-    TRAIN: (PROTOTYPES, SCORES),
-    VALIDATE: (SCORES, SUBGROUPS, PAIRS),
-    HEAD: (KEPT, HELD_OUT, MEANS),
-    SURVEY: (SURVEY_STATISTIC,),
-}
-"""What sites share in each exchange."""
-
-
-def layouts(kind: str, sizes: Sizes, packages: Iterable[str] = ()) -> dict[str, Layout]:
-    """Return the fields of all statistics of an exchange by part, those of other packages last."""
-    statistics: tuple[Additive, ...] = (*STATISTICS[kind], *shared_statistics(packages, kind))
-    return {statistic.part: statistic.layout(sizes) for statistic in statistics}
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,17 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, TypeVar
 
 from fedmr_med.arrays import Arrays, add_to_hash
 from fedmr_med.evaluation.metrics import Scores
-from fedmr_med.evaluation.pairs import Pairs
 from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.prototypes import ClassSums, Prototypes
-from fedmr_med.statistics.fields import Values
-from fedmr_med.statistics.subgroups import Levels
-from fedmr_med.statistics.survey import Survey
+from fedmr_med.statistics.base import ReadStatistic
+from fedmr_med.statistics.moments import PROTOTYPES
+from fedmr_med.statistics.scores import SCORES
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -117,15 +119,9 @@ class SiteReply:
         samples: number of its training images.
         settings: digest of the site's settings of the job.
         model: the trained weights and buffers.
-        prototypes: class sums of the classes it shares, zero elsewhere; None if it shares none.
         payload: what the method's client half adds.
-        scores: how the *received* global model did on its test set, as far as the policy allows.
         report: local facts for the summary; None where the policy allows none.
-        statistics: what it puts in for a closed-form head, by statistic; one that it does not share is not there.
-        shared: what it puts into statistics of other packages, by part.
-        subgroups: scores by level of the job's subgroups; empty where it shares none.
-        pairs: two models on the same images, where the job compares them.
-        survey: what it tells of its images.
+        statistics: content by part, as :mod:`fedmr_med.statistics` has it; one that it does not share is not there.
         bytes_up, bytes_down: size of the arrays sent and received.
     """
 
@@ -134,14 +130,28 @@ class SiteReply:
     samples: int = 0
     settings: str = ""
     model: Arrays = field(default_factory=dict)
-    prototypes: ClassSums | None = None
     payload: Arrays = field(default_factory=dict)
-    scores: Scores | None = None
     report: SiteReport | None = None
-    statistics: Mapping[str, Values] = field(default_factory=dict)
-    shared: Mapping[str, Values] = field(default_factory=dict)
-    subgroups: Levels = ()
-    pairs: Pairs | None = None
-    survey: Survey | None = None
+    statistics: Mapping[str, Any] = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0
+
+    def of(self, statistic: ReadStatistic[T]) -> T | None:
+        """Return what it holds of a statistic; None where it shares nothing."""
+        content: T | None = self.statistics.get(statistic.part)
+        return content
+
+    def with_statistic(self, statistic: ReadStatistic[T], content: T | None) -> "SiteReply":
+        """Return the reply with another content of a statistic; without it where that is None."""
+        others = {part: held for part, held in self.statistics.items() if part != statistic.part}
+        return replace(self, statistics=others if content is None else others | {statistic.part: content})
+
+    @property
+    def prototypes(self) -> ClassSums | None:
+        """The class sums of the classes it shares, zero elsewhere."""
+        return self.of(PROTOTYPES)
+
+    @property
+    def scores(self) -> Scores | None:
+        """How the *received* model did on its test set."""
+        return self.of(SCORES)

@@ -10,7 +10,7 @@ from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.metrics import Scores, scored, scores
 from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.site.scores import released_scores
+from fedmr_med.statistics.scores import released_scores
 from tests.helpers.outputs import outputs
 
 NAMES = ("MEL", "NV", "BCC", "AK")

@@ -20,12 +20,11 @@ from fedmr_med.report.pages.survey import distance, only_at_one, unlike
 from fedmr_med.runner.federation import Federation
 from fedmr_med.server.chain import Chain
 from fedmr_med.site.release import released
-from fedmr_med.site.survey import permitted_survey
 from fedmr_med.sites import SiteConfig
 from fedmr_med.statistics.base import Sizes
-from fedmr_med.statistics.survey import EDGES, Survey
+from fedmr_med.statistics.catalog import layouts
+from fedmr_med.statistics.survey import EDGES, SURVEY_STATISTIC, Survey, permitted_survey
 from fedmr_med.wire.codec import Message, decode_reply, encode_reply
-from fedmr_med.wire.forms import layouts
 from fedmr_med.wire.kinds import SURVEY
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.errors import raises
@@ -228,7 +227,7 @@ def test_a_filter_lets_nothing_pass_that_the_site_did_not(hospitals: Path) -> No
         squares=np.full(5, 10.0),
     )
     sent = released(SURVEY, encoded(forged), OPEN, form)
-    left = decode_reply(SURVEY, sent, "nord", form.layouts[SURVEY]).survey
+    left = decode_reply(SURVEY, sent, "nord", form.layouts[SURVEY]).of(SURVEY_STATISTIC)
     assert left is not None and left.train.tolist() == [40, 0, 0] and not left.measured.any() and not left.levels.any()
     assert released(SURVEY, encoded(forged), SitePolicy(), form) == Message({}), "by default nothing leaves"
     with raises("wire.unasked", "pixels"):
@@ -236,7 +235,7 @@ def test_a_filter_lets_nothing_pass_that_the_site_did_not(hospitals: Path) -> No
 
 
 def encoded(survey: Survey | None) -> Message:
-    return encode_reply(SURVEY, SiteReply("nord", survey=survey))
+    return encode_reply(SURVEY, SiteReply("nord").with_statistic(SURVEY_STATISTIC, survey))
 
 
 def honest() -> Survey:
@@ -261,7 +260,7 @@ def honest() -> Survey:
 )
 def test_a_server_refuses_a_survey_that_no_images_give(lie: dict[str, np.ndarray]) -> None:
     agreed = layouts(SURVEY, Sizes(2, 0, 0, levels=1))
-    assert decode_reply(SURVEY, encoded(honest()), "nord", agreed).survey is not None
+    assert decode_reply(SURVEY, encoded(honest()), "nord", agreed).of(SURVEY_STATISTIC) is not None
     with pytest.raises(WireError):
         decode_reply(SURVEY, encoded(replace(honest(), **lie)), "nord", agreed)
 

@@ -13,6 +13,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from fedmr_med.evaluation.metrics import scores
 from fedmr_med.files import journal
 from fedmr_med.server.chain import BEST_MODEL, CHECKPOINT, EVENTS, RESULTS, Chain
+from fedmr_med.statistics.moments import PROTOTYPES
 from tests.helpers.containers import encode_reply, encode_statistics, encode_validation
 from tests.helpers.controller import JOB_ID, ControllerAtWork
 from tests.helpers.site_at_work import full_reply, full_statistics
@@ -177,7 +178,7 @@ def test_feddyn_counts_a_site_that_died_among_all_sites(tmp_path: Path) -> None:
         with ControllerAtWork(folder, job, connected).running() as at_work:
             tasks = {site: at_work.receive(site) for site in connected}
             for site in SITES[:2]:
-                reply = replace(full_reply(), prototypes=None, payload={})
+                reply = replace(full_reply(), payload={}).with_statistic(PROTOTYPES, None)
                 at_work.answer(site, tasks[site], encode_reply(reply))
             at_work.receive("bcn")
             models.append(at_work.controller._state.model)
@@ -219,7 +220,7 @@ def test_a_job_stops_where_its_settings_say_so_and_its_successor_adds_no_round(t
                 for site in SITES[:2]:
                     task = at_work.receive(site)
                     assert task[0] == expected
-                    reply = replace(full_reply(), round=round_number, prototypes=None, payload={}, scores=every_class)
+                    reply = replace(full_reply(), round=round_number, payload={}, statistics={"scores": every_class})
                     answer = encode_reply(reply) if expected == "train" else encode_validation(reply.scores)
                     at_work.answer(site, task, answer)
             at_work.thread.join(30)

@@ -16,6 +16,7 @@ from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.flare.outgoing import same_message
 from fedmr_med.prototypes import ClassSums
+from fedmr_med.statistics.moments import PROTOTYPES
 from fedmr_med.wire import codec
 from fedmr_med.wire.codec import Message
 from fedmr_med.wire.kinds import TRAIN
@@ -33,12 +34,11 @@ def a_reply(prototypes: ClassSums | None = None) -> SiteReply:
         samples=40,
         settings="0" * 16,
         model={"w": np.arange(6, dtype=np.float32).reshape(2, 3), "n": np.array(7)},
-        prototypes=prototypes,
         payload={"steps": np.array([3.0], dtype=np.float32)},
-        scores=Scores(0.5, 0.25, 8, np.eye(CLASSES, dtype=np.int64) * 2),
         report=SiteReport(seconds=1.5),
+        statistics={"scores": Scores(0.5, 0.25, 8, np.eye(CLASSES, dtype=np.int64) * 2)},
         bytes_down=10,
-    )
+    ).with_statistic(PROTOTYPES, prototypes)
 
 
 def some_sums() -> ClassSums:

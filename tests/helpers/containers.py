@@ -6,6 +6,7 @@ from nvflare.apis.shareable import Shareable
 
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.flare.messages import to_message, to_shareable
+from fedmr_med.statistics.scores import SCORES
 from fedmr_med.wire import codec
 from fedmr_med.wire.kinds import HEAD, TRAIN, VALIDATE
 from fedmr_med.wire.messages import SiteReply, TrainTask
@@ -37,7 +38,7 @@ def decode_statistics(shareable: Shareable, site: str, *, num_classes: int, feat
 
 
 def encode_validation(scores: Scores | None) -> Shareable:
-    return to_shareable(codec.encode_reply(VALIDATE, SiteReply("", scores=scores)), VALIDATE)
+    return to_shareable(codec.encode_reply(VALIDATE, SiteReply("").with_statistic(SCORES, scores)), VALIDATE)
 
 
 def decode_validation(shareable: Shareable, num_classes: int) -> Scores | None:

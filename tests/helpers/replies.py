@@ -7,8 +7,10 @@ from fedmr_med.models.reply_forms import form_of
 from fedmr_med.server.checks import ReplyCheck
 from fedmr_med.server.state import GlobalState
 from fedmr_med.statistics.base import Sizes
+from fedmr_med.statistics.catalog import layouts
 from fedmr_med.wire.codec import Message, decode_reply
-from fedmr_med.wire.forms import ReplyForm, layouts
+from fedmr_med.wire.forms import ReplyForm
+from fedmr_med.wire.kinds import EXCHANGES
 from fedmr_med.wire.messages import SiteReply
 
 
@@ -19,7 +21,8 @@ def read_reply(kind: str, message: Message, site: str = "", *, num_classes: int,
 
 def form_with(class_names: tuple[str, ...], **settings: Any) -> ReplyForm:
     """Return the form of a job with these classes, of which nothing else matters."""
-    return ReplyForm(class_names, **{"settings": "", "layouts": {}, "model": {}, "payload": {}} | settings)
+    found = {kind: layouts(kind, Sizes(len(class_names), 1, 1)) for kind in EXCHANGES}
+    return ReplyForm(class_names, **{"settings": "", "layouts": found, "model": {}, "payload": {}} | settings)
 
 
 def reply_check(job: JobConfig, state: GlobalState) -> ReplyCheck:

@@ -50,7 +50,7 @@ def test_the_anchor_takes_part_from_the_second_round_on(tmp_path: Path) -> None:
 def withholding(federation: Federation) -> Federation:
     """Let all sites opt out."""
     for site in federation.sites.values():
-        site.releases.policy = POLICY.model_copy(update={"share_prototypes": False})
+        site.releases.sums.policy = POLICY.model_copy(update={"share_prototypes": False})
     return federation
 
 

@@ -67,7 +67,7 @@ def test_where_nobody_shares_it_is_the_anchored_variant(tmp_path: Path) -> None:
     def silent(config: JobConfig, folder: str) -> Federation:
         federation = Federation(config, tmp_path / folder)
         for site in federation.sites.values():
-            site.releases.policy = POLICY.model_copy(update={"share_prototypes": False})
+            site.releases.sums.policy = POLICY.model_copy(update={"share_prototypes": False})
         return federation
 
     replayed, anchored = silent(REPLAYED, "r"), silent(job("fedmr", variant="anchored", rounds=4), "a")

@@ -75,10 +75,10 @@ def test_a_class_of_too_few_patients_does_not_leave(tmp_path: Path) -> None:
         (SitePolicy(share_prototypes=True), [0, 1, 2]),
     ):
         releases = Releases("a", job, policy, fold, tmp_path, Ledgers.of(tmp_path))
-        assert np.flatnonzero(releases.prototype_classes()).tolist() == expected
-        assert np.flatnonzero(releases.statistics_classes()).tolist() == expected
+        assert np.flatnonzero(releases.sums.prototype_classes()).tolist() == expected
+        assert np.flatnonzero(releases.sums.statistics_classes()).tolist() == expected
         for kind, counted in ((TRAIN, expected), (HEAD, expected), (VALIDATE, [])):
-            shown = releases.package_classes(kind, releases.counts)
+            shown = releases.sums.package_classes(kind, releases.sums.counts)
             assert np.flatnonzero(shown).tolist() == counted, "statistics of packages have no noise either"
 
 
@@ -88,13 +88,13 @@ def test_prototypes_and_head_statistics_hold_to_it(tmp_path: Path) -> None:
     task = replace(task_for(initial_state(job), job), round=0)
     hospital = small_hospital("bcn", job, tmp_path, policy)
     hospital.train(task)
-    sums, _ = hospital.releases.prototypes(task, hospital.images, keep_withheld=False)
+    sums, _ = hospital.releases.sums.prototypes(task, hospital.images, keep_withheld=False)
     with torch.no_grad():
         made = [
             (hospital.network(images)[0], labels) for images, labels in hospital.batches.plain.epoch("", shuffle=False)
         ]
     features, labels = (torch.cat(part) for part in zip(*made, strict=True))
-    classes = hospital.releases.prototype_classes()
+    classes = hospital.releases.sums.prototype_classes()
     told = Bound.of(Dominance(0.5), hospital.data.train)(features, labels, classes)
     assert sums is not None
     for label in np.flatnonzero(classes):

@@ -9,7 +9,8 @@ import torch
 from fedmr_med.privacy.mechanisms import Gaussian, clipped_features
 from fedmr_med.privacy.policy import STRICTER, Sharing, SitePolicy
 from fedmr_med.prototypes import ClassSums
-from fedmr_med.site.release import permitted_statistics
+from fedmr_med.statistics.base import Leaving
+from fedmr_med.statistics.moments import KEPT
 from tests.helpers.errors import raises
 
 NAMES = ("a", "b", "c")
@@ -22,12 +23,12 @@ def test_classes_that_are_small_or_opted_out_do_not_pass() -> None:
 
 def test_a_scatter_matrix_leaves_whole_or_not_at_all() -> None:
     for counts, refused in (([11, 0, 0], False), ([11, 10, 0], True), ([11, 0, 50], True)):
-        part = {"kept": {"counts": np.array(counts), "sums": np.ones((3, 2)), "moments": np.ones(3)}}
+        part = {"counts": np.array(counts), "sums": np.ones((3, 2)), "moments": np.ones(3)}
         if refused:
             with raises("policy.too-few-images"):
-                permitted_statistics(part, POLICY, NAMES)
+                KEPT.permitted(part, Leaving(POLICY, NAMES))
         else:
-            assert permitted_statistics(part, POLICY, NAMES) == part
+            assert KEPT.permitted(part, Leaving(POLICY, NAMES)) is part
 
 
 def test_rounding_never_says_less_than_one_multiple() -> None:

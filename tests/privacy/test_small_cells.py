@@ -30,10 +30,10 @@ from fedmr_med.report.summary import summary
 from fedmr_med.runner.federation import Federation
 from fedmr_med.server.chain import Chain
 from fedmr_med.site.release import released
-from fedmr_med.site.scores import permitted_scores, released_scores
 from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.statistics.base import Sizes
 from fedmr_med.statistics.fields import Field, Values
+from fedmr_med.statistics.scores import SCORES, permitted_scores, released_scores
 from fedmr_med.statistics.shared import SHARED, Samples, SharedStatistic
 from fedmr_med.wire.codec import decode_reply, encode_reply
 from fedmr_med.wire.kinds import TRAIN, VALIDATE
@@ -121,8 +121,8 @@ def test_statistics_of_packages_see_no_image_of_a_class_with_a_small_cell(
     for name in HOSPITALS:
         site, state = small_hospital(name, job, tmp_path, policy), initial_state(job)
         for model in (state.model, site.train(task_for(state, job)).model):
-            shared = site.validate(task_for(replace(state, model=model), job)).shared
-            found += sum(small_cells(part["cells"]) for part in shared.values())
+            shared = site.validate(task_for(replace(state, model=model), job)).statistics.get("shared/matrix")
+            found += 0 if shared is None else small_cells(shared["cells"])
     assert (found > 0) == (policy is EVERY_CELL)
 
 
@@ -179,7 +179,7 @@ def answers(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def message(scores: Scores | None) -> str:
-    return str(encode_reply(VALIDATE, SiteReply("", scores=scores)))
+    return str(encode_reply(VALIDATE, SiteReply("").with_statistic(SCORES, scores)))
 
 
 @given(

@@ -23,8 +23,9 @@ from fedmr_med.schema import validated
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.site.images import open_data
 from fedmr_med.site.release import leaving
-from fedmr_med.site.scores import permitted_scores, released_scores
 from fedmr_med.sites import DemoSource, SiteConfig
+from fedmr_med.statistics.moments import PROTOTYPES
+from fedmr_med.statistics.scores import SCORES, permitted_scores, released_scores
 from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.kinds import TRAIN
 from fedmr_med.wire.messages import SiteReply
@@ -57,10 +58,12 @@ def told(counts: np.ndarray, confusion: np.ndarray, policy: SitePolicy, *, asked
         samples=policy.released_samples(counts, NAMES),
         settings="settings",
         model={},
-        prototypes=sums.only(shared) if asked and shared.any() else None,
-        scores=scores(confusion) if confusion.any() else None,
         report=SiteReport(images_total=total, images_skipped=SKIPPED),
     )
+    if asked and shared.any():
+        reply = reply.with_statistic(PROTOTYPES, sums.only(shared))
+    if confusion.any():
+        reply = reply.with_statistic(SCORES, scores(confusion))
     message = encode_reply(TRAIN, leaving(TRAIN, reply, policy, form_with(NAMES)))
     arrays = {f"{part} {name}": a.tolist() for part, all_ in message.parts.items() for name, a in all_.items()}
     return arrays | message.meta

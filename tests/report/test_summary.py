@@ -94,8 +94,7 @@ def test_one_line_per_hospital_and_round() -> None:
         samples=40,
         settings=small_job().digest(),
         model={},
-        prototypes=ClassSums(torch.zeros(8, 2), counts),
-        scores=Scores(0.5, 0.333, 9),
+        statistics={"prototypes": ClassSums(torch.zeros(8, 2), counts), "scores": Scores(0.5, 0.333, 9)},
         report=SiteReport(terms={"classification": 1.5, "inter": 0.25}),
         bytes_up=2_000_000,
     )

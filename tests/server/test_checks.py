@@ -12,6 +12,7 @@ from fedmr_med.evaluation.metrics import Scores, scores
 from fedmr_med.server.aggregation import PrototypeAggregator
 from fedmr_med.server.checks import Registered
 from fedmr_med.server.state import GlobalState
+from fedmr_med.statistics.scores import SCORES
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.errors import raises
 from tests.helpers.replies import reply_check
@@ -63,7 +64,7 @@ def test_a_site_cannot_grow_in_the_course_of_a_chain(job: JobConfig, later: Glob
         check.check(replace(again, samples=2 * reply.samples + 1))
     perfect = Scores(1.0, 1.0, 10**5)
     with raises("wire.changed-count", "test"):
-        check.check(replace(again, scores=perfect))
+        check.check(again.with_statistic(SCORES, perfect))
     with raises("wire.changed-count", "test"):
         Registered.of(later.history, small_job()).check_scores("bcn", perfect)
     Registered.of(later.history, small_job()).check_scores("somebody new", perfect)

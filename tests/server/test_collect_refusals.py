@@ -14,6 +14,7 @@ from nvflare.fuel.utils import fobs
 from fedmr_med.errors import WireError
 from fedmr_med.exchange.train import TrainExchange
 from fedmr_med.server.state import GlobalState
+from fedmr_med.statistics.moments import PROTOTYPES
 from fedmr_med.wire import codec
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers import containers as wire
@@ -38,7 +39,7 @@ def spoiled_sums(value: float) -> Callable[[SiteReply], SiteReply]:
     def spoil(reply: SiteReply) -> SiteReply:
         sums = reply.prototypes.sums.clone()
         sums[reply.prototypes.counts.nonzero()[0], 0] = value
-        return replace(reply, prototypes=replace(reply.prototypes, sums=sums))
+        return reply.with_statistic(PROTOTYPES, replace(reply.prototypes, sums=sums))
 
     return spoil
 

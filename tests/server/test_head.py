@@ -86,7 +86,7 @@ def test_an_opted_out_site_makes_and_sends_nothing(
     def fail(*_: object) -> None:
         raise AssertionError("statistics were made at a site that shares none")
 
-    monkeypatch.setattr("fedmr_med.site.releases.head_statistics", fail)
+    monkeypatch.setattr("fedmr_med.site.training_sums.head_statistics", fail)
     reply = small_hospital("msk", JOB, tmp_path, CLOSED).head_statistics(task_for(state, JOB))
     message = encode_reply(HEAD, reply)
     assert message.parts == {}

@@ -20,6 +20,7 @@ from fedmr_med.prototypes import ClassSums, Prototypes
 from fedmr_med.server.robust import Comparison, offences, restrained
 from fedmr_med.server.shelf import MEMORY
 from fedmr_med.server.state import GlobalState
+from fedmr_med.statistics.moments import PROTOTYPES
 from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.kinds import TRAIN
 from fedmr_med.wire.messages import SiteReply
@@ -95,7 +96,8 @@ def moved(site: str, change: np.ndarray, statistics: float = 1, payload: float =
         "batches": np.asarray(9),
     }
     shared = ClassSums(torch.full((2, 3), feature, dtype=torch.float64), torch.ones(2, dtype=torch.long))
-    return SiteReply(site, 0, 10, "", model, shared, {"steps": np.full(2, payload, dtype=np.float32)})
+    steps = np.full(2, payload, dtype=np.float32)
+    return SiteReply(site, 0, 10, "", model, {"steps": steps}, statistics={"prototypes": shared})
 
 
 updates_of_sites = st.integers(3, 7).flatmap(lambda n: arrays(np.int8, (n, 8))).map(lambda a: a.astype(np.float64))
@@ -135,7 +137,8 @@ def test_who_claims_a_million_images_of_a_class_counts_in_its_prototype_with_thr
     claims = torch.zeros_like(shared.counts)
     claims[label] = 1_000_000
     means = shared.sums / shared.counts.clamp(min=1)[:, None]
-    hostile = replace(replies[BAD], samples=1_000_000, prototypes=ClassSums(means * claims[:, None], claims))
+    hostile = replace(replies[BAD], samples=1_000_000)
+    hostile = hostile.with_statistic(PROTOTYPES, ClassSums(means * claims[:, None], claims))
     others = {site: reply for site, reply in replies.items() if site != BAD}
 
     def share(**federation: object) -> float:
@@ -226,7 +229,7 @@ def test_statistics_payload_and_prototypes_are_measured_too(
     payloads = {site: replace(reply, payload={"steps": steps[site]}) for site, reply in replies.items()}
     assert left_out(job, state, payloads).keys() == {BAD}
     shared = replies[BAD].prototypes
-    blown = replace(replies[BAD], prototypes=ClassSums(100 * shared.sums, shared.counts))
+    blown = replies[BAD].with_statistic(PROTOTYPES, ClassSums(100 * shared.sums, shared.counts))
     assert "prototypes" in left_out(job, state, replies | {BAD: blown})[BAD]
 
 
@@ -249,7 +252,9 @@ def classes_at(*places: int | None, noise: float = 0.1, seed: int = 0) -> ClassS
 
 def sharing(replies: dict[str, SiteReply], **shared: ClassSums | None) -> dict[str, SiteReply]:
     names = {site.replace("-", "_"): site for site in replies}
-    return replies | {names[name]: replace(replies[names[name]], prototypes=sums) for name, sums in shared.items()}
+    return replies | {
+        names[name]: replies[names[name]].with_statistic(PROTOTYPES, sums) for name, sums in shared.items()
+    }
 
 
 def test_a_site_whose_classes_lie_elsewhere_is_left_out(
@@ -384,7 +389,7 @@ def test_a_site_that_never_fits_in_is_put_into_quarantine(
         history = history.with_round(RoundRecord(round=number, sites=taken, refused=refused))
     assert offences(history) == {BAD: 3}
     later = replace(state, history=History(rounds=history.rounds))
-    small = {site: replace(reply, samples=9, prototypes=None) for site, reply in replies.items()}
+    small = {site: replace(reply, samples=9).with_statistic(PROTOTYPES, None) for site, reply in replies.items()}
     assert set(closed(job, later, small).history.rounds[-1].sites) == set(SITES)
     changed = job.override({"federation": {"quarantine_after": 3}})
     collector = TrainExchange(changed, later, num_sites=4)

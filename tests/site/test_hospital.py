@@ -87,7 +87,7 @@ def test_nothing_is_computed_that_may_not_leave(tmp_path: Path, monkeypatch: pyt
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("features were summed at a site that shares none")
 
-    monkeypatch.setattr("fedmr_med.site.releases.class_sums", fail)
+    monkeypatch.setattr("fedmr_med.site.training_sums.class_sums", fail)
     assert reply(tmp_path, policy=CLOSED, method=PAPER).prototypes is None
     with pytest.raises(AssertionError):
         reply(tmp_path, policy=OPEN)
@@ -97,7 +97,7 @@ def test_nothing_is_computed_that_may_not_leave(tmp_path: Path, monkeypatch: pyt
 def test_prototypes_that_no_loss_uses_are_neither_computed_nor_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
 ) -> None:
-    monkeypatch.setattr("fedmr_med.site.releases.class_sums", pytest.fail)
+    monkeypatch.setattr("fedmr_med.site.training_sums.class_sums", pytest.fail)
     assert reply(tmp_path, method={"options": options | {"replay": 0.0}}).prototypes is None
 
 

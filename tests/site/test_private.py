@@ -137,12 +137,12 @@ def test_noise_does_not_take_the_place_of_the_small_cell_rule_where_a_site_has_n
     hospital = small_hospital("bcn", small_job(federation=settings), tmp_path, policy)
     small = (hospital.counts > 0) & (hospital.counts < 30)
     assert small.any()
-    assert hospital.releases.private is not None
+    assert hospital.releases.sums.private is not None
     images = (hospital.network, hospital.batches.plain, hospital.data.train)
-    sums = hospital.releases.private.sums(*images, chain="chain", release="train-0")
+    sums = hospital.releases.sums.private.sums(*images, chain="chain", release="train-0")
     assert sums is not None
     assert not sums.counts.numpy()[small].any()
-    made = hospital.releases.private.head(*images, chain="chain", release="head-0")["kept"]["moments"]
+    made = hospital.releases.sums.private.head(*images, chain="chain", release="head-0")["kept"]["moments"]
     expected = clipped(*images, PRIVATE["clip"], hospital.counts >= 30).moments
     np.testing.assert_allclose(made, expected, atol=1e-3 * np.abs(expected).max())
 
@@ -165,7 +165,7 @@ def test_a_site_without_an_image_of_its_classes_makes_noise_too(
     job = small_job(federation={"min_sites": 1, "private": PRIVATE | {"noise": 1.0}}, head={"projection": 4})
     policy = lenient(share_prototypes=("AK",), privacy=PrivacyBudget(epsilon=1000))
     hospital = small_hospital("msk", job, tmp_path, policy)
-    private, images = hospital.releases.private, hospital.images
+    private, images = hospital.releases.sums.private, hospital.images
     assert private is not None
     assert hospital.counts[job.task.class_names.index("AK")] == 0
     sums, head = (made(*images, chain="c", release="train-0") for made in (private.sums, private.head))

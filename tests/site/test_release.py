@@ -13,9 +13,9 @@ from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.site.release import leaving
-from fedmr_med.site.scores import permitted_scores, released_scores, without_small_cells
+from fedmr_med.statistics.scores import SCORES, permitted_scores, released_scores, without_small_cells
 from fedmr_med.wire.codec import encode_reply
-from fedmr_med.wire.kinds import TRAIN
+from fedmr_med.wire.kinds import HEAD, TRAIN
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.replies import form_with
 from tests.helpers.small import lenient
@@ -40,7 +40,8 @@ def reply(numbers: list[int]) -> SiteReply:
     held = torch.tensor(numbers)
     sums = ClassSums(torch.rand(4, 3, dtype=torch.float64) * held[:, None], held)
     confusion = np.array([[9, 3, 0, 1], [0, 4, 0, 0], [0, 0, 0, 0], [2, 1, 3, 6]])
-    return SiteReply("x", 0, 100, "0" * 16, {"w": np.ones(2)}, sums, {"p": np.ones(1)}, scores(confusion), REPORT)
+    statistics = {"prototypes": sums, "scores": scores(confusion)}
+    return SiteReply("x", 0, 100, "0" * 16, {"w": np.ones(2)}, {"p": np.ones(1)}, REPORT, statistics)
 
 
 @given(policies, counts)
@@ -143,6 +144,15 @@ def test_validation_images_are_under_the_same_rule() -> None:
     for closed in ({"share_metrics": "scalar"}, {"share_prototypes": False}):
         alone = permitted_scores(full, policy.model_copy(update=closed), NAMES)
         assert alone is not None and alone.validation is None, "scalars choose nothing"
-    sent = leaving(TRAIN, replace(reply([20, 20, 20, 20]), scores=full), policy, FORM)
+    sent = leaving(TRAIN, reply([20, 20, 20, 20]).with_statistic(SCORES, full), policy, FORM)
     assert sent.report is not None and sent.scores is not None
     assert sent.report.images_total == sent.samples + 120 + 40 + REPORT.images_skipped
+
+
+def test_what_is_no_statistic_of_the_exchange_does_not_leave() -> None:
+    counts = np.full(4, 50)
+    means = {"means": {"counts": counts, "sums": np.ones((4, 1))}}
+    odd = replace(reply([50] * 4), statistics=means | {"unheard-of": counts})
+    open_ = SitePolicy(share_prototypes=True, share_metrics="per_class", training=None)
+    assert leaving(TRAIN, odd, open_, FORM).statistics == {}
+    assert leaving(HEAD, odd, open_, FORM).statistics.keys() == {"means"}

@@ -52,5 +52,5 @@ def test_a_site_says_whose_statistics_leave_for_the_head(tmp_path: Path) -> None
     for exchange, name in (("last", "open"), ("none", "open"), *(("last", other) for other in list(policies)[1:])):
         job = small_job("fedavg", head={"exchange": exchange})
         site = small_hospital("rosendahl", job, tmp_path / f"{exchange}-{name}", policies[name])
-        assert not site.releases.prototype_classes().any()
-        assert site.releases.statistics_classes().any() == ((exchange, name) == ("last", "open"))
+        assert not site.releases.sums.prototype_classes().any()
+        assert site.releases.sums.statistics_classes().any() == ((exchange, name) == ("last", "open"))

@@ -113,7 +113,7 @@ def form(monkeypatch: pytest.MonkeyPatch) -> ReplyForm:
 
 
 def message(counts: np.ndarray) -> Message:
-    return encode_reply(VALIDATE, SiteReply("", shared={"shared/images": {"counts": counts}}))
+    return encode_reply(VALIDATE, SiteReply("", statistics={"shared/images": {"counts": counts}}))
 
 
 COUNTS = np.arange(20, 28)

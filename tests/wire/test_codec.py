@@ -13,6 +13,7 @@ from fedmr_med.errors import WireError
 from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.records import SiteReport
 from fedmr_med.prototypes import Prototypes
+from fedmr_med.statistics.scores import SCORES
 from fedmr_med.wire.agreement import WIRE_VERSION
 from fedmr_med.wire.codec import Message, decode_task, encode_reply, encode_task
 from fedmr_med.wire.kinds import TRAIN
@@ -28,7 +29,7 @@ REPLY = SiteReply(
     samples=40,
     settings=SETTINGS,
     model={"w": np.ones(2, dtype=np.float32)},
-    scores=Scores(0.5, 0.25, 8, np.array([[1, 2], [3, 2]])),
+    statistics={"scores": Scores(0.5, 0.25, 8, np.array([[1, 2], [3, 2]]))},
     report=SiteReport(seconds=1.5, terms={"classification": 0.5}),
     bytes_down=10,
 )
@@ -120,7 +121,7 @@ def test_a_report_with_anything_else_is_refused(report: object) -> None:
 
 
 def with_scalars(change: Any) -> SiteReply:
-    message = encode_reply(TRAIN, replace(REPLY, scores=Scores(0.5, 0.25, 8)))
+    message = encode_reply(TRAIN, REPLY.with_statistic(SCORES, Scores(0.5, 0.25, 8)))
     scores = message.meta["scores"] | change if isinstance(change, dict) else change
     meta = message.meta | {"scores": scores}
     return read_reply(TRAIN, Message(message.parts, meta), "bcn", num_classes=CLASSES, feature_size=SIZE)

@@ -24,8 +24,8 @@ from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.secure import FEWEST
 from fedmr_med.server.state import initial_state, with_weights
-from fedmr_med.site.scores import released_scores
 from fedmr_med.sites import SiteConfig
+from fedmr_med.statistics.scores import released_scores
 
 INVERSION = "inversion of a prototype"
 _BY_SIZE = "prototypes by size"

@@ -17,6 +17,7 @@ from fedmr_med.prototypes import ClassSums
 from fedmr_med.seeding import numpy_generator
 from fedmr_med.server.shelf import MEMORY
 from fedmr_med.server.state import GlobalState, initial_state
+from fedmr_med.statistics.moments import PROTOTYPES
 from fedmr_med.wire.codec import encode_reply
 from fedmr_med.wire.kinds import TRAIN
 from fedmr_med.wire.messages import SiteReply
@@ -109,7 +110,9 @@ def _replies(job: JobConfig, state: GlobalState, count: int) -> list[SiteReply]:
     shared = ClassSums.zeros(*state.prototypes.means.shape)
     shared.counts.fill_(1)
     return [
-        SiteReply(f"site-{n:03}", state.round, 100 + n, job.digest(), models[n % len(models)], prototypes=shared)
+        SiteReply(f"site-{n:03}", state.round, 100 + n, job.digest(), models[n % len(models)]).with_statistic(
+            PROTOTYPES, shared
+        )
         for n in range(count)
     ]
 

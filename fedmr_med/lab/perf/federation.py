@@ -19,6 +19,7 @@ from fedmr_med.prototypes import ClassSums
 from fedmr_med.runner import Federation
 from fedmr_med.server.state import initial_state, train_task
 from fedmr_med.sites import DemoSource, SiteConfig
+from fedmr_med.statistics.moments import PROTOTYPES
 from fedmr_med.wire.codec import encode_reply, encode_task
 from fedmr_med.wire.kinds import TRAIN
 from fedmr_med.wire.messages import SiteReply
@@ -80,7 +81,7 @@ def round_bytes(job: JobConfig) -> int:
     classes, size = state.prototypes.means.shape
     shared = ClassSums.zeros(classes, size)
     shared.counts.fill_(1)
-    reply = SiteReply("site", 0, classes, job.digest(), state.model, prototypes=shared)
+    reply = SiteReply("site", 0, classes, job.digest(), state.model).with_statistic(PROTOTYPES, shared)
     return task.size + encode_reply(TRAIN, reply, halved=halved).size
 
 

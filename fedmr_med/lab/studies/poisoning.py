@@ -28,6 +28,7 @@ from fedmr_med.runner.local_sites import LocalSites
 from fedmr_med.seeding import numpy_generator
 from fedmr_med.site.hospital import Hospital
 from fedmr_med.sites import DemoSource, SiteConfig
+from fedmr_med.statistics.moments import PROTOTYPES
 from fedmr_med.wire.messages import SiteReply, TrainTask
 
 ATTACKER = "rosendahl"
@@ -96,7 +97,7 @@ def _model(change: Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[An
 
 def _prototypes(change: Callable[[ClassSums], ClassSums]) -> Attack:
     def attack(reply: SiteReply, task: TrainTask) -> SiteReply:
-        return reply if reply.prototypes is None else replace(reply, prototypes=change(reply.prototypes))
+        return reply if reply.prototypes is None else reply.with_statistic(PROTOTYPES, change(reply.prototypes))
 
     return Attack(attack)
 
@@ -136,7 +137,7 @@ ATTACKS = {
     ),
     "labels flipped behind right prototypes": Attack(labels=_flipped),
     "labels flipped behind right prototypes by two sites": Attack(labels=_flipped, by=_BOTH),
-    "labels flipped without prototypes": Attack(lambda reply, task: replace(reply, prototypes=None), _flipped),
+    "labels flipped without prototypes": Attack(lambda reply, task: reply.with_statistic(PROTOTYPES, None), _flipped),
 }
 
 

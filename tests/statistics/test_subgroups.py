@@ -11,12 +11,11 @@ from fedmr_med.data.subgroups import is_of, of_levels
 from fedmr_med.errors import WireError
 from fedmr_med.evaluation.metrics import Scores, confusion_matrix
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.site.scores import released_scores
-from fedmr_med.site.subgroups import permitted_subgroups, released_subgroups
 from fedmr_med.statistics.base import Sizes
-from fedmr_med.statistics.subgroups import Levels, check_levels
+from fedmr_med.statistics.catalog import layouts
+from fedmr_med.statistics.scores import SCORES, released_scores
+from fedmr_med.statistics.subgroups import SUBGROUPS, Levels, permitted_subgroups, released_subgroups
 from fedmr_med.wire.codec import Message, decode_reply, encode_reply
-from fedmr_med.wire.forms import layouts
 from fedmr_med.wire.kinds import VALIDATE
 from fedmr_med.wire.messages import SiteReply
 from tests.helpers.errors import raises
@@ -30,12 +29,12 @@ Told = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def encoded(whole: Scores | None, levels: Levels) -> Message:
-    return encode_reply(VALIDATE, SiteReply("msk", scores=whole, subgroups=levels))
+    return encode_reply(VALIDATE, SiteReply("msk").with_statistic(SCORES, whole).with_statistic(SUBGROUPS, levels))
 
 
 def decoded(message: Message, levels: int) -> Levels:
     agreed = layouts(VALIDATE, Sizes(len(NAMES), 0, 0, levels=levels))
-    return decode_reply(VALIDATE, message, "msk", agreed).subgroups
+    return decode_reply(VALIDATE, message, "msk", agreed).of(SUBGROUPS)
 
 
 def members(sex: np.ndarray, device: np.ndarray) -> np.ndarray:
@@ -172,7 +171,7 @@ def test_the_server_refuses_levels_of_images_that_are_not_there() -> None:
     assert whole is not None and whole.confusion is not None
     smaller = replace(whole, confusion=whole.confusion // 4)
     with raises("wire.counts", "subgroups"):
-        check_levels(levels, smaller)
+        SUBGROUPS.check(levels, {"scores": smaller})
     with raises("wire.counts", "subgroups"):
         decoded(Message({"subgroups": message.parts["subgroups"]}, {"scores": None}), 5)
 

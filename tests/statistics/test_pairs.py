@@ -11,11 +11,11 @@ from fedmr_med.errors import WireError
 from fedmr_med.evaluation.metrics import Scores, confusion_matrix, scores
 from fedmr_med.evaluation.pairs import Pairs
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.site.pairs import permitted_pairs, released_pairs
-from fedmr_med.site.scores import permitted_scores
 from fedmr_med.statistics.base import Sizes
+from fedmr_med.statistics.catalog import layouts
+from fedmr_med.statistics.pairs import PAIRS, permitted_pairs, released_pairs
+from fedmr_med.statistics.scores import SCORES, permitted_scores
 from fedmr_med.wire.codec import Message, decode_reply, encode_reply
-from fedmr_med.wire.forms import layouts
 from fedmr_med.wire.kinds import VALIDATE
 from fedmr_med.wire.messages import SiteReply
 
@@ -43,7 +43,7 @@ def told(found: Answers, policy: SitePolicy) -> tuple[Scores | None, Pairs | Non
 
 
 def sent(whole: Scores | None, pairs: Pairs | None) -> Message:
-    return encode_reply(VALIDATE, SiteReply("", scores=whole, pairs=pairs))
+    return encode_reply(VALIDATE, SiteReply("").with_statistic(SCORES, whole).with_statistic(PAIRS, pairs))
 
 
 def small(whole: Scores | None, pairs: Pairs | None) -> int:
@@ -112,7 +112,7 @@ def test_a_policy_keeps_tables_as_it_keeps_scores(changes: dict[str, object]) ->
 def test_the_server_refuses_tables_of_other_images() -> None:
     whole, pairs = told(varied(), DEFAULT)
     assert pairs is not None and whole is not None
-    assert decode_reply(VALIDATE, sent(whole, pairs), "", FORM).pairs is not None
+    assert decode_reply(VALIDATE, sent(whole, pairs), "", FORM).of(PAIRS) is not None
     more = pairs.cells + np.array([0, 0, 0, 1])
     lies = {"cells": more}, {"cells": -pairs.cells}, {"together": np.array(-1.0)}
     for lie in (replace(pairs, **changed) for changed in lies):
