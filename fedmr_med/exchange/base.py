@@ -12,6 +12,7 @@ from fedmr_med.evaluation.base import Statistics
 from fedmr_med.exchange.closing import Total
 from fedmr_med.models.reply_forms import form_of
 from fedmr_med.schema import brief
+from fedmr_med.server.shelf import MEMORY, Shelf
 from fedmr_med.server.state import GlobalState
 from fedmr_med.statistics.fields import Values, add
 from fedmr_med.statistics.shared import shared_statistics
@@ -30,11 +31,14 @@ class Exchange(ABC):
     Attributes:
         kind: of the messages, see :mod:`fedmr_med.wire.kinds`.
         state: the global state that the exchange starts from.
+
+    Args:
+        memory: bytes of replies that are held in memory; further ones wait in a file.
     """
 
     kind: ClassVar[str]
 
-    def __init__(self, job: JobConfig, state: GlobalState):
+    def __init__(self, job: JobConfig, state: GlobalState, *, memory: int = MEMORY):
         self.job, self.state = job, state
         self._lock = threading.Lock()
         self._refused: dict[str, str] = {}
@@ -43,6 +47,8 @@ class Exchange(ABC):
         self._form = form_of(job, state.model, state.parameters, state.prototypes.means.shape[1])
         self._packages = shared_statistics(job.federation.statistics, self.kind)
         self._shared: dict[str, Mapping[str, Values]] = {}
+        # Replies of thousands of clients would not fit in memory.
+        self._replies: Shelf[SiteReply] = Shelf(memory)
 
     @property
     def sent(self) -> GlobalState:
@@ -122,10 +128,10 @@ class Exchange(ABC):
             FedMRError: the exchange failed, and the job with it.
         """
 
-    @abstractmethod
     def _take(self, reply: SiteReply) -> None:
-        """Look at an answer and hold it, or raise WireError."""
+        """Hold an answer; an exchange that has more to look at does so first, and raises WireError."""
+        self._replies.add(reply.site, reply)
 
-    @abstractmethod
     def _counted(self) -> Collection[str]:
-        """Return the sites whose answers are held."""
+        """Return the sites whose answers count so far."""
+        return self._replies

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,6 @@ from fedmr_med.server.checks import Registered
 from fedmr_med.server.head_comparison import Limits, Selection, select
 from fedmr_med.server.kept_head import TOTAL
 from fedmr_med.server.robust import too_long
-from fedmr_med.server.shelf import Shelf
 from fedmr_med.server.state import BIAS, WEIGHT, GlobalState, train_task
 from fedmr_med.statistics.fields import Values, add
 from fedmr_med.statistics.head import HeadStatistics, choose_shrinkage, projection, solve
@@ -51,8 +50,6 @@ class HeadExchange(Exchange):
         self._classes, features = state.prototypes.means.shape
         self._directions = projection(job.seed, features, job.head.projection)
         self._size = features if self._directions is None else len(self._directions)
-        # Statistics of thousands of clients would not fit in memory.
-        self._replies: Shelf[SiteReply] = Shelf()
         self._lengths: dict[str, float] = {}
         self._counts: dict[str, npt.NDArray[np.int64]] = {}
         self._registered = Registered.of(state.history, job)
@@ -129,9 +126,6 @@ class HeadExchange(Exchange):
             if reply.statistics:
                 yield site, encode_reply(HEAD, reply)
 
-    def _counted(self) -> Collection[str]:
-        return self._replies
-
     def _take(self, reply: SiteReply) -> None:
         site = reply.site
         if reply.round != self.state.round:
@@ -152,7 +146,7 @@ class HeadExchange(Exchange):
         counts = (kept.sums.counts + held_out.sums.counts).numpy()
         if own and self.job.federation.private is None:
             self._registered.check(site, int(counts.sum()))
-        self._replies.add(site, reply)
+        super()._take(reply)
         if own:
             self._lengths[site], self._counts[site] = longest, counts
 

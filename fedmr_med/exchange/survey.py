@@ -1,9 +1,8 @@
 """A survey: what the sites hold, added up."""
 
-from collections.abc import Collection
 from dataclasses import replace
 
-from fedmr_med.config import JobConfig, TaskConfig
+from fedmr_med.config import TaskConfig
 from fedmr_med.errors import WireError
 from fedmr_med.evaluation.records import Held, SurveyRecord, Tone
 from fedmr_med.exchange.base import Exchange
@@ -23,20 +22,17 @@ class SurveyExchange(Exchange):
 
     kind = SURVEY
 
-    def __init__(self, job: JobConfig, state: GlobalState):
-        super().__init__(job, state)
-        self._surveys: dict[str, Survey | None] = {}
-
     def close(self, total: Total | None = None) -> GlobalState:
         """Return the state with what the sites hold put down."""
         with self._lock:
             self._closed = True
-            known = {site: found for site, found in sorted(self._surveys.items()) if found is not None}
+            surveys = {site: reply.of(SURVEY_STATISTIC) for site, reply in self._replies.items()}
+            known = {site: found for site, found in surveys.items() if found is not None}
             secure = None
             if total is None:
                 parts = [SURVEY_STATISTIC.values(found) for found in known.values()]
                 whole = SURVEY_STATISTIC.read(add(*parts), Origin(len(known))) if parts else None
-                silent = tuple(sorted(self._surveys.keys() - known.keys()))
+                silent = tuple(sorted(surveys.keys() - known.keys()))
             else:
                 silent = ()
                 whole, secure = total.of(SURVEY_STATISTIC)
@@ -49,14 +45,11 @@ class SurveyExchange(Exchange):
             )
         return replace(self.state, history=self.state.history.model_copy(update={"survey": record}))
 
-    def _counted(self) -> Collection[str]:
-        return self._surveys
-
     def _take(self, reply: SiteReply) -> None:
         most, survey = self.job.federation.max_samples, reply.of(SURVEY_STATISTIC)
         if survey is not None and max(survey.train.sum(), survey.test.sum()) > most:
             raise WireError(f"it reports more than {most} images", code="wire.counts", key="survey")
-        self._surveys[reply.site] = survey
+        super()._take(reply)
 
 
 def held(survey: Survey, task: TaskConfig) -> Held:

@@ -34,7 +34,6 @@ class TrainExchange(Exchange):
         in_order: whether the replies come in the order of the site names. Then each is added at once and none is
             held, so that memory does not grow with their number, unless the job compares them with each other
             (:mod:`fedmr_med.server.robust`).
-        memory: bytes of replies that are held in memory; further ones wait in a file.
     """
 
     kind = TRAIN
@@ -42,13 +41,12 @@ class TrainExchange(Exchange):
     def __init__(
         self, job: JobConfig, state: GlobalState, *, num_sites: int, in_order: bool = False, memory: int = MEMORY
     ):
-        super().__init__(job, state)
+        super().__init__(job, state, memory=memory)
         self._num_sites = num_sites
         self._in_order = in_order and not needs_all_replies(job.federation)
         self._offences = offences(state.history)
         self._check, self._aggregator = ReplyCheck(job, state, self._form), PrototypeAggregator(job, state)
         self._comparison = Comparison(state, job.federation)
-        self._held: Shelf[SiteReply] = Shelf(memory)
 
     @property
     def sent(self) -> GlobalState:
@@ -95,7 +93,7 @@ class TrainExchange(Exchange):
         self._aggregator.add_total(record, *(parts or (None, None, None)))
 
     def _counted(self) -> Collection[str]:
-        return set(self._held) | set(self._aggregator.sites)
+        return set(self._replies) | set(self._aggregator.sites)
 
     def _take(self, reply: SiteReply) -> None:
         site = reply.site
@@ -109,17 +107,17 @@ class TrainExchange(Exchange):
             self._aggregator.add(reply)
         else:
             self._comparison.note(reply)
-            self._held.add(site, reply)
+            super()._take(reply)
 
     def _leave_outliers_out(self) -> None:
         """Take back replies that differ too much from the others; they still count for the quorum."""
-        for site, reason in self._comparison.outliers(self._held).items():
-            self._held.remove(site)
+        for site, reason in self._comparison.outliers(self._replies).items():
+            self._replies.remove(site)
             self._refused.setdefault(site, reason)
 
     def _add_held(self) -> None:
-        samples = {site: reply.samples for site, reply in self._held.items()}
+        samples = {site: reply.samples for site, reply in self._replies.items()}
         self._aggregator.weights = weights(samples, self.job.federation)
-        for reply in restrained(self._held.values(), self.state, self.job.federation):
+        for reply in restrained(self._replies.values(), self.state, self.job.federation):
             self._aggregator.add(reply)
-        self._held = Shelf(0)
+        self._replies = Shelf(0)

@@ -1,6 +1,6 @@
 """Scoring a model: the sites' confusion matrices and score histograms, pooled."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -37,7 +37,6 @@ class ValidateExchange(Exchange):
         super().__init__(job, state)
         self._head = head
         self._registered = Registered.of(state.history, job)
-        self._replies: dict[str, SiteReply] = {}
 
     @property
     def sent(self) -> GlobalState:
@@ -81,16 +80,13 @@ class ValidateExchange(Exchange):
         if total is not None:
             pairs, record = total.of(PAIRS)
             return None if pairs is None else PairRecord.of(pairs, record.sites)
-        found = _known({site: reply.of(PAIRS) for site, reply in sorted(self._replies.items())})
+        found = _known({site: reply.of(PAIRS) for site, reply in self._replies.items()})
         silent = tuple(sorted(self._replies.keys() - found.keys()))
         return PairRecord.of(reduce(add, found.values()), tuple(found), silent) if found else None
 
-    def _counted(self) -> Collection[str]:
-        return self._replies
-
     def _take(self, reply: SiteReply) -> None:
         self._registered.check_scores(reply.site, reply.scores)
-        self._replies[reply.site] = reply
+        super()._take(reply)
 
 
 def _known(found: Mapping[str, T | None]) -> dict[str, T]:
