@@ -19,9 +19,8 @@ from fedmr_med.models.job_network import feature_network
 from fedmr_med.network import Network
 from fedmr_med.privacy.refusals import NoFeaturesError
 from fedmr_med.process import kept_memory
-from fedmr_med.site.raw_features import check_not_raw
 from fedmr_med.site.received import check_finite
-from fedmr_med.site.training import place, to_device
+from fedmr_med.site.training import evaluated, place
 from fedmr_med.site.weights import features_only
 from fedmr_med.wire.messages import Backbone, digest_of
 
@@ -85,20 +84,16 @@ def feature_fold(job: JobConfig, fold: Fold, backbone: Backbone, folder: Path | 
     return Fold(features, fold.labels, fold.groups)
 
 
-@torch.no_grad()
 def extract(network: Network, fold: Fold, job: JobConfig) -> Features:
     """Return the features (n, d) float32 of a fold's images, in evaluation mode and without augmentation."""
     started = time.monotonic()
-    network = place(network, device()).eval()
+    network = place(network, device())
     features = np.empty((len(fold), network.feature_size), dtype=np.float32)
     start = 0
     with kept_memory():
         batches = Batches.of(fold, job.task, batch_size=_BATCH, workers=job.train.workers)
-        for images, labels in batches.epoch("features", shuffle=False):
-            placed = to_device(images, device())
-            if not start:
-                check_not_raw(network, placed)
-            features[start : start + len(labels)] = network(placed)[0].float().cpu().numpy()
+        for found, _, labels in evaluated(network, batches, "features"):
+            features[start : start + len(labels)] = found.float().cpu().numpy()
             start += len(labels)
     _log.info("Made the features of %d images, once, in %.0f s.", len(fold), time.monotonic() - started)
     return features

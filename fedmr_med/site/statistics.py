@@ -14,8 +14,7 @@ from fedmr_med.data.drawing import draw
 from fedmr_med.data.loading import Batches
 from fedmr_med.network import Network
 from fedmr_med.privacy.mechanisms import Dominance
-from fedmr_med.site.raw_features import check_not_raw
-from fedmr_med.site.training import features, to_device
+from fedmr_med.site.training import evaluated, features
 from fedmr_med.statistics.base import Sizes
 from fedmr_med.statistics.fields import Values, add
 from fedmr_med.statistics.head import HeadStatistics
@@ -146,7 +145,6 @@ class Bound:
         return enough
 
 
-@torch.no_grad()
 def shared_values(
     network: Network, batches: Batches, statistics: Sequence[SharedStatistic], classes: Mask, sizes: Sizes
 ) -> dict[str, Values]:
@@ -159,17 +157,12 @@ def shared_values(
     Raises:
         WireError: a statistic does not keep to its fields.
     """
-    network.eval()
-    device = next(network.parameters()).device
     totals: dict[str, Values] = {}
-    for images, labels in batches.epoch("statistics", shuffle=False):
+    for found, answers, labels in evaluated(network, batches, "statistics"):
         rows = torch.from_numpy(classes)[labels]
         if not bool(rows.any()):
             continue
-        placed = to_device(images, device)
-        if not totals:
-            check_not_raw(network, placed)
-        seen, logits = (part.float().cpu()[rows].numpy() for part in network(placed))
+        seen, logits = (part.float().cpu()[rows].numpy() for part in (found, answers))
         samples = Samples(seen, logits, labels[rows].numpy())
         for statistic in statistics:
             layout, part = statistic.layout(sizes), statistic.part

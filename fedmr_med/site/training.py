@@ -141,15 +141,12 @@ def every_output(
     network: Network, batches: Batches, *, features: bool = True
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Return the features (n, d), or none (n, 0), the logits (n, C) and labels (n,), likewise."""
-    network.eval()
-    device = next(network.parameters()).device
     # One array for all batches: small ones that stay would lie between the activations and keep the next batch from
     # using their memory again. Equal runs then peaked anywhere between 380 and 650 MB.
     count, size = len(batches.labels), network.feature_size if features else 0
     kept, logits = (np.empty((count, n), dtype=np.float32) for n in (size, network.classifier.out_features))
     done = 0
-    for images, labels in batches.epoch("evaluate", shuffle=False):
-        found, answers = network(to_device(images, device))
+    for found, answers, labels in evaluated(network, batches, "evaluate", raw=True):
         logits[done : done + len(labels)] = answers.float().cpu().numpy()
         if features:
             kept[done : done + len(labels)] = found.float().cpu().numpy()
@@ -182,21 +179,32 @@ def class_sums(
     return sums
 
 
-@torch.no_grad()
 def features(network: Network, batches: Batches, stream: str) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield features (B, d) and labels (B,) of a set, batch by batch in its order, in evaluation mode.
+    """Yield features (B, d) and labels (B,) of a set on the CPU; see :func:`evaluated`."""
+    for found, _, labels in evaluated(network, batches, stream):
+        yield found.cpu(), labels
+
+
+@torch.no_grad()
+def evaluated(
+    network: Network, batches: Batches, stream: str, *, raw: bool = False
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield features (B, d), logits (B, C) and labels (B,) of a set, in its order and in evaluation mode.
+
+    Args:
+        raw: whether features may be the raw input, as where they stay here.
 
     Raises:
-        ConfigError: they are the raw input.
+        ConfigError: features are the raw input.
     """
     network.eval()
-    device, checked = next(network.parameters()).device, False
+    device, checked = next(network.parameters()).device, raw
     for images, labels in batches.epoch(stream, shuffle=False):
         placed = to_device(images, device)
         if not checked:
             check_not_raw(network, placed)
             checked = True
-        yield network(placed)[0].cpu(), labels
+        yield *network(placed), labels
 
 
 def place(network: Network, device: torch.device) -> Network:
