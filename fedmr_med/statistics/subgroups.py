@@ -56,9 +56,21 @@ class SubgroupStatistic(ReadStatistic[Levels]):
 
     def permitted(self, content: Levels | None, leaving: Leaving) -> Levels | None:
         """Return the levels that the policy allows, beside what leaves of all images."""
-        whole = leaving.left.get(SCORES.name)
-        found = permitted_subgroups(content or (), whole, leaving.policy, leaving.class_names, leaving.levels)
-        return found if any(scores is not None for scores in found) else None
+        whole: Scores | None = leaving.left.get(SCORES.name)
+        if content is None or len(content) != len(leaving.levels) or whole is None or whole.confusion is None:
+            return None
+        zero = np.zeros_like(whole.confusion)
+        matrices = [zero if scores is None or scores.confusion is None else scores.confusion for scores in content]
+        rows, alone = _rows(matrices, whole.confusion, leaving.policy, leaving.levels)
+        left: list[Scores | None] = []
+        for level, scores in enumerate(content):
+            if scores is None or scores.confusion is None or not rows[level].any():
+                left.append(None)
+            elif (scores.confusion.any(1) & ~rows[level]).any():
+                left.append(None)  # histograms cannot be taken apart by class
+            else:
+                left.append(_of_classes(permitted_scores(scores, leaving.policy, leaving.class_names), alone[level]))
+        return left if any(scores is not None for scores in left) else None
 
     def check(self, content: Levels, found: Mapping[str, Any]) -> None:
         """Compare the levels with all images: none has images that the whole has not."""
@@ -103,26 +115,6 @@ def released_subgroups(
         scores = released_scores(logits[leaves], labels[leaves], policy, class_names) if leaves.any() else None
         found.append(_of_classes(scores, alone[level]))
     return found
-
-
-def permitted_subgroups(
-    found: Levels, whole: Scores | None, policy: SitePolicy, class_names: tuple[str, ...], levels: Names
-) -> Levels:
-    """Return scores by level without what the policy does not allow; ``whole`` is what leaves of all images."""
-    if len(found) != len(levels) or whole is None or whole.confusion is None:
-        return [None] * len(levels)
-    zero = np.zeros_like(whole.confusion)
-    matrices = [zero if scores is None or scores.confusion is None else scores.confusion for scores in found]
-    rows, alone = _rows(matrices, whole.confusion, policy, levels)
-    left: list[Scores | None] = []
-    for level, scores in enumerate(found):
-        if scores is None or scores.confusion is None or not rows[level].any():
-            left.append(None)
-        elif (scores.confusion.any(1) & ~rows[level]).any():
-            left.append(None)  # histograms cannot be taken apart by class
-        else:
-            left.append(_of_classes(permitted_scores(scores, policy, class_names), alone[level]))
-    return left
 
 
 def _of_classes(scores: Scores | None, exact: bool) -> Scores | None:

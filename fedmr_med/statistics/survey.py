@@ -9,7 +9,6 @@ import numpy as np
 from fedmr_med.errors import WireError
 from fedmr_med.evaluation.clinical import FloatArray, IntArray
 from fedmr_med.privacy.mechanisms import without_small_parts
-from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.statistics.base import ONE_SITE, Leaving, Origin, ReadStatistic, Sizes, counts
 from fedmr_med.statistics.fields import BITS, Field, Values
 
@@ -91,8 +90,30 @@ class SurveyStatistic(ReadStatistic[Survey]):
         return found if any(array.any() for array in arrays.values()) else None
 
     def permitted(self, content: Survey | None, leaving: Leaving) -> Survey | None:
-        """Return the numbers that the policy allows."""
-        return permitted_survey(content, leaving.policy, leaving.class_names, leaving.levels)
+        """Return what may leave: no number from 1 to ``min_class_count`` - 1, nor what such a one follows from.
+
+        What was measured on images of a class that may not leave is no part of it.
+        """
+        if content is None:
+            return None
+        policy, levels = leaving.policy, leaving.levels
+        least, told = policy.min_class_count, policy.told_levels(levels)
+        train, test = (
+            np.where(policy.told_classes(part, leaving.class_names), part, 0).astype(np.int64)
+            for part in (content.train, content.test)
+        )
+        whole = np.array_equal(train, content.train)
+        of_levels = np.where(told & whole, content.levels, 0)
+        for column in dict.fromkeys(column for column, _ in levels):
+            own = np.array([name == column for name, _ in levels])
+            of_levels[own] = without_small_parts(of_levels[own], int(train.sum()), least)
+        if policy.share_survey != "images" or not whole or not content.measured.any():
+            left = Survey(train=train, test=test, levels=of_levels, **not_measured())
+        else:
+            edges = without_small_parts(content.edges, int(train.sum()), least)
+            doubles = np.where(content.doubles >= least, content.doubles, 0)
+            left = replace(content, train=train, test=test, edges=edges, levels=of_levels, doubles=doubles).rounded()
+        return left if train.any() or test.any() else None
 
     def _refuse(self, reason: str) -> None:
         raise WireError(f"the survey has {reason}", code="wire.counts", key=self.name)
@@ -106,34 +127,6 @@ def moments(survey: Survey) -> tuple[FloatArray, FloatArray]:
     number = float(survey.measured.sum()) or np.nan
     mean: FloatArray = survey.tones / number
     return mean, np.sqrt(np.maximum(survey.squares / number - mean**2, 0))
-
-
-def permitted_survey(
-    survey: Survey | None, policy: SitePolicy, class_names: tuple[str, ...], levels: tuple[tuple[str, str], ...]
-) -> Survey | None:
-    """Return what may leave of a survey: no number from 1 to ``min_class_count`` - 1, nor what such a one follows from.
-
-    What was measured on images of a class that may not leave is no part of it.
-    """
-    if survey is None:
-        return None
-    least, told = policy.min_class_count, policy.told_levels(levels)
-    train, test = (
-        np.where(policy.told_classes(part, class_names), part, 0).astype(np.int64)
-        for part in (survey.train, survey.test)
-    )
-    whole = np.array_equal(train, survey.train)
-    of_levels = np.where(told & whole, survey.levels, 0)
-    for column in dict.fromkeys(column for column, _ in levels):
-        own = np.array([name == column for name, _ in levels])
-        of_levels[own] = without_small_parts(of_levels[own], int(train.sum()), least)
-    if policy.share_survey != "images" or not whole or not survey.measured.any():
-        left = Survey(train=train, test=test, levels=of_levels, **not_measured())
-    else:
-        edges = without_small_parts(survey.edges, int(train.sum()), least)
-        doubles = np.where(survey.doubles >= least, survey.doubles, 0)
-        left = replace(survey, train=train, test=test, edges=edges, levels=of_levels, doubles=doubles).rounded()
-    return left if train.any() or test.any() else None
 
 
 def not_measured() -> dict[str, Any]:

@@ -21,9 +21,9 @@ from fedmr_med.runner.federation import Federation
 from fedmr_med.server.chain import Chain
 from fedmr_med.site.release import released
 from fedmr_med.sites import SiteConfig
-from fedmr_med.statistics.base import Sizes
+from fedmr_med.statistics.base import Leaving, Sizes
 from fedmr_med.statistics.catalog import layouts
-from fedmr_med.statistics.survey import EDGES, SURVEY_STATISTIC, Survey, permitted_survey
+from fedmr_med.statistics.survey import EDGES, SURVEY_STATISTIC, Survey
 from fedmr_med.wire.codec import Message, decode_reply, encode_reply
 from fedmr_med.wire.kinds import SURVEY
 from fedmr_med.wire.messages import SiteReply
@@ -182,11 +182,11 @@ def surveys(draw: st.DrawFn) -> Survey:
 @given(surveys(), st.sampled_from(["counts", "images"]), st.booleans())
 def test_no_small_number_leaves_or_follows(found: Survey, told: str, columns: bool) -> None:
     policy = SitePolicy(share_survey=told, share_subgroups=columns, share_prototypes=True)
-    left = permitted_survey(found, policy, CLASSES, LEVELS)
+    left = SURVEY_STATISTIC.permitted(found, Leaving(policy, CLASSES, LEVELS))
     if left is None:
         return
     assert small(left) == 0
-    again = permitted_survey(left, policy, CLASSES, LEVELS)
+    again = SURVEY_STATISTIC.permitted(left, Leaving(policy, CLASSES, LEVELS))
     assert str(encoded(again)) == str(encoded(left)), "what may leave may leave again"
     if not np.array_equal(left.train, found.train):
         assert not left.measured.any() and not left.levels.any(), "what small classes are part of stays"
@@ -202,7 +202,7 @@ def test_the_attack_reads_small_numbers_where_a_policy_lets_it() -> None:
         squares=np.full(5, 10.0),
     )
     policy = SitePolicy(share_survey="images", share_subgroups=True, share_prototypes=True, min_class_count=1)
-    left = permitted_survey(found, policy, CLASSES, LEVELS)
+    left = SURVEY_STATISTIC.permitted(found, Leaving(policy, CLASSES, LEVELS))
     assert left is not None and small(left) > 5
 
 

@@ -11,10 +11,10 @@ from fedmr_med.data.subgroups import is_of, of_levels
 from fedmr_med.errors import WireError
 from fedmr_med.evaluation.metrics import Scores, confusion_matrix
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.statistics.base import Sizes
+from fedmr_med.statistics.base import Leaving, Sizes
 from fedmr_med.statistics.catalog import layouts
 from fedmr_med.statistics.scores import SCORES, released_scores
-from fedmr_med.statistics.subgroups import SUBGROUPS, Levels, permitted_subgroups, released_subgroups
+from fedmr_med.statistics.subgroups import SUBGROUPS, Levels, released_subgroups
 from fedmr_med.wire.codec import Message, decode_reply, encode_reply
 from fedmr_med.wire.kinds import VALIDATE
 from fedmr_med.wire.messages import SiteReply
@@ -26,6 +26,12 @@ LEAST = 11
 DEFAULT = SitePolicy(share_prototypes=True, share_metrics="per_class", share_subgroups=True)
 EVERYTHING = DEFAULT.model_copy(update={"min_class_count": 1, "min_cell_count": 1})
 Told = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def permitted(levels: Levels, whole: Scores | None, policy: SitePolicy) -> Levels:
+    """Return what a filter lets pass."""
+    left = SUBGROUPS.permitted(levels, Leaving(policy, NAMES, LEVELS, left={"scores": whole}))
+    return left or [None] * len(LEVELS)
 
 
 def encoded(whole: Scores | None, levels: Levels) -> Message:
@@ -103,7 +109,7 @@ def test_the_attack_reads_small_numbers_where_a_policy_lets_it() -> None:
 @given(answers(), st.sampled_from([DEFAULT, EVERYTHING]))
 def test_what_may_leave_may_leave_again(found: Told, policy: SitePolicy) -> None:
     whole, levels = told(found, policy)
-    again = permitted_subgroups(levels, whole, policy, NAMES, LEVELS)
+    again = permitted(levels, whole, policy)
     assert str(encoded(whole, again)) == str(encoded(whole, levels))
 
 
@@ -140,7 +146,7 @@ def test_a_column_that_the_policy_does_not_name_stays(shared: bool | tuple[str, 
     whole, levels = told(large(), policy)
     assert [scores is not None for scores in levels] == [False, False, *[bool(shared)] * 3]
     forged = told(large(), EVERYTHING)[1]
-    left = permitted_subgroups(forged, whole, policy, NAMES, LEVELS)
+    left = permitted(forged, whole, policy)
     assert [scores is not None for scores in left] == [False, False, *[bool(shared)] * 3]
 
 
@@ -156,7 +162,7 @@ def test_the_filter_takes_out_what_a_site_should_have_kept() -> None:
     few = of_level.copy()
     few[np.flatnonzero(few[:, 0] & (labels == 0))[8:], 0] = False
     whole, forged = released_scores(logits, labels, DEFAULT, NAMES), told((logits, labels, few), EVERYTHING)[1]
-    left = permitted_subgroups(forged, whole, DEFAULT, NAMES, LEVELS)
+    left = permitted(forged, whole, DEFAULT)
     assert left[0] is None and left[1] is not None
     assert small_numbers(whole, left) == 0
 
