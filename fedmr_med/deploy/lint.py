@@ -55,19 +55,12 @@ def lint_authorization(content: dict[str, Any]) -> list[str]:
 
 def lint_resources(content: dict[str, Any], *, server: bool = False) -> list[str]:
     """Return what a resources file opens."""
-    classes = kits.SERVER_CLASSES if server else kits.SITE_CLASSES
-    problems = []
-    if content.get("class_list_enforcement_mode", "enforce") != "enforce":
-        problems.append("class_list_enforcement_mode is not enforce")
-    listed = content.get("class_allow_list")
-    if not isinstance(listed, list):
-        problems.append("class_allow_list is missing, so FLARE would use its own list")
-    else:
-        problems += [f"class_allow_list has the extra entry {entry!r}" for entry in listed if entry not in classes]
-        problems += [f"class_allow_list lacks {entry}" for entry in classes if entry not in listed]
-    if not server and content.get("allow_log_streaming") is not False:
-        problems.append("allow_log_streaming is not false")
-    return problems + _lint_components(content.get("components"), server=server)
+    mode = {"class_list_enforcement_mode": "enforce"}  # also FLARE's default
+    expected: dict[str, Any] = mode | {"class_allow_list": list(kits.SERVER_CLASSES if server else kits.SITE_CLASSES)}
+    if not server:
+        expected["allow_log_streaming"] = False
+    found = {key: (mode | content).get(key) for key in expected}
+    return [*_differences(found, expected, "the file"), *_lint_components(content.get("components"), server=server)]
 
 
 def lint_startup(content: dict[str, Any], *, server: bool = False) -> list[str]:

@@ -39,11 +39,6 @@ class JobState:
     restarted: bool = False
     detail: tuple[str, ...] = ()
 
-    @property
-    def completed(self) -> bool:
-        """Whether it ran to its end."""
-        return self.status == "FINISHED:COMPLETED"
-
 
 @dataclass(frozen=True)
 class JobInfo:

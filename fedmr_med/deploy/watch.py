@@ -80,7 +80,7 @@ class Watcher:
             jobs = self._patiently(lambda: chains.jobs(self.session, self.chain))
             last, before = jobs[-1], self._best_round
             state = self._follow(last)
-            if state.completed:
+            if state.status == "FINISHED:COMPLETED":
                 self._call(f"The chain {self.chain} is complete.")
                 return Watched(self.chain, tuple(info.job for info in jobs), state.status)
             reason = f"The job {last.job} ended early ({self._describe(last.job, state)})."
@@ -160,8 +160,9 @@ class Watcher:
             waits = "its process is gone, and the server waits for a hospital that vanished"
             return "the server was restarted under it" if state.restarted else waits
         problems = [line for line in state.detail if not line.endswith(": OK")]
-        said = last_error(self._patiently(lambda: self.session.server_log(job)))
-        return "; ".join([state.status, *problems, *([said] if said else [])])
+        # The last error of ours in the log, without FLARE's marks around it.
+        said = _ERROR.findall(self._patiently(lambda: self.session.server_log(job)))[-1:]
+        return "; ".join([state.status, *problems, *map(str.strip, said)])
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Ask again while the server does not answer."""
@@ -192,9 +193,3 @@ def progress_line(progress: dict[str, Any]) -> str:
     if progress["seconds_left"] is not None:
         parts.append(f"about {duration(progress['seconds_left'])} left")
     return " · ".join(parts)
-
-
-def last_error(log: str) -> str | None:
-    """Return the last error of ours in the log of a job at the server, without FLARE's marks around it."""
-    errors = _ERROR.findall(log)
-    return str(errors[-1]).strip() if errors else None

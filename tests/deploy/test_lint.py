@@ -95,10 +95,10 @@ def test_an_empty_authorization_is_found(content: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"class_allow_list": ["*"]}, "extra entry '*'"),
+        ({"class_allow_list": ["*"]}, 'class_allow_list[0] is "*"'),
         ({"class_allow_list": [*kit.SITE_CLASSES, "subprocess.Popen"]}, "subprocess.Popen"),
-        ({"class_allow_list": None}, "FLARE would use its own list"),
-        ({"class_list_enforcement_mode": "warn"}, "not enforce"),
+        ({"class_allow_list": None}, "class_allow_list is null"),
+        ({"class_list_enforcement_mode": "warn"}, 'class_list_enforcement_mode is "warn" and has to be "enforce"'),
         ({"allow_log_streaming": True}, "allow_log_streaming"),
         ({"components": []}, f"lacks {kit.SITE_START}"),
         ({"components": [{"id": "spy", "path": "spy.Spy"}]}, "extra entry spy.Spy"),

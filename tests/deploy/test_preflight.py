@@ -87,7 +87,7 @@ def test_opened_authorization_and_class_list(kits: Path) -> None:
     (local / "resources.json").write_text('{"class_allow_list": ["*"], "allow_log_streaming": false}')
     problems = to_fix(kits / "msk")
     assert "project_admin has all rights at once" in problems["authorization.json"]
-    assert "'*'" in problems["resources.json"]
+    assert 'is "*"' in problems["resources.json"]
 
 
 def test_files_that_flare_would_read_as_well(kits: Path) -> None:
