@@ -23,12 +23,7 @@ class Items(Protocol):
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of an image beside its pixels, class and group.
-
-    Attributes:
-        path: its file.
-        attributes: what the table says of it, by column in lower case.
-    """
+    """An image's file, and what the table says of it beside class and group, by column in lower case."""
 
     path: Path
     attributes: Mapping[str, str]
@@ -126,13 +121,7 @@ class SiteData:
 
 @dataclass(frozen=True)
 class Partitioned:
-    """A dataset in the hands of its clients.
-
-    Attributes:
-        clients: the training data of each client.
-        skipped: what each client left out because it could not be read, one line each.
-        test: the common test set.
-    """
+    """The training data of each client, a line for each item it could not read, and the common test set."""
 
     clients: tuple[Fold, ...]
     skipped: tuple[tuple[str, ...], ...]

@@ -60,6 +60,7 @@ def _crop(image: Image, size: int, draw: random.Random) -> Image:
     angle = math.radians(draw.uniform(-_ANGLE, _ANGLE)) if draw.random() < 0.5 else 0.0
     flip = draw.randint(-1, 1) if draw.random() < 0.5 else None
     shear = _SHEAR if draw.random() < 0.5 else 0.0
+    unshear = 1 / (1 - shear * shear)
     top, left = int((tall - size + 1) * draw.random()), int((wide - size + 1) * draw.random())
     x_sign, y_sign = -1.0 if flip in (1, -1) else 1.0, -1.0 if flip in (0, -1) else 1.0
     if factor == 1 and not angle and not shear:
@@ -72,7 +73,7 @@ def _crop(image: Image, size: int, draw: random.Random) -> Image:
     cos, sin = math.cos(angle), math.sin(angle)
     steps: tuple[Affine, ...] = (
         (1, 0, left - x, 0, 1, top - y),
-        _inverse_of_shear(shear),
+        (unshear, -shear * unshear, 0.0, -shear * unshear, unshear, 0.0),
         (x_sign, 0, 0, 0, y_sign, 0),
         (cos, -sin, 0, sin, cos, 0),
         (width / wide, 0, (width - 1) / 2, 0, height / tall, (height - 1) / 2),
@@ -97,11 +98,6 @@ def _crop(image: Image, size: int, draw: random.Random) -> Image:
         borderMode=cv2.BORDER_REFLECT_101,
     )
     return warped
-
-
-def _inverse_of_shear(shear: float) -> Affine:
-    factor = 1 / (1 - shear * shear)
-    return factor, -shear * factor, 0.0, -shear * factor, factor, 0.0
 
 
 def _tables(draw: random.Random) -> npt.NDArray[Any]:

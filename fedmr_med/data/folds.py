@@ -94,11 +94,7 @@ class GreyImages:
 
 @dataclass(frozen=True)
 class Duplicate:
-    """A picture that a table lists several times.
-
-    Attributes:
-        rows: the rows, whose images have the same pixels.
-    """
+    """A picture that a table lists several times, in rows whose images have the same pixels."""
 
     rows: tuple[Row, ...]
 
@@ -177,12 +173,7 @@ def in_sentences(duplicates: Sequence[Duplicate]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Opened:
-    """All images of a table, opened.
-
-    Attributes:
-        skipped: the images that cannot be read, and why, one line each.
-        duplicates: the pictures that are listed more than once.
-    """
+    """All images of a table; those that cannot be read and why, a line each; the pictures listed more than once."""
 
     images: DecodedImages
     skipped: tuple[str, ...]

@@ -23,12 +23,7 @@ SMALL = 32
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Image files.
-
-    Attributes:
-        root: folder that the names are relative to.
-        names: the files, in order.
-    """
+    """Image files, in order, by their names relative to the folder ``root``."""
 
     root: Path
     names: tuple[str, ...]
@@ -61,11 +56,7 @@ def find_images(place: Path) -> ImageFiles:
 
 @dataclass(frozen=True)
 class ImageReader:
-    """Reads image files as the sites of a task do: its preparation, then its test transform.
-
-    Attributes:
-        prepared: whether the images went through the preparation already.
-    """
+    """Reads image files as the sites of a task do: its preparation, unless they are prepared, then its transform."""
 
     task: TaskConfig
     prepared: bool = False

@@ -26,12 +26,7 @@ _IMAGES = "images"
 
 @dataclass(frozen=True)
 class SplitReport:
-    """What was written.
-
-    Attributes:
-        sites: number of images by hospital.
-        absent: hospitals of which there are no images.
-    """
+    """What was written: the number of images by hospital, and the hospitals of which there are none."""
 
     sites: dict[str, int]
     absent: tuple[str, ...]

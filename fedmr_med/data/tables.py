@@ -88,7 +88,13 @@ def by_problem(problems: Sequence[tuple[int, str]]) -> list[str]:
     rows: dict[str, list[int]] = {}
     for row, problem in sorted(problems):
         rows.setdefault(problem, []).append(row)
-    return [f"{_in_words(numbers)}: {problem}" for problem, numbers in rows.items()]
+    sentences = []
+    for problem, numbers in rows.items():
+        ranges = spans(numbers)
+        more = f" and {len(ranges) - _RANGES} more ranges" if len(ranges) > _RANGES else ""
+        which = "row" if len(numbers) == 1 else "rows"
+        sentences.append(f"{which} {', '.join(ranges[:_RANGES])}{more}: {problem}")
+    return sentences
 
 
 def spans(numbers: Iterable[int], to: str = "-") -> list[str]:
@@ -100,13 +106,6 @@ def spans(numbers: Iterable[int], to: str = "-") -> list[str]:
         else:
             found.append([number])
     return [to.join(map(str, span)) for span in found]
-
-
-def _in_words(rows: Sequence[int]) -> str:
-    """Return numbers of rows, those that follow each other as a range."""
-    ranges = spans(rows)
-    more = f" and {len(ranges) - _RANGES} more ranges" if len(ranges) > _RANGES else ""
-    return f"{'row' if len(rows) == 1 else 'rows'} {', '.join(ranges[:_RANGES])}{more}"
 
 
 def _decode(content: bytes) -> str:

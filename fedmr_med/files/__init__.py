@@ -138,9 +138,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename durable: on POSIX the directory entry has to be synced as well."""
-    if os.name != "posix":
-        return
+    """Make a rename durable: the directory entry has to be synced as well."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

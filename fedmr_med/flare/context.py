@@ -181,15 +181,11 @@ def left_over_sites(fl_ctx: FLContext) -> tuple[str, ...]:
 
 def _carried(fl_ctx: FLContext) -> dict[str, bool]:
     """Return the sites whose settings a simulated job carries, and of each whether it runs there."""
-    folder, named = config_folder(fl_ctx) / SITES_FOLDER, _deployed_to(fl_ctx)
+    folder = config_folder(fl_ctx) / SITES_FOLDER
     names = sorted(path.name for path in folder.iterdir()) if server_in_simulator(fl_ctx) and folder.is_dir() else []
-    return {name: named is None or name in named for name in names}
-
-
-def _deployed_to(fl_ctx: FLContext) -> set[str] | None:
-    """Return the sites that the job's ``meta.json`` names; None where it leaves that open."""
-    named = {site for sites in _job_meta(fl_ctx).get("deploy_map", {}).values() for site in sites} - {"server"}
-    return None if not named or ALL_SITES in named else named
+    named = {site for sites in _job_meta(fl_ctx).get("deploy_map", {}).values() for site in sites}
+    everywhere = named <= {"server"} or ALL_SITES in named
+    return {name: everywhere or name in named for name in names}
 
 
 def note(fl_ctx: FLContext, **about: str | None) -> None:

@@ -43,7 +43,8 @@ def try_out(job: JobConfig, settings: SiteConfig, weights: Path | None = None) -
         site = Site.simulated(_TRIAL, short, _on_demo(settings, short.model.weights, Path(folder)), Path(folder))
         state = initial_state(short, weights)
         for kind in dict.fromkeys(step.kind for step in plan(short)):
-            yield _about(kind) | _answer(site, kind, train_task(state, short, _TRIAL), short.task.class_names)
+            about = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "job": _TRIAL, "task": kind}
+            yield about | _answer(site, kind, train_task(state, short, _TRIAL), short.task.class_names)
 
 
 def _on_demo(settings: SiteConfig, weights: str | None, folder: Path) -> SiteConfig:
@@ -62,7 +63,3 @@ def _answer(site: Site, kind: str, task: Any, class_names: tuple[str, ...]) -> d
     except FedMRError as e:
         return {"code": code_of(e), "reason": str(e), "bytes": 0, "parts": {}}
     return describe(to_shareable(answer, kind), lambda: class_names) | {"weights": site.weights}
-
-
-def _about(kind: str) -> dict[str, Any]:
-    return {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "job": _TRIAL, "task": kind}

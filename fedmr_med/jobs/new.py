@@ -70,7 +70,9 @@ def new_job(
             key="--classes",
         )
     found = own_sites(sites, classes)
-    job = _base(base, method)
+    job = find_job(base, "--base") if base else isic_job(method or "fedmr")
+    if base and method:
+        job = change(job, {"method.name": method})
     weights = "local" if job.loss.class_weights == "flamby" else job.loss.class_weights
     # Two thirds of the hospitals make a round count, and at least two of them.
     quorum = max(min(2, len(found)), -(-2 * len(found) // 3))
@@ -148,10 +150,3 @@ def _check_site(job: JobConfig, name: str, site: SiteConfig, images: int | None)
             floors.check_amount(job, images)
     except PolicyError as e:
         raise e.reworded(f"{name} would refuse this job: {e} Change its {SITE_FILE}, or the job with --set.") from e
-
-
-def _base(base: Path | None, method: str | None) -> JobConfig:
-    if base is None:
-        return isic_job(method or "fedmr")
-    job = find_job(base, "--base")
-    return job if method is None else change(job, {"method.name": method})

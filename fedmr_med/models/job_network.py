@@ -121,11 +121,7 @@ class AveragedViews(Network):
 
 
 class ClassifierOnly(Network):
-    """What is left to train of a network whose backbone is frozen: its input is the feature.
-
-    Args:
-        whole: the network; its classifier is shared, by the same name.
-    """
+    """What is left to train of a network whose backbone is frozen: its classifier, shared, over features."""
 
     def __init__(self, whole: Network):
         super().__init__()
@@ -142,20 +138,16 @@ _BACKBONE = "base_model."
 PUBLIC = {
     ("efficientnet_lite0", "imagenet"): "62f5b0bf66bf20d1d933b5bba4cd82560a3cac566e89a48f794cfcebdac75004",
 }
-"""By network and ``model.options.pretrained``: the digest of what the file fills, see :func:`pretrained_part`."""
-
-
-def pretrained_part(arrays: Arrays) -> Arrays:
-    """Return the arrays that a file of pretrained weights fills, whatever network wraps them."""
-    return {name.partition(_BACKBONE)[2]: array for name, array in arrays.items() if _BACKBONE in name}
+"""By network and ``model.options.pretrained``: the digest of the arrays that the file fills."""
 
 
 def without_pretrained(arrays: Arrays) -> Arrays:
-    """Return all other arrays."""
+    """Return the arrays that no file of pretrained weights fills, whatever network wraps them."""
     return {name: array for name, array in arrays.items() if _BACKBONE not in name}
 
 
 def are_public(job: JobConfig, arrays: Arrays) -> bool:
     """Whether the pretrained part of a network is the public one that the job names."""
     named = job.model.name, str(job.model.options["pretrained"])
-    return PUBLIC.get(named) == weights_digest(pretrained_part(arrays))
+    filled = {name.partition(_BACKBONE)[2]: array for name, array in arrays.items() if _BACKBONE in name}
+    return PUBLIC.get(named) == weights_digest(filled)

@@ -5,7 +5,6 @@ whoever forges a file makes a new one.
 """
 
 import hashlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from fedmr_med.files import atomic_writer
 from fedmr_med.models.job_network import whole_network
 from fedmr_med.models.norm import batch_norm_names
 from fedmr_med.models.provenance import Provenance
-from fedmr_med.prototypes import Prototypes
+from fedmr_med.prototypes import PARTS, Prototypes
 from fedmr_med.registry import is_dotted
 from fedmr_med.schema import brief, dump_yaml, parse_yaml, validated
 
@@ -177,8 +176,7 @@ def as_list(prototypes: Prototypes) -> list[torch.Tensor]:
 
 def prototypes_of(content: Any) -> Prototypes:
     """Return the prototypes of a file; raise TypeError, ValueError if they are something else."""
-    means, available, age = as_arrays(dict(zip(("means", "available", "age"), content, strict=True))).values()
-    return Prototypes(torch.from_numpy(means), torch.from_numpy(available), torch.from_numpy(age))
+    return Prototypes.from_arrays(as_arrays(dict(zip(PARTS, content, strict=True))))
 
 
 def load_model(path: Path, *, allow_code: bool = False) -> SavedModel:
@@ -253,7 +251,6 @@ def write_tensors(
             faults.reach(f"{path.stem}-{content.get('round')}")
             stream.seek(0)
             check(_read(stream, path))
-            stream.seek(0, os.SEEK_END)
     except (OSError, RuntimeError) as e:
         # torch reports a failed write as RuntimeError.
         raise CheckpointError(

@@ -11,11 +11,7 @@ FIRST, SECOND = "first", "second"
 
 
 class PairNetwork(Network):
-    """Two networks that see the same images. The logits are those of the first, the features those of the second.
-
-    Args:
-        first, second: name and options of each network.
-    """
+    """Two networks, by name and options, that see the same images; the features are the logits of the second."""
 
     def __init__(self, num_classes: int, in_channels: int, *, first: Mapping[str, Any], second: Mapping[str, Any]):
         from fedmr_med.models import build  # which knows this network by its name

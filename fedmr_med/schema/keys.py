@@ -29,13 +29,7 @@ _KINDS = {int: "a whole number", float: "a number", str: "text", Path: "a path",
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a section.
-
-    Attributes:
-        name: of the key.
-        meaning: what the section says of it, as Markdown.
-        field: its type, default and bounds.
-    """
+    """One key of a section: what the section says of it, as Markdown, and its type, default and bounds."""
 
     name: str
     meaning: str
