@@ -54,10 +54,15 @@ class History(Strict):
     withdrawn: Annotated[tuple[Withdrawal, ...], Field(exclude_if=lambda value: not value)] = ()
 
     @property
+    def of_head(self) -> Evaluation | None:
+        """The evaluation of the model with the last head; None where there is none."""
+        return self.head.evaluation if self.head else None
+
+    @property
     def best_evaluation(self) -> Evaluation | None:
         """The evaluation of the model that is kept; None where it was not scored."""
         if self.best is not None and self.best.head:
-            return self.head.evaluation if self.head and self.head.round == self.best.round else None
+            return self.of_head if self.head and self.head.round == self.best.round else None
         return next((e for e in self.evaluations if self.best and e.round == self.best.round), None)
 
     def with_evaluation(self, evaluation: Evaluation) -> "History":
@@ -124,7 +129,7 @@ class History(Strict):
                 f"Models are compared from round {best.since} on: before it, the scores were over other sites, other "
                 "numbers of test images, or not all classes."
             )
-        scored = [e for e in (*self.evaluations, *([self.head.evaluation] if self.head else [])) if e is not None]
+        scored = [e for e in (*self.evaluations, self.of_head) if e is not None]
         chosen_by = scored[-1].choosing if scored else None
         if not scored or chosen_by is None:
             which = f" of {scored[-1].chosen_on}" if scored else ""
@@ -173,18 +178,18 @@ class History(Strict):
         """The sites that left the chain."""
         return {withdrawal.site for withdrawal in self.withdrawn}
 
-    def first_round_of(self, site: str) -> int | None:
-        """Return the first round, from 1, in which a site's reply counted; None if there is none."""
-        return next((record.round for record in self.rounds if site in record.sites), None)
+    def rounds_of(self, site: str) -> list[RoundRecord]:
+        """Return the rounds in which a site's reply counted."""
+        return [record for record in self.rounds if site in record.sites]
 
     def knows(self, site: str) -> bool:
         """Whether a site has answered anything of the chain, or was refused."""
-        rounds: list[RoundRecord | HeadRecord] = [*self.rounds, *([self.head] if self.head else [])]
-        scored = [*self.evaluations, *([self.head.evaluation] if self.head and self.head.evaluation else [])]
-        return any(site in record.sites or site in record.refused for record in rounds) or any(
+        made = [record for record in (*self.rounds, self.head) if record is not None]
+        scored = [evaluation for evaluation in (*self.evaluations, self.of_head) if evaluation is not None]
+        return any(site in record.sites or site in record.refused for record in made) or any(
             site in evaluation.sites or site in evaluation.held_back for evaluation in scored
         )
 
     def parts_of(self, site: str) -> list[SiteRound]:
         """Return a site's part in each round in which its reply counted."""
-        return [record.sites[site] for record in self.rounds if site in record.sites]
+        return [record.sites[site] for record in self.rounds_of(site)]

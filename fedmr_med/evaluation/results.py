@@ -167,8 +167,7 @@ class RunResult(RunSetup):
         evaluations = {e.round: e for e in history.evaluations}
         rounds = tuple(RoundResult.of(record, evaluations.get(record.round)) for record in history.rounds)
         accuracies = [r.accuracy for r in rounds if r.accuracy is not None]
-        head = history.head
-        of_head = head.evaluation if head else None
+        head, of_head = history.head, history.of_head
         scored = of_head.pooled if of_head else None
         # Of equal ones the first, but never the initial model.
         best_round = max(scores, key=lambda number: (scores[number].accuracy or 0.0, number > 0), default=None)

@@ -51,15 +51,15 @@ def _without(site: str, state: GlobalState, transport: Transport, chain: Chain) 
             code="withdraw.no-part",
             key="federation.without",
         )
-    trained, head = history.first_round_of(site), history.head
+    trained, head = [record.round for record in history.rounds_of(site)], history.head
     in_head = head is not None and site in {*head.sites, *(head.kept or {})}
-    since = min([*([trained] if trained else []), *([head.round] if head and in_head else [])], default=None)
+    since = min([*trained, *([head.round] if head and in_head else [])], default=None)
     left = Withdrawal(
         site=site,
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         round=state.round,
         models=() if since is None else chain.released(since),
-        retrain_from=None if trained is None else trained - 1,
+        retrain_from=trained[0] - 1 if trained else None,
     )
     new = state if head is None else _with_head(_head_without(site, head, in_head, state, transport, chain))
     withdrawn = (*history.withdrawn, left)

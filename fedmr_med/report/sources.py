@@ -80,8 +80,7 @@ class ChainRun:
     def scored(self) -> list[Evaluation]:
         """The scores of every model, that with the closed-form head last."""
         past = self.history
-        of_head = past.head.evaluation if past.head else None
-        return [*sorted(past.evaluations, key=lambda e: e.round), *([of_head] if of_head else [])]
+        return [*sorted(past.evaluations, key=lambda e: e.round), *([past.of_head] if past.of_head else [])]
 
 
 @dataclass(frozen=True)

@@ -118,8 +118,8 @@ def _files(history: History, checkpoint: Path) -> list[Text]:
 def scores_table(history: History, class_names: Sequence[str]) -> Table:
     """Return the score of the global model per hospital and pooled, by round, and of its last head."""
     scored = [(str(evaluation.round), evaluation) for evaluation in history.evaluations]
-    if history.head and history.head.evaluation:
-        scored.append((f"{history.head.round}, with head", history.head.evaluation))
+    if history.head and history.of_head:
+        scored.append((f"{history.head.round}, with head", history.of_head))
     told = {site for _, evaluation in scored for site in evaluation.sites}
     sites = sorted(told | history.sites)
     missing = ["-" if site in told else HELD_BACK for site in sites] + ["-"]

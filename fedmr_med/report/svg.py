@@ -91,9 +91,9 @@ def reliability(title: str, points: Sequence[tuple[float, float, int]], *, color
     return _picture(title, axes, parts, f"Reliability in {len(points)} bins.")
 
 
-def scatter(title: str, groups: Mapping[str, Points], *, limit: float) -> Markup:
-    """Return points by group in a square from ``-limit`` to ``limit``."""
-    axes = Axes((-limit, limit), (-limit, limit), width=360, height=348)
+def scatter(title: str, groups: Mapping[str, Points]) -> Markup:
+    """Return points by group in a square from -1 to 1."""
+    axes = Axes((-1, 1), (-1, 1), width=360, height=348)
     dots = (_dot(axes, x, y, f"d{i % 8}", name) for i, (name, points) in enumerate(groups.items()) for x, y in points)
     return _picture(title, axes, [_frame(axes, "", ""), *dots], f"{len(groups)} groups: {', '.join(groups)}.")
 
@@ -160,8 +160,8 @@ def plane(title: str, points: Mapping[str, tuple[float, float]]) -> Markup:
     return _picture(title, axes, parts, f"{len(points)} points: {', '.join(points)}.")
 
 
-def strips(title: str, rows: Mapping[str, Sequence[tuple[str, str]]], *, xlabel: str) -> Markup:
-    """Return a line of cells per name, from left to right: of each its class, and what it says under the mouse."""
+def strips(title: str, rows: Mapping[str, Sequence[tuple[str, str]]]) -> Markup:
+    """Return a line of cells per name, one for each round: of each its class, and what it says under the mouse."""
     most = max(map(len, rows.values()), default=1)
     left, top, high = 200, 6, 24
     wide = (_WIDTH - left - _RIGHT) / max(most, 12)
@@ -171,13 +171,13 @@ def strips(title: str, rows: Mapping[str, Sequence[tuple[str, str]]], *, xlabel:
         y = top + high * line
         parts.append(_mark("text", "name", _short(name), x=left - 8, y=y + 17))
         for place, (kind, said) in enumerate(cells, start=1):
-            hover, x = f"{name}, {xlabel} {place}: {said}", round(left + wide * (place - 1), 1)
+            hover, x = f"{name}, round {place}: {said}", round(left + wide * (place - 1), 1)
             width = round(max(wide - 2, 1), 1)
             parts.append(_mark("rect", kind, hover=hover, x=x, y=y + 2, width=width, height=high - 4))
     below = top + high * len(rows) + 16
     for tick in sorted({1, *(int(t) for t in _ticks(1, max(most, 2), whole=True)), most}):
         parts.append(_mark("text", "tick", str(tick), x=round(left + wide * (tick - 0.5), 1), y=below))
-    parts.append(_mark("text", "label", xlabel, x=left + wide * most / 2, y=below + 18))
+    parts.append(_mark("text", "label", "round", x=left + wide * most / 2, y=below + 18))
     return _picture(title, axes, parts, f"{len(rows)} rows, {most} cells each: {', '.join(rows)}.")
 
 

@@ -35,14 +35,14 @@ def test_bars_leave_out_what_was_not_measured() -> None:
 
 
 def test_every_point_has_the_colour_of_its_group() -> None:
-    chart = scatter("t", {"one": [(0, 0)], "two": [(1, 1), (-1, -1)]}, limit=1)
+    chart = scatter("t", {"one": [(0, 0)], "two": [(1, 1), (-1, -1)]})
     dots = ElementTree.fromstring(chart).findall("circle")
     assert [dot.attrib["class"] for dot in dots] == ["d0", "d1", "d1"]
     assert titles(chart) == ["one", "two", "two"]
 
 
 def test_a_strip_has_a_cell_for_each_round_and_a_plane_a_name_for_each_point() -> None:
-    chart = strips("t", {"nord": [("sent-all", "2 of 2"), ("absent", "took no part")]}, xlabel="round")
+    chart = strips("t", {"nord": [("sent-all", "2 of 2"), ("absent", "took no part")]})
     assert titles(chart) == ["nord, round 1: 2 of 2", "nord, round 2: took no part"]
     assert [r.attrib["class"] for r in ElementTree.fromstring(chart).iter("rect")] == ["sent-all", "absent"]
     dots = ElementTree.fromstring(plane("t", {"a": (0, 0), "b": (3, 4)})).findall("circle")

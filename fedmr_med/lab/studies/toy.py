@@ -163,5 +163,5 @@ def _spheres(spheres: dict[str, np.ndarray], labels: np.ndarray) -> Section:
     for title, features in spheres.items():
         flat = features[::100] @ view.T
         groups = {f"class {c + 1}": flat[labels[::100] == c].tolist() for c in range(len(CENTRES))}
-        pictures.append(figure(scatter(title, groups, limit=1), title))
+        pictures.append(figure(scatter(title, groups), title))
     return Section("sphere", "Unit sphere", join([legend(list(groups)), figures_side_by_side(pictures)]))

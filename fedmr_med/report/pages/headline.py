@@ -34,13 +34,12 @@ def missing(run: ChainRun) -> list[str]:
     total = len(past.rounds)
     for site in run.sites:
         refused = [(record.round, record.refused[site]) for record in past.rounds if site in record.refused]
-        taken = len(past.parts_of(site))
-        if taken == total:
+        taken = past.rounds_of(site)
+        if len(taken) == total:
             continue
-        last = max((record.round for record in past.rounds if site in record.sites), default=0)
-        gone = f", last in round {last}" if 0 < last < total else ""
+        gone = f", last in round {taken[-1].round}" if taken and taken[-1].round < total else ""
         why = f" In round {refused[-1][0]} it was refused: {refused[-1][1]}." if refused else ""
-        lines.append(f"{site} took part in {taken} of {total} rounds{gone}.{why}")
+        lines.append(f"{site} took part in {len(taken)} of {total} rounds{gone}.{why}")
     head = past.head
     lines += [
         f"{site} is not in the closed-form head: {reason}." for site, reason in (head.refused if head else {}).items()

@@ -65,9 +65,10 @@ def sharing(run: ChainRun) -> Section | None:
         return None
     rows = []
     for site in run.sites:
-        last = {name: r.round for r in past.rounds if site in r.sites for name in r.sites[site].shared_classes}
-        end = max((record.round for record in past.rounds if site in record.sites), default=0)
-        none = ABSENT if not end else WITHHELD if last else OPTED_OUT
+        taken = past.rounds_of(site)
+        last = {name: record.round for record in taken for name in record.sites[site].shared_classes}
+        end = taken[-1].round if taken else 0
+        none = ABSENT if not taken else WITHHELD if last else OPTED_OUT
         # Until which round, if that is not the last one of its hospital.
         until = {name: SHARED if done == end else f"{SHARED} until round {done}" for name, done in last.items()}
         states = (until.get(name, none) for name in classes)
@@ -103,7 +104,7 @@ def _timeline(run: ChainRun) -> Markup | None:
         return ("sent-all" if shared == most else "sent-some" if shared else "sent-none"), f"{shared} of {most} classes"
 
     rows = {site: [cell(record, site) for record in rounds] for site in run.sites}
-    chart = strips("Prototypes shared, round by round", rows, xlabel="round")
+    chart = strips("Prototypes shared, round by round", rows)
     return figure(chart, "What each hospital did in each round.", keys=_KEYS)
 
 

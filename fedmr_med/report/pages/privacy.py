@@ -35,7 +35,7 @@ def _prototypes(run: ChainRun) -> list[str]:
     """Say whose class prototypes left, and of those who sent them in some rounds alone, in which."""
     past, shared, changed = run.history, [], []
     for site in run.sites:
-        taken = [record for record in past.rounds if site in record.sites]
+        taken = past.rounds_of(site)
         sent = [record.round for record in taken if record.sites[site].shared_classes]
         none = [record.round for record in taken if not record.sites[site].shared_classes]
         shared += [site] if sent else []

@@ -21,18 +21,14 @@ def scores(run: ChainRun) -> Section | None:
     """Return the mean recall by round, per hospital and pooled."""
     past = run.history
     evaluations = sorted(past.evaluations, key=lambda e: e.round)
-    series = {
-        site: [
-            (float(e.round), s.mean_recall)
-            for e in evaluations
-            if (s := e.sites.get(site)) and s.mean_recall is not None
-        ]
-        for site in run.sites
-    }
-    series = {name: points for name, points in (*series.items(), ("all together", run.curve)) if points}
+    series: dict[str, Points] = {}
+    for site in run.sites:
+        told = [(e.round, e.sites[site].mean_recall) for e in evaluations if site in e.sites]
+        series[site] = [(float(done), recall) for done, recall in told if recall is not None]
+    series = {name: points for name, points in (series | {"all together": run.curve}).items() if points}
     if len({number for points in series.values() for number, _ in points}) < 2:
         return None
-    of_head = past.head.evaluation.pooled if past.head and past.head.evaluation else None
+    of_head = past.of_head.pooled if past.of_head else None
     if past.head and of_head and of_head.balanced_accuracy is not None:
         series[WITH_HEAD] = [(float(past.head.round), of_head.balanced_accuracy)]
     title = "Mean recall of the global model on each hospital's test images"
@@ -47,20 +43,20 @@ def scores(run: ChainRun) -> Section | None:
 
 def losses(run: ChainRun) -> Section | None:
     """Return each term of the local objective by round and hospital."""
-    rounds = run.history.rounds
-    terms = dict.fromkeys(term for record in rounds for part in record.sites.values() for term in part.terms)
-    if not terms:
+    past, pictures = run.history, []
+    known = dict.fromkeys(term for record in past.rounds for part in record.sites.values() for term in part.terms)
+    if not known:
         return None
-    pictures = []
-    sharing = [site for site in run.sites if any(site in r.sites and r.sites[site].terms for r in rounds)]
-    for term in terms:
+    sharing = [site for site in run.sites if any(part.terms for part in past.parts_of(site))]
+    for term in known:
         series = {
-            site: [(float(r.round), r.sites[site].terms[term]) for r in rounds
-                   if site in r.sites and term in r.sites[site].terms]
+            site: [
+                (float(r.round), terms[term]) for r in past.rounds_of(site) if term in (terms := r.sites[site].terms)
+            ]
             for site in sharing
-        }  # fmt: skip
+        }
         title = f"Loss term: {term}"
-        values = _values(title, series, [r.round for r in rounds])
+        values = _values(title, series, [r.round for r in past.rounds])
         chart = lines(title, series, xlabel="round", ylabel=term, width=420)
         pictures.append(figure(chart, _TERMS.get(term, title), values))
     return Section.of("losses", "Loss terms", legend(sharing), figures_side_by_side(pictures))
