@@ -46,9 +46,7 @@ def prepare_isic(
         typer.echo(f"and {len(report.failed) - _LISTED} more", err=True)
     values = {"folder": str(report.folder), "written": report.written, "kept": report.kept, "failed": report.failed}
     counts = f"{report.written} images prepared, {report.kept} were there, {len(report.failed)} cannot be read"
-    answer(as_json, values, f"{counts}: {report.folder}")
-    if report.failed:
-        raise typer.Exit(1)
+    answer(as_json, values, f"{counts}: {report.folder}", ok=not report.failed)
 
 
 @app.command()

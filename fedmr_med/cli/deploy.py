@@ -243,9 +243,8 @@ def log(
         for act in acts.entries
     ]
     lines += [f"NOT INTACT: {folder / ACTS_FILE}: {problem}" for problem in acts.problems]
-    answer(as_json, {"acts": acts.entries, "problems": acts.problems, "head": acts.head}, *lines)
-    if acts.problems:
-        raise typer.Exit(1)
+    told = {"acts": acts.entries, "problems": acts.problems, "head": acts.head}
+    answer(as_json, told, *lines, ok=not acts.problems)
 
 
 @app.command()

@@ -118,15 +118,13 @@ def evaluate(
     if subgroup:
         saved = work.with_subgroups(saved, subgroup)
     if job is not None:
-        from fedmr_med.jobs.folder import sites_below, write_job
+        from fedmr_med.inference.compare import pair_job
+        from fedmr_med.jobs.folder import sites_below, write_job, write_job_with
 
         carried = {} if sites is None else sites_below(sites, "--sites")
         if against is None:
             write_job(work.evaluation_job(saved, carried), job, carried, initial_model=model)
         else:
-            from fedmr_med.inference.compare import pair_job
-            from fedmr_med.jobs.folder import write_job_with
-
             paired, arrays = pair_job(saved, _load(against, allow_code), carried)
             write_job_with(arrays, paired, job, carried)
         answer(as_json, {"folder": str(job)}, job)
@@ -136,14 +134,12 @@ def evaluate(
     from fedmr_med.inference.predict import Predictor, write_predictions
     from fedmr_med.report.document import write_report
 
-    table = work.OwnTable.open(place, saved.job.task.class_names, fold, prepared=prepared)  # type: ignore[arg-type]
-    result, predictions = work.evaluate_here(saved, table, site)
-    _name(write_predictions(out / "predictions.csv", predictions, saved.job.task.class_names), table.manifest.parent)
     names = saved.job.task.class_names
-    truth = {row.image: names[row.label] for row in table.rows}
-    missed = write_missed(
-        out / "missed.html", Predictor(saved, prepared=prepared), table.manifest.parent, predictions, truth
-    )
+    table = work.OwnTable.open(place, names, fold, prepared=prepared)  # type: ignore[arg-type]
+    result, predictions = work.evaluate_here(saved, table, site)
+    root, truth = table.manifest.parent, {row.image: names[row.label] for row in table.rows}
+    _name(write_predictions(out / "predictions.csv", predictions, names), root)
+    missed = write_missed(out / "missed.html", Predictor(saved, prepared=prepared), root, predictions, truth)
     runs = [result]
     if against is not None:
         from fedmr_med.inference.compare import against_here

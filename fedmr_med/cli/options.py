@@ -15,10 +15,16 @@ Settings = Annotated[
 ]
 
 
-def answer(as_json: bool, values: Mapping[str, Any], *lines: object) -> None:
-    """Print what a command has to say: as one JSON object, or in lines for people."""
+def answer(as_json: bool, values: Mapping[str, Any], *lines: object, ok: bool = True) -> None:
+    """Print what a command has to say: as one JSON object, or in lines for people.
+
+    Raises:
+        typer.Exit: with code 1, if something has to be done about it.
+    """
     for line in (json.dumps(values),) if as_json else lines:
         typer.echo(line)
+    if not ok:
+        raise typer.Exit(1)
 
 
 def judge(as_json: bool, key: str, found: Iterable[Any], text: Callable[[Any], str]) -> None:
@@ -31,10 +37,8 @@ def judge(as_json: bool, key: str, found: Iterable[Any], text: Callable[[Any], s
     for finding in found:
         findings.append(asdict(finding))
         typer.echo(f"{_MARKS[findings[-1]['outcome']]} {text(finding)}", err=as_json)
-    failed = any(finding["outcome"] == "fix" for finding in findings)
-    answer(as_json, {"ok": not failed, key: findings})
-    if failed:
-        raise typer.Exit(1)
+    ok = all(finding["outcome"] != "fix" for finding in findings)
+    answer(as_json, {"ok": ok, key: findings}, ok=ok)
 
 
 def names(text: str) -> tuple[str, ...]:

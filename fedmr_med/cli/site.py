@@ -47,9 +47,7 @@ def health(
         write_json(out, found.as_values())
     running = f"process {found.process}, since {found.since}" if found.process else "not running"
     said = f"{'ok' if found.ok else 'NOT OK'}: {running}; {'; '.join((*found.problems, *found.warnings))}"
-    answer(as_json, found.as_values(), said)
-    if not found.ok:
-        raise typer.Exit(1)
+    answer(as_json, found.as_values(), said, ok=found.ok)
 
 
 @app.command()
@@ -154,13 +152,9 @@ def audit(
         as_json,
         {"replies": found.entries, "problems": found.problems, "head": found.head, "left": left},
         *summary(found.entries),
-        *(
-            printable(f"{said['time']} left the chain {chain}, by the word of {said['by']}")
-            for chain, said in left.items()
-        ),
+        *(printable(f"{said['time']} left the chain {one}, by the word of {said['by']}") for one, said in left.items()),
         *(f"line {number} of {path} was not written to its end, so its reply was not sent" for number in found.torn),
         *(f"NOT INTACT: {path}: {problem}" for problem in found.problems),
         f"head {found.head}; note it elsewhere to notice later if lines are cut off (--head)",
+        ok=not found.problems,
     )
-    if found.problems:
-        raise typer.Exit(1)

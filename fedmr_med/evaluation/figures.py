@@ -134,21 +134,20 @@ def figures(scores: Scores, thresholds: Sequence[float | None] | None = None) ->
         samples=scores.samples,
         confusion=tuple(tuple(row) for row in scores.confusion.tolist()),
         classes=tuple(
-            ClassFigures(**_answers(counts, label, scores.withheld), **_curves(counts, label), metrics=known)
-            for label, known in enumerate(of_classes)
+            ClassFigures(
+                status="held_back" if label in scores.withheld else "scored" if images else "none",
+                positives=images,
+                negatives=int(scores.confusion.sum()) - images,
+                metrics=known,
+                **_curves(counts, label),
+            )
+            for label, (images, known) in enumerate(zip(scores.confusion.sum(1).tolist(), of_classes, strict=True))
         ),
         metrics=metrics,
         reliability=_reliability(histograms.right, histograms.wrong) if histograms else (),
         temperature=short(clinical.best_temperature(histograms.nll)[0]) if histograms and counts.chooses else None,
         design_effect=None if scores.clustering is None else short(counts.effect("mean_recall")),
     )
-
-
-def _answers(counts: Counts, label: int, withheld: tuple[int, ...]) -> dict[str, Any]:
-    """Return the number of images of a class and of others, and whether they may count."""
-    positives = int(counts.confusion[label].sum())
-    status = "held_back" if label in withheld else "scored" if positives else "none"
-    return {"status": status, "positives": positives, "negatives": int(counts.confusion.sum()) - positives}
 
 
 def _curves(counts: Counts, label: int) -> dict[str, Any]:
