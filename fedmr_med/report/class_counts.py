@@ -13,7 +13,7 @@ from fedmr_med.data.describe import Description
 from fedmr_med.data.folds import FoldName
 from fedmr_med.files import write_text
 from fedmr_med.report.document import Part, page_of
-from fedmr_med.report.elements import Section, shaded, table
+from fedmr_med.report.elements import Section, counted, table
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -51,10 +51,9 @@ def write_counts(description: Description, path: Path) -> None:
 
 def counts_map(title: str, sites: Sequence[str], classes: Sequence[str], counts: npt.NDArray[np.int64]) -> Markup:
     """Return a table of (sites, classes) counts, shaded on a logarithmic scale."""
-    most = np.log1p(max(1, counts.max()))
+    most = int(counts.max())
     rows = [
-        (site, *(shaded(str(count), "hit", float(np.log1p(count) / most)) for count in held))
-        for site, held in zip(sites, counts, strict=True)
+        (site, *(counted(count, most) for count in held)) for site, held in zip(sites, counts.tolist(), strict=True)
     ]
     return table(title, ("site", *classes), rows, matrix=True)
 

@@ -1,5 +1,6 @@
 """The parts of a report: sections, tables and figures as HTML, and templates. All text that goes in is escaped."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,6 +133,11 @@ def shaded(text: str, kind: str, share: float) -> str:
 def folded(summary: str, content: Markup) -> Markup:
     """Return what is shown when somebody opens it."""
     return Markup("<details><summary>{}</summary>{}</details>").format(summary, content)
+
+
+def counted(number: int, most: int) -> str:
+    """Return the cell of a number of images: the stronger its color the more there are, on a logarithmic scale."""
+    return shaded(str(number), "hit", math.log1p(number) / math.log1p(most or 1))
 
 
 def figure(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 from fedmr_med.evaluation.records import Held, SurveyRecord
-from fedmr_med.report.elements import Cell, Section, bullets, note, paragraph, shaded, table
+from fedmr_med.report.elements import Cell, Section, bullets, counted, note, paragraph, table
 from fedmr_med.report.sources import ChainRun
 
 LARGE = 0.8
@@ -93,11 +93,11 @@ def _absent(record: SurveyRecord) -> Markup | None:
 
 def _counts(title: str, held: Mapping[str, Held], classes: Sequence[str], fold: str) -> Markup:
     """Return a table whose cells are darker the more images there are, on a logarithmic scale."""
-    most = math.log1p(max(max(getattr(one, fold), default=0) for one in held.values()) or 1)
+    most = max(max(getattr(one, fold), default=0) for one in held.values())
     rows = []
     for site, one in held.items():
         counts = getattr(one, fold)
-        cells = (shaded(str(n), "hit", math.log1p(n) / most) if n else Cell(FEW, "withheld") for n in counts)
+        cells = (counted(number, most) if number else Cell(FEW, "withheld") for number in counts)
         rows.append((site, *cells, str(sum(counts))))
     return table(title, ("hospital", *classes, "all"), rows)
 
