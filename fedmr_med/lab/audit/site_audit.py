@@ -96,10 +96,7 @@ def audit(
     the round, and what the defence lets out.
 
     Args:
-        name: of the site.
-        job: its settings.
-        site: the site's settings.
-        noise: multiplier of the defence ``noise``; features are clipped to their median length.
+        noise: multiplier of the defence ``noise``.
         others: other sites, two or more, with which the site's sums are added up: what is opened then is attacked too.
         initial_model: a file with the weights that the round starts from; None takes the job's own.
         steps: of the optimiser that makes a picture from a prototype.

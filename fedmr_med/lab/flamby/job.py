@@ -26,11 +26,8 @@ def flamby_job(
     Batch size and rounds are FLamby's; the local optimiser is SGD with the learning rate of FLamby's own FedAvg.
 
     Args:
-        dataset: FLamby's name of it.
-        method: name of a method.
         root: folder of the data; None takes what FLamby's own configuration says.
         flamby: a FLamby checkout; None takes ``FEDMR_MED_FLAMBY``, or the installed package.
-        seed: seed of the model and all that follows.
         changes: other settings, as :func:`fedmr_med.jobs.changes.change` takes them.
 
     Raises:

@@ -77,12 +77,12 @@ def differences(request: CompareRequest) -> list[str]:
 
 def notes(request: CompareRequest, data: ComparisonData, runs: Sequence[Training]) -> list[str]:
     """Return what a reader has to know besides the numbers."""
-    lines = [DEMO_NOTE] if request.is_demo else []
-    lines.append("Balanced accuracy over the classes present in a test set; pooled: on the test images of all centres.")
-    lines.append(
+    lines = [
+        *([DEMO_NOTE] if request.is_demo else []),
+        "Balanced accuracy over the classes present in a test set; pooled: on the test images of all centres.",
         "BN: average: BatchNorm statistics averaged over the centres; first: those of the first centre, as FLamby "
-        "scores its models; own: one training, nothing to merge."
-    )
+        "scores its models; own: one training, nothing to merge.",
+    ]
     if data.leakage is not None:
         lines.append(data.leakage.sentence(request.without_leaked))
     if any(run.method == "Cyclic" for run in runs):
@@ -94,7 +94,9 @@ def write_outputs(folder: Path, results: FlambyResults) -> None:
     """Write ``results.json``, our and FLamby's rows as ``results.csv``, and ``report.html``."""
     write_result(folder / RESULTS, results)
     rows = [row for row in results.rows if row.source != "published"]
-    write_text(folder / TABLE, csv_text(rows, results.updates))
+    content = (_csv_row(row, results.updates) for row in rows)
+    text = table_text(COLUMNS, ([cells.get(column, "") for column in COLUMNS] for cells in content))
+    write_text(folder / TABLE, text)
     (source,) = find_sources(folder / RESULTS)
     report = part(source, "flamby")
     sections = (_chart(rows, results.request.dataset), *report.sections) if rows else report.sections
@@ -129,12 +131,6 @@ def _chart(rows: Sequence[Row], dataset: str) -> Section:
     title = f"{dataset}: {metric} by method and test set"
     chart = figure(bars(title, tests, heights, ylabel=metric), title)
     return Section("bars", dataset, join([legend(list(heights)), chart]))
-
-
-def csv_text(rows: Iterable[Row], updates: int) -> str:
-    """Return rows as FLamby's table."""
-    content = (_csv_row(row, updates) for row in rows)
-    return table_text(COLUMNS, ([cells.get(column, "") for column in COLUMNS] for cells in content))
 
 
 def _csv_row(row: Row, updates: int) -> dict[str, object]:

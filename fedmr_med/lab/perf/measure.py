@@ -92,6 +92,6 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     return low, middle, high
 
 
-def round_to(value: float, digits: int = 4) -> float:
-    """Round to significant digits."""
-    return float(f"{value:.{digits}g}")
+def round_to(value: float) -> float:
+    """Round to four significant digits."""
+    return float(f"{value:.4g}")

@@ -118,12 +118,9 @@ def measure(
     *,
     flamby: Path | None = None,
 ) -> list[Figure]:
-    """Run all measurements in one thread.
+    """Run all measurements in one thread; with a checkout of FLamby its loader too.
 
-    Args:
-        plan: what to measure.
-        on_start: called before each with how many are done, how many there are, and what is next.
-        flamby: a checkout of FLamby, whose loader is then measured too.
+    ``on_start`` is called before each with how many are done, how many there are, and what is next.
     """
     set_threads(1)
     figures: list[Figure] = []
@@ -150,7 +147,7 @@ def stages(plan: Plan, folder: Path, flamby: Path | None = None) -> list[tuple[s
     ]
     for number, (case, times) in enumerate(plan.rounds):
         names = BOTH if number else every
-        found.append((f"rounds: {case}", partial(round_ratios, case, names, times, epochs=10)))
+        found.append((f"rounds: {case}", partial(round_ratios, case, names, times)))
     found.append(("prototype pass", partial(prototype_pass_ratio, *plan.prototype_pass)))
     found.append(("private step", partial(private_step_ratio, *plan.private)))
     found.append(("data path", partial(loader_speedups, fresh("images"), **plan.loader, flamby=flamby)))

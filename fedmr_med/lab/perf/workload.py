@@ -24,6 +24,7 @@ from fedmr_med.site.private_training import private_step
 from fedmr_med.site.training import class_sums, train, train_step
 
 BASE, LOOPS = "fedavg", "fedmr (loops)"
+EPOCHS = 10  # of a round
 
 
 @dataclass(frozen=True)
@@ -203,11 +204,11 @@ def step_ratios(case: Case, methods: Sequence[str], repetitions: int) -> list[Fi
     return [Figure.of("step_ratio", name, str(case), compared, ratios(seconds, name, BASE)) for name in clients]
 
 
-def round_ratios(case: Case, methods: Sequence[str], repetitions: int, *, epochs: int) -> list[Figure]:
+def round_ratios(case: Case, methods: Sequence[str], repetitions: int) -> list[Figure]:
     """Measure a whole local round of each method, prototype pass included, against FedAvg's."""
-    clients = {name: Client(case, name, epochs=epochs) for name in dict.fromkeys([BASE, *methods])}
+    clients = {name: Client(case, name, epochs=EPOCHS) for name in dict.fromkeys([BASE, *methods])}
     seconds = interleaved({name: client.round for name, client in clients.items()}, repetitions, warm_up=0)
-    compared = f"{CPU} of {epochs} local epochs with the prototype pass, where the method has one / of FedAvg's"
+    compared = f"{CPU} of {EPOCHS} local epochs with the prototype pass, where the method has one / of FedAvg's"
     where = f"{case}, {case.batches} batches"
     return [Figure.of("round_ratio", name, where, compared, ratios(seconds, name, BASE)) for name in clients]
 

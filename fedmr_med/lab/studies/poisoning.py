@@ -209,11 +209,9 @@ def table(cells: Sequence[Cell]) -> list[list[str]]:
         for attack in attacks
         for rule in rules
     }
-    rows = [["", *rules]]
-    for attack in attacks:
-        row = [attack]
-        for rule in rules:
-            cost = means[CLEAN, rule] - means[attack, rule] if (CLEAN, rule) in means and attack != CLEAN else None
-            row.append(f"{means[attack, rule]:.1f}" + ("" if cost is None else f" ({-cost:+.1f})"))
-        rows.append(row)
-    return rows
+
+    def text(attack: str, rule: str) -> str:
+        mean, clean = means[attack, rule], means.get((CLEAN, rule))
+        return f"{mean:.1f}" + ("" if clean is None or attack == CLEAN else f" ({-(clean - mean):+.1f})")
+
+    return [["", *rules], *([attack, *(text(attack, rule) for rule in rules)] for attack in attacks)]
