@@ -125,7 +125,7 @@ def _entry(path: Path, audit: Audit, measured: dict[str, Any], guess: Guess) -> 
 
 
 def _deviation(n: int, m: int) -> float:
-    """Return that of the AUC of scores that tell nothing about n members and m others."""
+    """Return the standard deviation of the AUC of scores that tell nothing about n members and m others."""
     return float(np.sqrt((n + m + 1) / (12 * n * m)))
 
 

@@ -26,11 +26,11 @@ def candidates(request: BenchRequest) -> list[BenchRequest]:
     common = {"seeds": (request.tune,), "rounds": rounds, "held_out": HELD_OUT, "tune": None, "tune_rounds": None}
     return [
         request.model_copy(
-            update=common | {"methods": (method,), "chosen": {method: dict(zip(grids[method], tried, strict=True))}}
+            update=common | {"methods": (method,), "chosen": {method: dict(zip(grid, tried, strict=True))}}
         )
         for method in request.methods
-        for tried in product(*grids.get(method, {}).values())
-        if method in grids
+        if (grid := grids.get(method))
+        for tried in product(*grid.values())
     ]
 
 

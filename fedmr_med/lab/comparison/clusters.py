@@ -79,16 +79,11 @@ class Slurm:
         def died(error: Exception) -> bool:
             return isinstance(error, kinds.UncompletedJobError) and not isinstance(error, kinds.FailedJobError)
 
-        return follow(
-            runs,
-            folder,
-            on_progress,
-            submit,
-            capacity=len(runs),
-            died=died,
-            advice=f"--launcher-option memory_gb= asks for more memory, and {logs} has the logs.",
-            cancel=lambda job: job.cancel(check=False),
-        )
+        def cancel(job: Any) -> None:
+            job.cancel(check=False)
+
+        advice = f"--launcher-option memory_gb= asks for more memory, and {logs} has the logs."
+        return follow(runs, folder, on_progress, submit, len(runs), died, advice, cancel)
 
     def _executor(self, submitit: Any, logs: Path) -> Any:
         options = self.options
@@ -150,16 +145,11 @@ class OnRay:
             def died(error: Exception) -> bool:
                 return isinstance(error, kinds.RayError) and not isinstance(error, kinds.RayTaskError)
 
-            return follow(
-                runs,
-                folder,
-                on_progress,
-                submit,
-                capacity=len(runs),
-                died=died,
-                advice="--launcher-option cpus= leaves fewer of them on a node.",
-                cancel=lambda future: ray.cancel(references[future], force=True),
-            )
+            def cancel(future: Any) -> None:
+                ray.cancel(references[future], force=True)
+
+            advice = "--launcher-option cpus= leaves fewer of them on a node."
+            return follow(runs, folder, on_progress, submit, len(runs), died, advice, cancel)
 
 
 @contextmanager

@@ -55,7 +55,6 @@ def follow(
     folder: Path,
     on_progress: Callable[[int, Progress], None],
     submit: Callable[[Sequence[Run[R]]], Sequence[Submitted[R]]],
-    *,
     capacity: int,
     died: Callable[[Exception], bool],
     advice: str,

@@ -47,7 +47,7 @@ class Local:
         idle: list[ProcessPoolExecutor] = []
         slots = itertools.count()
 
-        def submit(run: Run[R]) -> Future[R]:
+        def start(run: Run[R]) -> Future[R]:
             if not idle:
                 idle.append(stack.enter_context(worker_pool(1, threads=self.threads, first_slot=next(slots))))
             pool = idle.pop()
@@ -55,16 +55,14 @@ class Local:
             future.add_done_callback(lambda ended: None if _died(ended) else idle.append(pool))
             return future
 
+        def submit(chosen: Sequence[Run[R]]) -> list[Future[R]]:
+            return [start(run) for run in chosen]
+
+        def died(error: Exception) -> bool:
+            return isinstance(error, BrokenProcessPool)
+
         with ExitStack() as stack:
-            return follow(
-                runs,
-                folder,
-                on_progress,
-                lambda chosen: [submit(run) for run in chosen],
-                capacity=self.workers,
-                died=lambda error: isinstance(error, BrokenProcessPool),
-                advice="fewer --workers need less memory.",
-            )
+            return follow(runs, folder, on_progress, submit, self.workers, died, "fewer --workers need less memory.")
 
 
 def _died(future: Future[R]) -> bool:
