@@ -1,6 +1,7 @@
 """The audit of one site: the same images under each defence, and every attack on what leaves then."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -135,7 +136,9 @@ def audit(
             success[INVERSION] = float(np.mean(alike[view.name] or [0.0]))
         success |= {guess.attack: guess.advantage for guess in (view.by_prototype, *of_update)}
         findings += [Finding(defence=view.name, attack=attack, success=value) for attack, value in success.items()]
-    guesses = (*of_update, *(view.by_prototype for view in views))
+    guesses, cost = (*of_update, *(view.by_prototype for view in views)), None
+    with suppress(ConfigError):  # dp-accounting is an extra, and the attacks do without
+        cost = epsilon([noise])
     report = Audit(
         site=name,
         images=(len(seen.after.train.labels), len(seen.after.test.labels)),
@@ -143,7 +146,7 @@ def audit(
         demo=seen.hospital.data.is_demo,
         trained=_trained(job, initial_model),
         noise=noise,
-        epsilon=_epsilon(noise),
+        epsilon=cost,
         cohort=tuple(others),
         findings=tuple(findings),
         sizes=by_size(seen, drawn, alike.get(_BY_SIZE)),
@@ -203,10 +206,3 @@ def _trained(job: JobConfig, initial_model: Path | None) -> str:
     budget = f"{job.train.updates} updates" if job.train.updates is not None else f"{job.train.epochs} epochs"
     start = "the job's initial model" if initial_model is None else "a model that was given"
     return f"{job.model.name}, {job.task.image_size} px, {job.method.name}: one round of {budget} from {start}"
-
-
-def _epsilon(noise: float) -> float | None:
-    try:
-        return epsilon([noise])
-    except ConfigError:  # dp-accounting is an extra, and the attacks do without
-        return None

@@ -82,7 +82,6 @@ def complete(runs: Sequence[Run], out: Path, resources: Resources = ALL_CORES) -
     check(runs)
     pending = {run.name for run in runs if result_of(run, out / engine.RUNS) is None}
     launch, clients = resources.launch(len(pending))
-    spread = [replace(run, parallel_clients=clients) for run in runs]
-    results = engine.complete(spread, out, launch, unit="round")
+    results = engine.complete([replace(run, parallel_clients=clients) for run in runs], out, launch, unit="round")
     # Runs of the same settings under two labels are one run.
     return [result.model_copy(update={"label": run.label}) for run, result in zip(runs, results, strict=True)]

@@ -21,7 +21,6 @@ MaxHours = Annotated[
     typer.Option(min=0, help="Stop after so many hours, with exit code 75; the same command resumes."),
 ]
 
-
 OUT_OF_HOURS_CODE = 75
 """Exit code of a command whose hours are over: the same command goes on. (EX_TEMPFAIL of sysexits.h)"""
 

@@ -30,7 +30,6 @@ _DEMO_SETTINGS = {
     "train": {"augment": False},
 }
 
-
 OURS: dict[str, dict[str, Any]] = {
     "fedavg": {"variant": "paper", "mu1": 0.0, "mu2": 0.0},
     "fedmr": {"variant": "replayed"},

@@ -11,7 +11,6 @@ from fedmr_med.lab.flamby.results import RunRows
 
 CHECKPOINTS = "federation"
 
-
 Source = Literal["ours", "flamby"]
 
 

@@ -147,9 +147,13 @@ class FedMR:
             sums = self._shared_sums(client)
             if sums is not None:
                 shared = shared + sums
-            self._count_bits(change, sums)
+            if self.bits_counting_function is not None:
+                sent = [*change, *([] if sums is None else [sums.sums.float(), sums.counts.float()])]
+                self.bits_counting_function([tensor.cpu().numpy() for tensor in sent])
             changes.append(change)
-            _set(network, before)
+            with torch.no_grad():
+                for parameter, value in zip(network.parameters(), before, strict=True):
+                    parameter.copy_(value)
         self._add(_weighted_mean(changes, self.training_sizes))
         self.prototypes = self.prototypes.updated(shared, self.options.inertia)
         self._round += 1
@@ -226,22 +230,8 @@ class FedMR:
             for parameter, difference in zip(network.parameters(), change, strict=True):
                 parameter.add_(difference)
 
-    def _count_bits(self, change: list[Tensor], sums: ClassSums | None) -> None:
-        if self.bits_counting_function is None:
-            return
-        sent = [tensor.cpu().numpy() for tensor in change]
-        if sums is not None:
-            sent += [sums.sums.float().numpy(), sums.counts.float().numpy()]
-        self.bits_counting_function(sent)
-
 
 def _weighted_mean(changes: list[list[Tensor]], sizes: list[int]) -> list[Tensor]:
     """Average the clients' changes, each a list of tensors, with FLamby's arithmetic: float32, divided at the end."""
     weighted = ([tensor * size for tensor in change] for change, size in zip(changes, sizes, strict=True))
     return [sum(tensors[1:], tensors[0]) / float(sum(sizes)) for tensors in zip(*weighted, strict=True)]
-
-
-def _set(network: nn.Module, values: list[Tensor]) -> None:
-    with torch.no_grad():
-        for parameter, value in zip(network.parameters(), values, strict=True):
-            parameter.copy_(value)

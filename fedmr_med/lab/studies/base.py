@@ -81,7 +81,6 @@ BUDGETS = {
     "full": Budget("full", "the paper's set-up", True, (0, 1, 2)),
 }
 
-
 Vectors = tuple[tuple[float, float], ...]
 
 
