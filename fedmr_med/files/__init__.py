@@ -67,6 +67,11 @@ def check_writable(folder: Path) -> None:
         raise type(e)(e.errno, e.strerror, str(folder)) from e  # not the name of the temporary file
 
 
+def state_folder() -> Path:
+    """Return the folder of this account for what outlives kits and runs: ``$XDG_STATE_HOME/fedmr_med``."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedmr_med"
+
+
 @contextmanager
 def private_files() -> Iterator[None]:
     """Let only the owner read what is written during the body."""

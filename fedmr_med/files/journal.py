@@ -40,20 +40,22 @@ class Journal:
     head: str
 
 
-def append(path: Path, entry: dict[str, Any]) -> None:
-    """Add a line and sync it to the disk; processes that do so at once take turns.
+def append(path: Path, *entries: dict[str, Any]) -> None:
+    """Add a line for each entry and sync them to the disk; processes that do so at once take turns.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: they cannot be written.
         TimeoutError: another process does not let go of the journal.
     """
     path.touch(mode=0o600)
     with locked(path, patience=30), path.open("r+b") as stream:
         last, torn = _last_line(stream)
-        mark = {_AFTER_TORN: True} if torn else {}
-        line = json.dumps(entry | {_PREVIOUS: _hash(last) if last else START} | mark)
+        start, mark = (b"\n", {_AFTER_TORN: True}) if torn else (b"", {})
         stream.seek(0, os.SEEK_END)
-        stream.write((b"\n" if torn else b"") + line.encode() + b"\n")
+        for entry in entries:
+            last = json.dumps(entry | {_PREVIOUS: _hash(last) if last else START} | mark).encode()
+            stream.write(start + last + b"\n")
+            start, mark = b"", {}
         stream.flush()
         os.fsync(stream.fileno())
 
@@ -99,16 +101,25 @@ def read(path: Path, *, known_head: str | None = None) -> Journal:
     return Journal(tuple(entries), tuple(problems), tuple(torn), head)
 
 
-def trusted(path: Path, otherwise: str) -> tuple[dict[str, Any], ...]:
-    """Return the entries of a journal on which a site's decisions rest.
+def sound(path: Path, otherwise: str, *, known_head: str | None = None) -> Journal:
+    """Return a journal of which every line is as it was written.
 
     Raises:
         PolicyError: it was changed; the message says what is to be done ``otherwise``.
     """
-    found = read(path)
+    found = read(path, known_head=known_head)
     if found.problems:
         raise PolicyError(f"{path} was changed ({found.problems[0]}); {otherwise}.", code="record.changed")
-    return found.entries
+    return found
+
+
+def trusted(path: Path, otherwise: str) -> tuple[dict[str, Any], ...]:
+    """Return the entries of a journal on which a site's decisions rest.
+
+    Raises:
+        PolicyError: as :func:`sound`.
+    """
+    return sound(path, otherwise).entries
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 from fedmr_med.config import JOB_FILE, JobConfig, load_job
 from fedmr_med.data.demo import effective_job, on_demo
 from fedmr_med.errors import ConfigError
+from fedmr_med.files import state_folder
 from fedmr_med.jobs.folder import ALL_SITES
 from fedmr_med.registry import is_dotted
 from fedmr_med.secure.identity import UNSIGNED, Certified
@@ -44,8 +44,7 @@ def _witness(fl_ctx: FLContext) -> Path:
     """
     root = root_folder(fl_ctx) / "startup" / "rootCA.pem"
     federation = hashlib.sha256(root.read_bytes() if root.exists() else b"").hexdigest()[:16]
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    return state / "fedmr_med" / f"{fl_ctx.get_identity_name()}-{federation}.json"
+    return state_folder() / f"{fl_ctx.get_identity_name()}-{federation}.json"
 
 
 def config_folder(fl_ctx: FLContext) -> Path:

@@ -26,6 +26,13 @@ def test_entries_are_read_back_in_order(path: Path) -> None:
     assert len(found.head) == 64
 
 
+def test_entries_that_are_added_at_once_are_lines_like_others(path: Path, tmp_path: Path) -> None:
+    journal.append(tmp_path / "at_once.jsonl", *journal.read(path).entries)
+    assert (tmp_path / "at_once.jsonl").read_bytes() == path.read_bytes()
+    journal.append(path)
+    assert (tmp_path / "at_once.jsonl").read_bytes() == path.read_bytes(), "no entry is no line"
+
+
 def test_an_empty_journal_is_intact_and_has_no_entry(tmp_path: Path) -> None:
     assert journal.read(tmp_path / "none.jsonl").entries == ()
 
