@@ -216,6 +216,24 @@ DIAGRAMS = {
             ("c", "server", "mutual TLS"),
         ],
     ),
+    "monitoring": Diagram(
+        "Each hospital keeps a journal of what the model answered; counts of a month are compared with a reference.",
+        {
+            "a": Box(0, 0, "hospital", "hospital A\npredict, a line per image"),
+            "b": Box(0, 1.2, "hospital", "hospital B\npredict, a line per image"),
+            "mine": Box(1.7, 0, "file", "a.json\ncounts of 11 and more"),
+            "theirs": Box(1.7, 1.2, "file", "b.json\ncounts of 11 and more"),
+            "compare": Box(3.2, 0.6, "person", "monitor compare\nwith a reference"),
+            "alarm": Box(4.5, 0.6, "file", "alarm, or none\nby hospital"),
+        },
+        [
+            ("a", "mine", "summarize"),
+            ("b", "theirs", "summarize"),
+            ("mine", "compare", ""),
+            ("theirs", "compare", ""),
+            ("compare", "alarm", ""),
+        ],
+    ),
     "scaling": Diagram(
         "A comparison is a set of runs; a launcher does them here, as a Slurm job array, or on a Ray cluster.",
         {

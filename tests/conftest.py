@@ -73,9 +73,10 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Decoded images and features of the tests stay out of the user's cache."""
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Decoded images, features and journals of the tests stay out of the user's folders."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         if CACHE_VARIABLE not in os.environ:
             patch.setenv(CACHE_VARIABLE, str(tmp_path_factory.mktemp("cache")))
         yield

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedmr_med.cli import data, deploy, jobs, lab, model, privacy, site, start
+from fedmr_med.cli import data, deploy, jobs, lab, model, monitor, privacy, site, start
 from fedmr_med.errors import ConfigError, FedMRError
 from fedmr_med.version import __version__
 
@@ -25,6 +25,7 @@ app.add_typer(data.app, name="data", help="Download, prepare, partition and desc
 app.add_typer(jobs.app, name="jobs", help="Write FLARE job folders; show one.")
 app.add_typer(site.app, name="site", help="A hospital's commands: check, policy, audit.")
 app.add_typer(deploy.app, name="deploy", help="The coordinator's commands: provision, submit, watch, download.")
+app.add_typer(monitor.app, name="monitor", help="Whether a model in use meets other images than before.")
 app.add_typer(privacy.app, name="privacy", help="Attack what a site would release; what its protection costs.")
 app.add_typer(lab.flamby, name="flamby", help="The comparison with FLamby.")
 for command in (start.demo, model.evaluate, model.export, start.init, model.predict, start.report):

@@ -10,6 +10,7 @@ from fedmr_med.cli.options import Json, answer
 from fedmr_med.errors import ConfigError
 
 if TYPE_CHECKING:
+    from fedmr_med.inference.journal import UseJournal
     from fedmr_med.inference.predict import Prediction
     from fedmr_med.models.model_file import SavedModel
 
@@ -25,6 +26,10 @@ Prepared = Annotated[
         help="The images are prepared already, as by `data prepare-isic`: do not do the model's preparation again.",
     ),
 ]
+JournalFile = Annotated[
+    Path | None, typer.Option(help="The journal of use; default: $XDG_STATE_HOME/fedmr_med/use.jsonl.")
+]
+NoJournal = Annotated[bool, typer.Option("--no-journal", help="Keep no line of what was answered.")]
 
 
 def predict(
@@ -37,6 +42,8 @@ def predict(
     ] = None,
     gradcam: Annotated[Path | None, typer.Option(help="Write Grad-CAM overlays into this folder.")] = None,
     prepared: Prepared = False,
+    journal: JournalFile = None,
+    no_journal: NoJournal = False,
     allow_code: AllowCode = False,
     as_json: Json = False,
 ) -> None:
@@ -44,9 +51,12 @@ def predict(
     from fedmr_med.data.image_files import find_images
     from fedmr_med.inference.predict import Predictor, write_predictions
 
+    book = _journal(journal, no_journal)
     saved, place = _load(model, allow_code), find_images(images)
     predictor = Predictor(saved, calibrated=calibrate, prepared=prepared)
     predictions = list(predictor(place))
+    if book is not None:  # before any answer is handed out
+        book.add("predict", model, place.root, predictor.class_names, predictions)
     failed = write_predictions(out, predictions, predictor.class_names)
     _name(failed, place.root)
     if page is not None:
@@ -100,6 +110,8 @@ def evaluate(
         bool, typer.Option("--local-baseline", help="Also train on the train fold alone, with the same budget.")
     ] = False,
     prepared: Prepared = False,
+    journal: JournalFile = None,
+    no_journal: NoJournal = False,
     allow_code: AllowCode = False,
     as_json: Json = False,
 ) -> None:
@@ -134,10 +146,13 @@ def evaluate(
     from fedmr_med.inference.predict import Predictor, write_predictions
     from fedmr_med.report.document import write_report
 
+    book = _journal(journal, no_journal)
     names = saved.job.task.class_names
     table = work.OwnTable.open(place, names, fold, prepared=prepared)  # type: ignore[arg-type]
     result, predictions = work.evaluate_here(saved, table, site)
     root, truth = table.manifest.parent, {row.image: names[row.label] for row in table.rows}
+    if book is not None:
+        book.add("evaluate", model, root, names, predictions)
     _name(write_predictions(out / "predictions.csv", predictions, names), root)
     missed = write_missed(out / "missed.html", Predictor(saved, prepared=prepared), root, predictions, truth)
     runs = [result]
@@ -188,6 +203,15 @@ def _load(model: Path, allow_code: bool) -> "SavedModel":
     if saved.is_demo:
         typer.echo(DEMO, err=True)
     return saved
+
+
+def _journal(path: Path | None, off: bool) -> "UseJournal | None":
+    from fedmr_med.inference.journal import UseJournal
+
+    book = None if off else UseJournal.open(path)
+    if book is not None:
+        typer.echo(f"journal of use: {book.path}", err=True)
+    return book
 
 
 def _name(failed: Iterable["Prediction"], folder: Path) -> None:
