@@ -17,7 +17,7 @@ from tests.helpers import REPOSITORY
 from tests.helpers.simulator import clean_environment
 from tests.helpers.surveyed import CLASSES, pictures, write_hospitals
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 NAMES = dict(zip(CLASSES, ("MEL", "NV", "BCC"), strict=True))
 POLICY = """\
