@@ -79,16 +79,10 @@ def _crop(image: Image, size: int, draw: random.Random) -> Image:
         (width / wide, 0, (width - 1) / 2, 0, height / tall, (height - 1) / 2),
     )
     a, b, c, d, e, f = steps[0]
-    for step in steps[1:]:
-        p, q, r, s, t, u = step
-        a, b, c, d, e, f = (
-            p * a + q * d,
-            p * b + q * e,
-            p * c + q * f + r,
-            s * a + t * d,
-            s * b + t * e,
-            s * c + t * f + u,
-        )
+    for p, q, r, s, t, u in steps[1:]:
+        above = p * a + q * d, p * b + q * e, p * c + q * f + r
+        d, e, f = s * a + t * d, s * b + t * e, s * c + t * f + u
+        a, b, c = above
     cv2 = transforms.opencv()
     warped: Image = cv2.warpAffine(
         image,
