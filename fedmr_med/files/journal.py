@@ -76,26 +76,23 @@ def read(path: Path, *, known_head: str | None = None) -> Journal:
         *lines, rest = path.read_bytes().split(b"\n") if path.exists() else [b""]
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e}.", code="file.unreadable") from e
-    unread = None
+    unread: list[int] = []
     for number, line in enumerate([*lines, rest] if rest else lines, start=1):
         entry = _parsed(line)
-        if entry is not None:
+        if entry is None:
+            unread.append(number)
+        else:
             after_torn = entry.pop(_AFTER_TORN, None) is True
             if entry.pop(_PREVIOUS, None) != head:
                 problems.append(f"line {number} does not follow the line before it: one of them was changed or removed")
-            elif unread is not None and after_torn:
-                torn.append(unread)
-                unread = None
+            elif after_torn and number - 1 in unread:
+                torn.append(number - 1)
             entries.append(entry)
-        if unread is not None:
-            problems.append(f"line {unread} cannot be read: it was changed")
-        unread = number if entry is None else None
         head = _hash(line)
         heads.add(head)
-    if unread is not None and rest:
-        torn.append(unread)
-    elif unread is not None:
-        problems.append(f"line {unread} cannot be read: it was changed")
+    if rest and len(lines) + 1 in unread:
+        torn.append(len(lines) + 1)
+    problems += [f"line {number} cannot be read: it was changed" for number in unread if number not in torn]
     if known_head is not None and known_head not in heads:
         problems.append(f"the journal does not hold the line {known_head}: its end was cut off")
     return Journal(tuple(entries), tuple(problems), tuple(torn), head)
