@@ -29,11 +29,10 @@ R_co = TypeVar("R_co", bound=BaseModel, covariant=True)
 
 def write_progress(folder: Path, progress: Progress) -> None:
     """Write down how far the run in ``folder`` is; nothing but what people see depends on it."""
-    path = folder / PROGRESS
-    draft = path.with_suffix(".tmp")
+    draft = folder / f"{PROGRESS}.tmp"
     with suppress(OSError):  # a full disk is for the run's results to tell
         draft.write_text(json.dumps({"done": progress.done, "note": progress.note}), encoding="utf-8")
-        draft.replace(path)
+        draft.replace(folder / PROGRESS)
 
 
 def read_progress(folder: Path) -> tuple[int, str]:

@@ -3,10 +3,8 @@
 import multiprocessing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
@@ -105,8 +103,11 @@ def _replies(job: JobConfig, state: GlobalState, count: int) -> list[SiteReply]:
     models = []
     size = sum(array.nbytes for array in state.model.values())
     for number in range(min(count, max(_HELD // size, 1))):
-        generator = numpy_generator("perf", number)
-        models.append({name: _near(array, generator) for name, array in state.model.items()})
+        generator, near = numpy_generator("perf", number), dict(state.model)
+        for name, array in near.items():
+            if array.dtype.kind == "f":
+                near[name] = array + generator.random(array.shape, dtype=np.float32) * np.float32(0.01)
+        models.append(near)
     shared = ClassSums.zeros(*state.prototypes.means.shape)
     shared.counts.fill_(1)
     return [
@@ -115,13 +116,6 @@ def _replies(job: JobConfig, state: GlobalState, count: int) -> list[SiteReply]:
         )
         for n in range(count)
     ]
-
-
-def _near(array: npt.NDArray[Any], generator: np.random.Generator) -> npt.NDArray[Any]:
-    if not np.issubdtype(array.dtype, np.floating):
-        return array.copy()
-    near: npt.NDArray[Any] = array + generator.random(array.shape, dtype=np.float32) * np.float32(0.01)
-    return near
 
 
 def _close(job: JobConfig, state: GlobalState, replies: list[SiteReply]) -> None:

@@ -212,11 +212,9 @@ class Setting:
     ) -> Run:
         """Return one run within the budget."""
         root = self.root(dataset)
+        paper = {"task.transform": AUTHORS_TRANSFORMS.get(dataset), "federation.rounds": rounds}
         changes: dict[str, JsonValue] = {"fedmr.variant": "paper"}
-        if dataset in AUTHORS_TRANSFORMS:
-            changes["task.transform"] = AUTHORS_TRANSFORMS[dataset]
-        if rounds is not None:
-            changes["federation.rounds"] = rounds
+        changes |= {key: value for key, value in paper.items() if value is not None}
         changes |= self.budget.changes(dataset)
         changes |= {f"method.options.{key}": value for key, value in (options or {}).items()}
         job = job_for(
@@ -259,9 +257,9 @@ class Setting:
                 parts.append(f"{100 * self.budget.fractions[dataset]:g} % of the training data")
             if parts:
                 lines.append(f"{dataset}: {'; '.join(parts)}.")
-        prepared = {name: AUTHORS_TRANSFORMS[name] for name in datasets if name in AUTHORS_TRANSFORMS}
+        prepared = [f"{name} by {AUTHORS_TRANSFORMS[name]}" for name in datasets if name in AUTHORS_TRANSFORMS]
         if prepared:
-            how = ", ".join(f"{name} by {transform}" for name, transform in prepared.items())
+            how = ", ".join(prepared)
             lines.append(f"Images are prepared as in the authors' code ({how}); the paper does not mention it.")
         lines.append(f"Seeds {', '.join(map(str, self.seeds))}; the paper does not say how many it used.")
         return lines
