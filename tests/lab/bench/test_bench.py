@@ -17,7 +17,6 @@ from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.results import RunResults, read_result
 from fedmr_med.evaluation.seeds import Spread, rows
-from fedmr_med.files import locked
 from fedmr_med.lab.bench.compare import REQUEST, compare
 from fedmr_med.lab.bench.outputs import write_outputs
 from fedmr_med.lab.bench.request import BenchRequest
@@ -153,11 +152,6 @@ def test_settings_are_chosen_on_held_out_training_data(fmnist: Path, tmp_path: P
     history = History.model_validate_json(torch.load(state, weights_only=True)["history"])
     assert {e.pooled.samples for e in history.evaluations if e.pooled} == {40}
     assert {part.samples for record in history.rounds for part in record.sites.values()} == {32}
-
-
-def test_two_processes_do_not_work_in_one_folder(fmnist: Path, tmp_path: Path) -> None:
-    with locked(tmp_path / ".lock", patience=0), raises("run.in-use", "--out"):
-        compare(request_for(fmnist), tmp_path, HERE)
 
 
 def test_the_demo_of_isic_can_be_compared_too(tmp_path: Path) -> None:

@@ -18,15 +18,7 @@ from fedmr_med.lab.cli.common import OutOfHours, limited_to, resumable
 from fedmr_med.lab.comparison.engine import LOCK, RUNS, Launcher, complete, exclusive
 from fedmr_med.lab.comparison.following import ProgressFiles
 from fedmr_med.lab.comparison.launchers import Local
-from fedmr_med.lab.comparison.runs import (
-    ERROR,
-    PROGRESS,
-    RESULT,
-    OnProgress,
-    perform,
-    read_progress,
-    result_of,
-)
+from fedmr_med.lab.comparison.runs import ERROR, PROGRESS, RESULT, OnProgress, perform, read_progress, result_of
 from fedmr_med.report.progress import Progress
 from fedmr_med.schema import Strict
 from tests.helpers.errors import raises
@@ -162,24 +154,17 @@ def test_progress_is_in_a_file_for_whoever_looks(tmp_path: Path) -> None:
 
 
 def test_a_launcher_is_a_function_of_runs_folder_and_progress(tmp_path: Path) -> None:
-    seen: list[str] = []
+    seen: list[list[str]] = []
 
     def elsewhere(runs: Sequence[Any], folder: Path, on_progress: Callable[[int, Progress], None]) -> list[Any]:
-        seen.extend(run.name for run in runs)
+        seen.append([run.name for run in runs])
         return [perform(run, folder) for run in runs]
 
     launch: Launcher = elsewhere
     complete([Counting("a")], tmp_path, launch, unit="step")
     complete([Counting("a"), Counting("b")], tmp_path, launch, unit="step")
-    assert seen == ["a", "b"]
-
-
-def test_where_all_is_done_no_cluster_is_needed(tmp_path: Path) -> None:
-    def no_cluster(*arguments: Any) -> list[Any]:
-        raise FedMRError("there is no srun on this machine", code="run.no-cluster")
-
-    complete([Counting("a")], tmp_path, Local(0), unit="step")
-    assert complete([Counting("a")], tmp_path, no_cluster, unit="step") == [Count(count=3)]
+    assert complete([Counting("a")], tmp_path, launch, unit="step") == [Count(count=3)]
+    assert seen == [["a"], ["b"]], "where all is done no cluster is needed"
 
 
 def test_one_process_at_a_time_works_in_a_folder(tmp_path: Path) -> None:

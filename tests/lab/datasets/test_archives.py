@@ -32,18 +32,6 @@ def read_npz(name: str, place: Path) -> Folds | None:
     return read_npz_of(DATASETS.get(name), place)
 
 
-@pytest.mark.parametrize("name", ARRAYS)
-def test_official_files_give_back_what_was_written(name, tmp_path: Path):
-    written = write_mini(name, tmp_path, per_class=2, test_per_class=1)
-    folds = read_official(name, tmp_path)
-    assert folds is not None
-    for (images, labels), (expected_images, expected_labels) in zip(folds, written, strict=True):
-        assert np.array_equal(images, expected_images)
-        assert images.dtype == np.uint8
-        assert np.array_equal(labels, expected_labels)
-        assert labels.dtype == np.int64
-
-
 def test_cifar_is_read_from_the_archive_itself_and_from_the_extracted_folder(tmp_path: Path):
     (images, _), _ = write_mini("cifar10", tmp_path / "a", per_class=2)
     archive = tmp_path / "a" / CIFAR10.archive

@@ -33,12 +33,13 @@ def source_of(root: Path | None, client: int = 0, clients: int = 5, **settings) 
 
 @pytest.mark.parametrize("name", ARRAYS)
 def test_every_dataset_is_read_from_its_folder_and_from_the_folder_above(name, tmp_path: Path):
-    (images, labels), (_, test_labels) = write_mini(name, tmp_path / name, per_class=2)
+    written = write_mini(name, tmp_path / name, per_class=2, test_per_class=1)
     for root in (tmp_path, tmp_path / name):
         dataset = read_dataset(name, root)
-        assert np.array_equal(dataset.train.items, images)
-        assert np.array_equal(dataset.train.labels, labels)
-        assert np.array_equal(dataset.test.labels, test_labels)
+        for fold, (images, labels) in zip((dataset.train, dataset.test), written, strict=True):
+            assert np.array_equal(fold.items, images)
+            assert np.array_equal(fold.labels, labels)
+            assert (fold.items.dtype, fold.labels.dtype) == (np.uint8, np.int64)
         assert dataset.class_names == DATASETS.get(name).class_names
 
 
