@@ -47,6 +47,11 @@ class Between(Strict):
     low: float
     high: float
 
+    @property
+    def name(self) -> str:
+        """What people call the figure."""
+        return "AUROC" if self.figure == "auroc" else self.figure
+
 
 def student975(freedom: int) -> float:
     """Return the 97.5 % quantile of Student's distribution."""

@@ -159,7 +159,7 @@ def _fairness(evaluation: Evaluation, names: tuple[str, ...]) -> tuple[str, ...]
     """Say which hospital and which subgroups are served worst, and what a new hospital may expect."""
     lines = [*worst_site(evaluation), *worst(evaluation)]
     lines += [
-        f"{names[one.label]}: the {one.figure if one.figure == 'sensitivity' else 'AUROC'} in a new hospital is "
+        f"{names[one.label]}: the {one.name} in a new hospital is "
         f"expected between {one.low:.2f} and {one.high:.2f} (95 %; {one.sites} hospitals, typically {one.mean:.2f})."
         for one in evaluation.between
     ]

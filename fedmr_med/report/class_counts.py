@@ -68,6 +68,7 @@ def _table(description: Description, fold: FoldName) -> "Table":
     table.add_column("site", no_wrap=True)
     for name in (*description.class_names, "all"):
         table.add_column(name, justify="right")
+    rare = RARE if fold == "train" else 0
     if fold == "train":
         table.caption = f"yellow: fewer than {RARE} images"
     else:
@@ -75,14 +76,8 @@ def _table(description: Description, fold: FoldName) -> "Table":
         table.caption = "leaked: images of a patient or lesion that is in the train fold too"
     for site, row in zip(sites, counts, strict=True):
         leaked = [] if fold == "train" else ["?" if site.leaked is None else str(site.leaked)]
-        table.add_row(site.name, *(_cell(count, fold) for count in row), str(row.sum()), *leaked)
+        cells = (f"[yellow]{count}[/yellow]" if 0 < count < rare else str(count or "·") for count in row)
+        table.add_row(site.name, *cells, str(row.sum()), *leaked)
     table.add_section()
     table.add_row("all", *(str(count) for count in counts.sum(axis=0)), str(counts.sum()))
     return table
-
-
-def _cell(count: int, fold: FoldName) -> str:
-    """Return the text of one cell: a dot for none, yellow for few training images."""
-    if not count:
-        return "·"
-    return f"[yellow]{count}[/yellow]" if fold == "train" and count < RARE else str(count)

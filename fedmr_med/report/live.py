@@ -118,19 +118,12 @@ def _past(standing: Standing) -> list[Section]:
         return []
     scores = [(float(record["round"]), record["score"]) for record in past if record["score"] is not None]
     columns = ("round", "took", "hospitals", "missing or refused", "mean recall")
-    rows = [
-        (
-            str(record["round"]),
-            duration(record["seconds"]),
-            str(len(record["sites"])),
-            ", ".join(sorted({*record["refused"], *standing.expected} - {*record["sites"]})) or NONE,
-            number(record["score"]),
-        )
-        for record in reversed(past)
-    ]
+    rows = []
+    for record in reversed(past):
+        took, sites, score = duration(record["seconds"]), record["sites"], number(record["score"])
+        missing = ", ".join(sorted({*record["refused"], *standing.expected} - {*sites})) or NONE
+        rows.append((str(record["round"]), took, str(len(sites)), missing, score))
     values = table("Rounds, the last one first", columns, rows)
-    if not scores:
-        return [Section("rounds", "Round by round", values)]
     title = "Mean recall of the global model on the test images of all hospitals"
     chart = lines(title, {"all": scores}, xlabel="rounds done", ylabel="mean recall", yrange=(0, 1))
-    return [Section.of("rounds", "Round by round", figure(chart, f"{title}."), values)]
+    return [Section.of("rounds", "Round by round", figure(chart, f"{title}.") if scores else None, values)]

@@ -42,16 +42,11 @@ def between(run: ChainRun) -> Section | None:
     chosen = run.final
     if chosen is None or not chosen.between:
         return None
-    rows = [
-        (
-            f"{run.classes[one.label]}, {one.figure if one.figure == 'sensitivity' else 'AUROC'}",
-            str(one.sites),
-            number(one.mean),
-            number(one.deviation, 2),
-            f"{one.low:.3f} to {one.high:.3f}",
-        )
-        for one in chosen.between
-    ]
+    rows = []
+    for one in chosen.between:
+        name = f"{run.classes[one.label]}, {one.name}"
+        expected = f"{one.low:.3f} to {one.high:.3f}"
+        rows.append((name, str(one.sites), number(one.mean), number(one.deviation, 2), expected))
     heads = ("class", "hospitals", "typical hospital", "deviation between hospitals (log-odds)", "a new hospital, 95 %")
     said = (
         "A random-effects meta-analysis of the hospitals' figures on the scale of log-odds. In 95 of 100 cases the "
