@@ -8,10 +8,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-NONE = "-"
+NONE, HELD_BACK = "-", "held back"
 _MANY_COLUMNS = 4  # that a phone shows beside each other; below each other if there are more
 _SHADES = 5
-_NO_NUMBER = ("held back", "not reported", "no image", "no test image", "failed")  # in the place of one
+_NO_NUMBER = (HELD_BACK, "not reported", "no image", "no test image", "failed")  # in the place of one
 DEMO_NOTE = "DEMO on generated pictures. No figure here is a medical result."
 
 

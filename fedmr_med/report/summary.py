@@ -14,14 +14,12 @@ from fedmr_med.methods.label import label_of
 from fedmr_med.methods.plan import head_exchange
 from fedmr_med.privacy.explain import UPDATE_SPEAKS
 from fedmr_med.report.console import text_table, wide_console
-from fedmr_med.report.elements import DEMO_NOTE
+from fedmr_med.report.elements import DEMO_NOTE, HELD_BACK
 from fedmr_med.report.lines import megabytes
 from fedmr_med.server.chain import BEST_MODEL
 from fedmr_med.server.robust import offences
 from fedmr_med.server.state import GlobalState
 from fedmr_med.server.stopping import stop_reason, why_it_cannot
-
-HELD_BACK = "held back"
 
 
 def print_summary(state: GlobalState, job: JobConfig, checkpoint: Path, *, demo: bool) -> None:

@@ -1,10 +1,9 @@
 """Who the model serves worse: by column of the hospitals' tables, and what a new hospital may expect."""
 
 from fedmr_med.evaluation.score import Evaluation, Subgroup
-from fedmr_med.report.elements import NONE, Section, bullets, note, number, paragraph, table
+from fedmr_med.report.elements import HELD_BACK, NONE, Section, bullets, note, number, paragraph, table
 from fedmr_med.report.sources import ChainRun
 
-HELD_BACK = "held back"
 _HEADS = ("test images", "mean recall (95 % interval)", "over", "against all", "AUROC, mean", "hospitals")
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from markupsafe import Markup
 
 from fedmr_med.evaluation.figures import Figures
-from fedmr_med.report.elements import NONE, Section, figure, figures_side_by_side, folded, shaded, table
+from fedmr_med.report.elements import HELD_BACK, NONE, Section, figure, figures_side_by_side, folded, shaded, table
 from fedmr_med.report.sources import ChainRun
 from fedmr_med.report.svg import plane
 
@@ -26,7 +26,7 @@ def _matrix(title: str, figures: Figures, classes: tuple[str, ...]) -> Markup:
     for label, (name, counts, own) in enumerate(zip(classes, figures.confusion, figures.classes, strict=False)):
         total = sum(counts)
         if own.status == "held_back":
-            rows.append((name, *["held back"] * len(counts), ""))
+            rows.append((name, *[HELD_BACK] * len(counts), ""))
             continue
         cells = (
             shaded(str(count), "hit" if answer == label else "miss", count / max(total, 1))
