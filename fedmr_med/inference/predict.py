@@ -133,20 +133,20 @@ def write_predictions(
     A file's name that a spreadsheet would take for a formula has an apostrophe before it.
     Columns: image, answer, ``p_CLASS`` per class, nearest (separated by spaces), error, and ``logit_CLASS`` if asked.
     """
+    raw = [f"logit_{name}" for name in class_names] if logits else []
+    columns = ["image", "answer", *(f"p_{name}" for name in class_names), "nearest", "error", *raw]
     failed: list[Prediction] = []
     rows: list[list[str]] = []
-    raw = [f"logit_{name}" for name in class_names] if logits else []
     for prediction in predictions:
+        cells = {"image": _text(prediction.image), "error": _text(prediction.error)}
         if prediction.error:
             failed.append(prediction)
-            blanks = [""] * (len(class_names) + 2)
-            rows.append([_text(prediction.image), *blanks, _text(prediction.error), *[""] * len(raw)])
-            continue
-        answer = class_names[int(prediction.probabilities.argmax())]
-        shares = [f"{p:.6f}" for p in prediction.probabilities]
-        exact = [repr(float(value)) for value in prediction.logits] if logits else []
-        rows.append([_text(prediction.image), answer, *shares, " ".join(prediction.nearest), "", *exact])
-    columns = ["image", "answer", *(f"p_{name}" for name in class_names), "nearest", "error", *raw]
+        else:
+            cells["answer"] = class_names[int(prediction.probabilities.argmax())]
+            cells["nearest"] = " ".join(prediction.nearest)
+            for name, share, logit in zip(class_names, prediction.probabilities, prediction.logits, strict=True):
+                cells |= {f"p_{name}": f"{share:.6f}", f"logit_{name}": repr(float(logit))}
+        rows.append([cells.get(column, "") for column in columns])
     write_text(path, table_text(columns, rows))
     return failed
 
