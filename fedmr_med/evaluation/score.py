@@ -301,30 +301,29 @@ class Evaluation(Strict):
         """Return the evaluation with the scores of each level of a job's subgroups, and the sites that share them."""
         subgroups: dict[str, dict[str, Subgroup]] = {}
         for (column, level), (scores, sites) in zip(levels, found, strict=True):
-            one = Subgroup.of(scores, sites, whole, self.pooled_figures)
-            subgroups.setdefault(column, {})[level] = one
+            subgroups.setdefault(column, {})[level] = Subgroup.of(scores, sites, whole, self.pooled_figures)
         return self.model_copy(update={"subgroups": subgroups})
 
     @property
     def worst_site(self) -> tuple[str, float] | None:
         """The site whose mean recall is the furthest below that of all, over its classes; None if none is below."""
-        below = [(value, site) for site, value in self.apart.items() if value < 0]
-        return (min(below)[1], min(below)[0]) if below else None
+        return _worst(self.apart)
 
     @property
     def worst_levels(self) -> dict[str, tuple[str, float]]:
         """The same of the levels of each column."""
-        found = {}
-        for column, levels in self.subgroups.items():
-            below = [(one.apart, level) for level, one in levels.items() if one.apart is not None and one.apart < 0]
-            if below:
-                found[column] = min(below)[1], min(below)[0]
-        return found
+        apart = {column: {name: one.apart for name, one in levels.items()} for column, levels in self.subgroups.items()}
+        return {column: worst for column, levels in apart.items() if (worst := _worst(levels))}
 
     def without_figures(self) -> "Evaluation":
         """Return the evaluation with its scalars alone."""
         details: dict[str, Any] = {"figures": {}, "pooled_figures": None, "between": (), "apart": {}, "subgroups": {}}
         return self.model_copy(update=details)
+
+
+def _worst(apart: Mapping[str, float | None]) -> tuple[str, float] | None:
+    below = {name: value for name, value in apart.items() if value is not None and value < 0}
+    return min(below.items(), key=lambda one: (one[1], one[0]), default=None)
 
 
 def _together(total: Scores | None, chosen: Validation | None) -> Figures | None:

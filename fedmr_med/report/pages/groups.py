@@ -66,12 +66,10 @@ def worst(evaluation: Evaluation) -> list[str]:
 
 def worst_site(evaluation: Evaluation) -> list[str]:
     """Say which hospital is served worst."""
-    found = evaluation.worst_site
-    if found is None:
-        return []
     return [
-        f"The model serves {found[0]} worst: its mean recall is {-found[1]:.3f} below that of all hospitals, over the "
-        "classes that it tells."
+        f"The model serves {site} worst: its mean recall is {-value:.3f} below that of all hospitals, over the classes "
+        "that it tells."
+        for site, value in filter(None, [evaluation.worst_site])
     ]
 
 
