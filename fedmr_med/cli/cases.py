@@ -27,15 +27,7 @@ _STAYS = "This page holds images of patients. Keep it in the hospital."
 def write_missed(
     path: Path, predictor: Predictor, root: Path, predictions: Iterable[Prediction], truth: Mapping[str, str]
 ) -> int:
-    """Write the images that a model got wrong, those first of which it was surest; return their number.
-
-    Args:
-        path: the HTML file.
-        predictor: the model.
-        root: folder of the images.
-        predictions: what it answered.
-        truth: name of the class of each image.
-    """
+    """Write which images below ``root`` a model got wrong, those first of which it was surest; return their number."""
     names = predictor.class_names
     missed = [p for p in predictions if not p.error and names[int(p.probabilities.argmax())] != truth[p.image]]
     missed.sort(key=lambda p: -float(p.probabilities.max()))

@@ -121,9 +121,7 @@ class Figures(_Measured):
 def figures(scores: Scores, thresholds: Sequence[float | None] | None = None) -> Figures | None:
     """Return the figures of a test set; None where its confusion matrix is not shared.
 
-    Args:
-        scores: the matrix and, where there are, the histograms.
-        thresholds: of each class; None chooses them on these images, if all classes count.
+    Without ``thresholds`` of the classes they are chosen on these images, if all classes count.
     """
     if scores.confusion is None:
         return None

@@ -28,10 +28,7 @@ class ResultTables:
 
 
 def load_results(path: Path | str) -> ResultTables:
-    """Read ``results.json`` of a comparison, a run or the demo.
-
-    Args:
-        path: the file, or the folder that it lies in.
+    """Read ``results.json`` of a comparison, a run or the demo, or the one in a folder.
 
     Raises:
         ResultsError: it is missing or damaged, or another version of the toolkit wrote it.

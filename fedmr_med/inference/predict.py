@@ -114,7 +114,6 @@ def load_model(
     """Read a model file, such as ``best_model.pt``, and return the model ready to answer.
 
     Args:
-        path: the file.
         allow_code: build a network that the file names by a dotted path, which runs that code.
         calibrated, prepared: see :class:`Predictor`.
 

@@ -29,11 +29,7 @@ class Part:
 
 
 def write_report(places: Sequence[Path | str], out: Path | str = "report.html") -> list[Source]:
-    """Write a report about everything that the places hold, and return what that was.
-
-    Args:
-        places: simulator workspaces, downloaded chains, folders of comparisons, a hospital's kit, ...
-        out: the HTML file.
+    """Write a report about all that simulator workspaces, downloaded chains, kits, ... hold; return what that was.
 
     Raises:
         ResultsError: there is nothing to report on, or a file is damaged.
@@ -56,12 +52,7 @@ def render(sources: Sequence[Source]) -> str:
 
 
 def page_of(parts: Sequence[Part], *, refresh: int | None = None) -> str:
-    """Return parts as one HTML page that needs no other file; all text in it is escaped.
-
-    Args:
-        parts: in order.
-        refresh: seconds after which a browser loads the page anew; None never does.
-    """
+    """Return parts as one HTML page that needs no other file; a browser loads it anew after ``refresh`` seconds."""
     here = Path(__file__)
     return rendered(
         here.with_name("report.html"),

@@ -121,12 +121,7 @@ def two_lines(row: Sequence[str]) -> list[str]:
 
 
 def shaded(text: str, kind: str, share: float) -> str:
-    """Return a cell whose color is stronger the larger its share is; without any it has no color.
-
-    Args:
-        kind: ``hit``, what is right, or ``miss``.
-        share: from 0 to 1, of its row or of the largest value.
-    """
+    """Return a cell, a ``hit`` or a ``miss``, whose color is the stronger the larger its share, from 0 to 1, is."""
     return Cell(text, f"{kind}{max(1, round(_SHADES * share))}") if share else text
 
 
@@ -193,13 +188,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def rendered(path: Path, *, escaped: bool, **values: Any) -> str:
-    """Return a jinja2 template filled in; a name that it uses and ``values`` lack is an error.
-
-    Args:
-        path: the template.
-        escaped: whether texts are escaped, as HTML needs it.
-        values: by name.
-    """
+    """Return a jinja2 template filled in, for HTML with escaped texts; a name that ``values`` lack is an error."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(

@@ -47,9 +47,7 @@ def lines(
 
     Args:
         title: what the chart shows, read out with it.
-        series: points of each line.
         yrange: of the y axis; None fits it to the values.
-        width: in units of the picture.
         bands: outline of an area around a line, by the line's name.
     """
     areas = bands or {}
@@ -76,12 +74,7 @@ def square(title: str, series: Mapping[str, Points], *, xlabel: str, ylabel: str
 
 
 def reliability(title: str, points: Sequence[tuple[float, float, int]], *, color: int) -> Markup:
-    """Return a small chart of predicted against observed frequencies; dots are as large as they have images.
-
-    Args:
-        points: predicted and observed frequency, and the number of images.
-        color: number of the color.
-    """
+    """Return a small chart of points (predicted frequency, observed one, images); dots are as large as the last."""
     axes = Axes((0, 1), (0, 1), width=220, height=208, left=46)
     parts = [_frame(axes, "predicted", "observed"), _shape(axes, [(0, 0), (1, 1)], "diagonal")]
     total = sum(images for *_, images in points) or 1
@@ -101,12 +94,7 @@ def scatter(title: str, groups: Mapping[str, Points]) -> Markup:
 def bars(
     title: str, places: Sequence[str], series: Mapping[str, Sequence[tuple[float, float] | None]], *, ylabel: str
 ) -> Markup:
-    """Return bars from 0 to 1, side by side at each place.
-
-    Args:
-        places: names below the bars.
-        series: by name, a value and its deviation for each place; None leaves the bar out.
-    """
+    """Return bars from 0 to 1, by name a value and its deviation side by side at each place; None leaves one out."""
     axes = Axes((0, len(places)), (0, 1), width=max(_WIDTH, 90 * len(places)))
     wide, parts = 0.8 / max(len(series), 1), [_frame(axes, "", ylabel, xticks=False)]
     for place, name in enumerate(places):

@@ -13,6 +13,7 @@ from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.records import RoundRecord, SiteReport, SiteRound
 from fedmr_med.evaluation.results import (
     SCHEMA_VERSION,
+    RoundResult,
     RunResult,
     RunResults,
     RunSetup,
@@ -96,19 +97,22 @@ def test_the_figures_of_a_run_follow_from_its_rounds(history: History) -> None:
     )
 
 
+def entry_of(**sites: dict[str, Any]) -> RoundResult:
+    """Return the entry of a round of these sites."""
+    parts = {
+        name: SiteRound(samples=1, shared_classes=(), bytes_up=1, bytes_down=2, **of) for name, of in sites.items()
+    }
+    (entry,) = RunResult.of(SETUP, History().with_round(RoundRecord(round=1, sites=parts))).rounds
+    return entry
+
+
 def test_sites_whose_terms_differ_are_averaged_by_term() -> None:
-    parts = ({"a": 1.0}, {"a": 3.0, "b": 1e12}, {"b": -1e12})
-    taken = [SiteRound(samples=1, shared_classes=(), bytes_up=1, bytes_down=1, terms=terms) for terms in parts]
-    history = History().with_round(RoundRecord(round=1, sites=dict(zip("abc", taken, strict=True))))
-    (entry,) = RunResult.of(SETUP, history).rounds
+    entry = entry_of(a={"terms": {"a": 1.0}}, b={"terms": {"a": 3.0, "b": 1e12}}, c={"terms": {"b": -1e12}})
     assert entry.terms == {"a": 2.0, "b": 0.0}
 
 
 def test_sites_that_tell_nothing_do_not_count_in_the_means() -> None:
-    loud = SiteRound(samples=1, shared_classes=(), bytes_up=1, bytes_down=2, seconds=4.0, terms={"a": 2.0})
-    silent = SiteRound(samples=1, shared_classes=(), bytes_up=1, bytes_down=2)
-    history = History().with_round(RoundRecord(round=1, sites={"a": loud, "b": silent}))
-    (entry,) = RunResult.of(SETUP, history).rounds
+    entry = entry_of(a={"seconds": 4.0, "terms": {"a": 2.0}}, b={})
     assert (entry.local_seconds, entry.terms, entry.bytes_up, entry.bytes_down) == (4.0, {"a": 2.0}, 2, 4)
 
 
