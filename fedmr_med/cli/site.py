@@ -122,7 +122,7 @@ def seal(kit: Kit = Path(), as_json: Json = False) -> None:
     from fedmr_med.deploy.manifest import write_seal
 
     write_seal(kit)
-    answer(as_json, {"kit": str(kit)}, f"{kit} is sealed.")
+    answer(as_json, {"kit": str(kit)}, f"{kit.resolve()} is sealed.")
 
 
 @app.command()
@@ -132,6 +132,7 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Sum up what has left this hospital and check that no line of the journal was changed; exit code 1 if one was."""
+    from fedmr_med.deploy.kit import must_be_a_hospitals
     from fedmr_med.files import journal
     from fedmr_med.flare.audit import AUDIT_FILE
     from fedmr_med.schema import printable
@@ -144,6 +145,8 @@ def audit(
             f"{kit} is not a folder; --kit names the hospital's startup kit.", code="file.missing", key="--kit"
         )
     if not path.exists() and head is None:
+        if not left:
+            must_be_a_hospitals(kit)
         empty: dict[str, Any] = {"replies": [], "problems": [], "head": None, "left": left}
         answer(as_json, empty, "Nothing has left this hospital yet: no job has run here.")
         return

@@ -25,6 +25,7 @@ def jobs(
     """List what was asked of this hospital, and decide: policy.approve says which jobs wait for it."""
     from getpass import getuser
 
+    from fedmr_med.deploy.kit import must_be_a_hospitals
     from fedmr_med.schema import printable
     from fedmr_med.site.approval import APPROVALS_FILE, SHOWN, ApprovalBook
 
@@ -43,6 +44,8 @@ def jobs(
         lines += [f"    {line}" for line in (request.status, *request.words)]
         if request.changed is not None:
             lines.append(f"    Differs from the last approved: {'; '.join(request.changed) or 'in nothing'}")
+    if not requests:
+        must_be_a_hospitals(kit)
     values = [dataclasses.asdict(request) | {"state": request.status} for request in requests]
     answer(as_json, {"jobs": values}, *map(printable, lines or ["Nothing has been asked yet."]))
 

@@ -104,6 +104,20 @@ def kind_of(kit: Path) -> Kind:
     return next((kind for kind, name in STARTUP.items() if (kit / "startup" / name).is_file()), "hospital")
 
 
+def must_be_a_hospitals(kit: Path) -> None:
+    """Refuse to call a folder's journals empty where it is not a hospital's kit.
+
+    Raises:
+        ConfigError: it is somebody else's, or no kit.
+    """
+    if not (kit / "startup" / STARTUP["hospital"]).is_file():
+        raise ConfigError(
+            f"{kit.resolve()} is no startup kit of a hospital; name the hospital's (--kit, FEDMR_MED_KIT).",
+            code="kit.form",
+            key="--kit",
+        )
+
+
 def site_settings(kit: Path) -> SiteConfig:
     """Return a hospital's own settings in its kit; raise ConfigError if there are none, or they are not valid."""
     return load_site(kit / "local" / SITE_FILE)

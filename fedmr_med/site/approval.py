@@ -234,7 +234,7 @@ def in_words(job: JobConfig) -> list[str]:
         f"A survey of images of {', '.join(task.class_names)} ({task.dataset}), without a model."
         if job.survey
         else f"{job.model.name} with {job.method.name}{f' ({options})' if options else ''}, to tell apart "
-        f"{', '.join(task.class_names)} ({task.dataset}), {federation.rounds} rounds.",
+        f"{', '.join(task.class_names)} ({task.dataset}), {federation.rounds} round{'s' * (federation.rounds != 1)}.",
         *([] if job.survey else [_weights_in_words(job)]),
         f"Asks for {', '.join(f'{kind} ({count}x)' for kind, count in asked.items())}.",
         f"Each round: {amount_in_words(train)}, {train.optimizer} with learning rate {train.lr}, loss {job.loss.name}."

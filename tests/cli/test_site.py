@@ -141,6 +141,14 @@ def test_seal_after_a_change_by_hand(kit: Kit) -> None:
     run(*CHECK, *kit)
 
 
+@pytest.mark.parametrize("command", ["audit", "jobs"])
+def test_a_folder_that_is_no_hospitals_kit_is_not_called_empty(command: str, kits: Path, tmp_path: Path) -> None:
+    """FEDMR_MED_KIT may name the lead's, and the folder may be the wrong one."""
+    for kit in (next(kits.glob("lead*")), tmp_path):
+        with raises("kit.form", "--kit"):
+            run(command, "--kit", str(kit))
+
+
 def test_audit_sums_up_what_left(kit: Kit) -> None:
     path = kit[1] / AUDIT_FILE
     assert "Nothing has left this hospital yet" in run("audit", *kit).stdout
