@@ -117,7 +117,7 @@ def test_months_without_a_change_raise_no_more_alarms_than_stated() -> None:
 def test_with_every_count_told_the_rate_is_the_stated_one() -> None:
     false = sum(alarm(changes(*pair, false_alarms=RATE, least=0)) for pair in months(100, seed=1, least=1))
     assert 1 <= false <= binom.ppf(0.99, 100, RATE), "more often is not chance, and never would not see much"
-    assert page(f"where it tells every count, in {false}")
+    assert page(f"with every count told, in {false}")
 
 
 def test_images_of_one_patient_go_together() -> None:
