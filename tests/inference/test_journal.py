@@ -14,6 +14,7 @@ from fedmr_med.models.model_file import load_model
 from fedmr_med.version import __version__
 from tests.helpers.command_line import run as command
 from tests.helpers.errors import printed_fault
+from tests.helpers.models import some_pictures
 from tests.helpers.pictures import write_csv
 
 KEYS = {"time", "use", "version", "model", "image", "answer", "probabilities"}
@@ -65,8 +66,9 @@ def test_no_name_is_in_the_journal_and_nobody_else_reads_it(
 
 
 def test_an_evaluation_leaves_lines_too_and_not_the_labels(
-    run: Path, pictures: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pictures = some_pictures(tmp_path / "hospital")
     rows: list[tuple[object, ...]] = [(name, "NV", "test") for name in ("a.png", "b.jpg")]
     write_csv(pictures / "manifest.csv", ("image", "label", "fold"), rows)
     arguments = ["evaluate", str(run / "best_model.pt"), str(pictures / "manifest.csv"), "-o", str(tmp_path / "out")]
