@@ -13,7 +13,7 @@ WIDTH, HEIGHT, COLORS = 1100, 820, 128
 
 def main(page: Path, picture: Path) -> None:
     """Write the picture."""
-    with tempfile.TemporaryDirectory() as profile, browser(Path(profile)) as chromium:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, browser(Path(profile)) as chromium:
         chromium.open(page)
         chromium.show(width=WIDTH)
         chromium.screenshot(picture, height=HEIGHT)
