@@ -53,8 +53,9 @@ def lines(runs: list[RunResult]) -> list[str]:
     made = []
     for row in rows(runs):
         last5, head = gaps.get(row.label, (None, None))
-        figures = (_figure(row.balanced_last5), _ahead(last5), _figure(row.head_balanced), _ahead(head))
-        made.append(f"| {' | '.join((row.label, str(row.seeds), *figures))} |")
+        trained, headed = map(row.over_seeds, ("last5_balanced_accuracy", "head_balanced_accuracy"))
+        figures = _figure(trained), _ahead(last5), _figure(headed), _ahead(head)
+        made.append(f"| {' | '.join((row.label, str(len(row.runs)), *figures))} |")
     return made
 
 
