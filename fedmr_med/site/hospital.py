@@ -134,7 +134,7 @@ class Hospital:
         self.batches.open(task.backbone)
         with self._timed("score"):
             models.load_arrays(self.network, layers.load(accepted, task.averaged))
-            received_scores = self.releases.scores(self.test_images, self.validation_images)
+            received_scores = self.releases.scoring.scores(self.test_images, self.validation_images)
             if task.averaged:
                 models.load_arrays(self.network, layers.load(accepted))
         withheld = bool(((self.counts > 0) & ~self.releases.sums.prototype_classes()).any())

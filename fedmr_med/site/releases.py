@@ -15,7 +15,6 @@ from fedmr_med import methods
 from fedmr_med.config import JobConfig
 from fedmr_med.data.base import Fold, SiteData, class_counts
 from fedmr_med.evaluation.clinical import IntArray
-from fedmr_med.evaluation.metrics import Scores
 from fedmr_med.evaluation.records import MAX_TERM, SiteReport
 from fedmr_med.methods.base import Contribution
 from fedmr_med.models import parameter_names
@@ -54,6 +53,7 @@ class Releases:
 
     Attributes:
         sums: makes what leaves of the training images.
+        scoring: makes what leaves of a model's answers to test images.
 
     Args:
         policy: the site's own, made stricter by the job where the job asks for less.
@@ -68,11 +68,7 @@ class Releases:
         # It only holds vectors here; whoever answers the steps of a sum brings the site's certificate.
         self._secure = SecureSite(name, job, policy, state_folder, UNSIGNED)
         self.sums = TrainingSums(name, job, policy, fold, ledgers.sums, self._secure)
-        self._scoring = Scoring(job, policy)
-
-    def scores(self, images: Images, validation: Images | None = None) -> Scores | None:
-        """Score a network on test images, and on those that choose, as far as the policy allows."""
-        return self._scoring.scores(images, validation)
+        self.scoring = Scoring(job, policy)
 
     def train(self, task: TrainTask, reply: SiteReply, images: Images) -> SiteReply:
         """Return what leaves of a reply to a train task, given the training images and the trained network."""
@@ -113,8 +109,7 @@ class Releases:
 
     def validate(self, task: TrainTask, images: Images, validation: Images | None = None) -> SiteReply:
         """Return what leaves of the scores of a received model on test images, if a secure sum does not take them."""
-        scoring = self._scoring
-        scores = scoring.scores(images, validation)
+        scoring, scores = self.scoring, self.scoring.scores(images, validation)
         reply = SiteReply(self._name, task.round).with_statistic(SCORES, scores)
         reply = reply.with_statistic(SUBGROUPS, scoring.by_level(images, scores))
         reply = reply.with_statistic(PAIRS, scoring.paired(images, scores))
