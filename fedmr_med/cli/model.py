@@ -41,6 +41,9 @@ def predict(
         Path | None, typer.Option(help="Also write an HTML page with the images and where the network looked.")
     ] = None,
     gradcam: Annotated[Path | None, typer.Option(help="Write Grad-CAM overlays into this folder.")] = None,
+    sr: Annotated[
+        Path | None, typer.Option(help="Write a DICOM structured report for each DICOM image into this folder.")
+    ] = None,
     prepared: Prepared = False,
     journal: JournalFile = None,
     no_journal: NoJournal = False,
@@ -68,8 +71,17 @@ def predict(
         from fedmr_med.inference.gradcam import write_overlays
 
         overlays = sum(1 for _ in write_overlays(predictor, place, gradcam))
+    reports: list[Path] = []
+    if sr is not None:
+        from fedmr_med.inference.structured_report import write_reports
+        from fedmr_med.models.model_file import sha256_of
+
+        reports, without = write_reports(predictor, sha256_of(model), place.root, predictions, sr)
+        for image, reason in without.items():
+            typer.echo(f"no structured report: {place.root / image}: {reason}", err=True)
     total, temperature = len(place.names), predictor.temperature
     values = {"predictions": str(out), "images": total, "failed": len(failed), "overlays": overlays}
+    values |= {"reports": len(reports)}
     values |= {"page": str(page)} if page is not None else {}
     scale = "not calibrated" if temperature == 1 else f"calibrated with temperature {temperature:.2f}"
     answer(
@@ -78,6 +90,7 @@ def predict(
         f"{total - len(failed)} of {total} images, {scale}: {out}",
         *([f"page: {page}"] if page is not None else []),
         *([f"{overlays} overlays: {gradcam}"] if gradcam is not None else []),
+        *([f"{len(reports)} structured reports: {sr}"] if sr is not None else []),
     )
 
 
