@@ -164,24 +164,22 @@ def anchor_loss(
         return loss
 
 
-def replay_loss(logits: Tensor, classes: Tensor, held: int) -> Tensor:
+def replay_loss(logits: Tensor, classes: Tensor) -> Tensor:
     """Show the classifier the prototypes of classes that a site lacks, as if they were features of it.
 
     A classifier that never sees a class learns that everything is one of the others. A single point of the class, its
-    global prototype, is enough to keep the decision plane where it belongs (section 3.2 of the paper). The mean
-    cross-entropy is weighted by the number of missing classes over that of held ones: each missing class then weighs
-    as much as a held one does in the classification loss.
+    global prototype, is enough to keep the decision plane where it belongs (section 3.2 of the paper). It is the mean
+    cross-entropy, however many classes are missing: at a site that lacks most of them a sum would outweigh its images.
 
     Args:
         logits: (M, C) what the classifier says of the prototypes of M classes.
         classes: (M,) which classes they are.
-        held: number of classes that the site holds, at least 1.
 
     Returns:
         A scalar; zero, but connected to the graph, if no class is missing.
     """
     with torch.autocast(logits.device.type, enabled=False):
-        return F.cross_entropy(_at_least_float32(logits), classes, reduction="sum") / max(held, 1)
+        return F.cross_entropy(_at_least_float32(logits), classes, reduction="sum") / max(len(classes), 1)
 
 
 def _some(

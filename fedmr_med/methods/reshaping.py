@@ -22,14 +22,14 @@ from fedmr_med.schema import Strict, invalid
 Variant = Literal["paper", "anchored", "replayed"]
 
 _ANCHORED = {"mu1": 0.0, "mu2": 0.5, "inertia": 0.8, "own_prototypes": True}
-_PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "anchored": _ANCHORED, "replayed": _ANCHORED | {"replay": 3.0}}
+_PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "anchored": _ANCHORED, "replayed": _ANCHORED | {"replay": 1.0}}
 
 
 class ReshapingOptions(Strict):
     """Options of manifold reshaping.
 
     The defaults are those of ``variant: paper``; ``anchored`` has mu1 0, mu2 0.5, inertia 0.8 and own prototypes;
-    ``replayed`` has all that, and replay 3.
+    ``replayed`` has all that, and replay 1.
 
     Attributes:
         variant: ``paper``; ``anchored``, with the anchor loss in place of the inter-class loss; or ``replayed``, with
@@ -136,7 +136,6 @@ class ManifoldReshaping:
         missing = young.available.to(held.device) & ~held
         self.replayed = missing.nonzero()[:, 0]
         self.points = prototypes.means.to(held.device)[self.replayed]
-        self.held = int(held.sum())
         self.negatives = held if options.negatives == "local" else None
         if options.prototypes == "one_hot":
             classes, size = prototypes.means.shape
@@ -179,5 +178,5 @@ class ManifoldReshaping:
         if options.replay > 0:
             # The classifier alone learns from it: prototypes are numbers, behind which there is no network.
             points = self.points.to(torch.promote_types(features.dtype, torch.float32))
-            terms["replay"] = options.replay * replay_loss(self.classify(points), self.replayed, self.held)
+            terms["replay"] = options.replay * replay_loss(self.classify(points), self.replayed)
         return terms
