@@ -21,7 +21,7 @@ def test_options_take_the_variants_defaults() -> None:
         methods.build(MethodConfig(name="fedmr", options=options)).options
         for options in ({}, {"variant": "anchored"}, {"variant": "paper"})
     )
-    for options, replay in ((replayed, 3.0), (anchored, 0.0)):
+    for options, replay in ((replayed, 1.0), (anchored, 0.0)):
         assert (options.mu1, options.mu2, options.inertia, options.replay) == (0.0, 0.5, 0.8, replay)
     assert (paper.mu1, paper.mu2, paper.inertia, paper.replay) == (0.01, 0.0001, 0.0, 0.0)
     with raises("config.conflict", "method.options.variant"):
