@@ -139,10 +139,11 @@ def rival(kit: Path) -> str | None:
     FLARE lets both in, and each takes the connection from the other every few seconds. On this machine the other
     one shows as a process; anywhere else, by how often the own client had to connect again.
     """
-    own = running_clients(kit)
-    names = {part for process in own for part in process.cmdline() if part.startswith("uid=")}
-    for process, command in _flare_processes():
-        if process not in own and names & set(command) and not _of_another_federation(kit, command):
+    processes, folder = _flare_processes(), str(kit.resolve())
+    own = [process for process, command in processes if folder in command]
+    names = {part for _, command in processes if folder in command for part in command if part.startswith("uid=")}
+    for process, command in processes:
+        if folder not in command and names & set(command) and not _of_another_federation(kit, command):
             return f"process {process.pid} on this machine is a client of the same name, from another copy of the kit"
     if own and _recent_connections(kit / "log.txt", since=own[0].create_time()) > _TAKEN_OVER:
         return "its connection is lost again and again: a client of the same name may run on another machine"

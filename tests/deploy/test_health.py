@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from fedmr_med.cli.site import app
 from fedmr_med.deploy.health import health, rival, running_clients, stale_client
 from fedmr_med.files import journal
+from tests.helpers.federation import wait_for
 from tests.helpers.kits import expire
 
 CREATED = "{},000 - conn_manager - INFO - Connection [CN00001 127.0.0.1:1 => 127.0.0.1:2 SSL server] is created: PID: 9"
@@ -29,6 +30,10 @@ def client(kit: Path) -> Iterator[subprocess.Popen[bytes]]:
     # A name of its own: a real federation may run on this machine.
     command = [sys.executable, "-c", "input()", module, "-m", str(kit), "--set", f"uid=msk-{os.getpid()}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        # A process has no command line yet in the moment in which it takes the place of its parent's.
+        wait_for(
+            lambda: process.pid in [found.pid for found in running_clients(kit)], "the client is listed", seconds=30
+        )
         yield process
         process.communicate(b"\n")
 

@@ -24,7 +24,7 @@ from tests.helpers.pictures import read_csv, write_csv, write_picture
 @pytest.fixture(scope="module")
 def hospital(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a manifest of three classes, a broken file among the images."""
-    folder = tmp_path_factory.mktemp("hospital")
+    folder = tmp_path_factory.mktemp("hospitals") / "hospital"
     rows: list[tuple[object, ...]] = []
     for number in range(36):
         name = f"images/{number}.png"
