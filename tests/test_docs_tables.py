@@ -2,6 +2,10 @@
 
 import runpy
 
+import numpy as np
+import pytest
+from scipy.stats import t
+
 from fedmr_med.evaluation.results import RunResults, read_result
 from tests.helpers import REPOSITORY
 
@@ -40,3 +44,20 @@ def test_the_readme_repeats_figures_of_this_page() -> None:
     assert len(rows) == 4
     for method, last_five, head in rows:
         assert there[method] == (last_five, head), method
+
+
+@pytest.mark.parametrize("file", ["fmnist_mlp.json", "cifar10_small_cnn.json"])
+@pytest.mark.parametrize("split", ["P10C3", "P5C2"])
+def test_what_is_delivered_gains_by_sharing_as_the_page_says(file: str, split: str) -> None:
+    """The last head where all share, less the last trained model of the same seed where nobody does."""
+    heads, trained = {}, {}
+    for run in read_result(DOCS / "results" / file, RunResults).runs:
+        if run.split == split and run.label == "fedmr, default, all share":
+            heads[run.seed] = run.head_balanced_accuracy
+        elif run.split == split and run.label == "fedmr, default, nobody shares":
+            trained[run.seed] = run.rounds[-1].balanced_accuracy
+    gains = np.array([100 * (heads[seed] - trained[seed]) for seed in sorted(heads)])
+    assert len(gains) == 5
+    half = t.ppf(0.975, len(gains) - 1) * gains.std(ddof=1) / len(gains) ** 0.5
+    assert f"{gains.mean():.1f} ± {half:.1f}" in PAGE
+    assert gains.mean() > half
