@@ -126,14 +126,14 @@ class Watcher:
         while True:
             state = self._patiently(lambda: self.session.state(job))
             if has_ended(state.status):
+                self._look(info, state, None)  # a job may end before it was looked at once
                 return state
             ghost = 0 if state.alive else ghost + 1
             if ghost >= _GHOST_POLLS or (ghost and state.restarted):
                 return state
             running += state.status == "RUNNING"
             progress = self._patiently(lambda: self.session.progress(job)) if running > _QUIET_POLLS else None
-            if self._see:
-                self._see(info, state.status, self._patiently(self.session.hospitals), progress)
+            self._look(info, state, progress)
             if progress:
                 self._best_round = max(self._best_round, int(progress["round"]))
                 self._show(progress)
@@ -141,6 +141,10 @@ class Watcher:
                 waits = self._shortage(info) if state.status == "SUBMITTED" else None
                 self.say(f"job {job}: {waits or state.status.lower()}")
             time.sleep(self.poll)
+
+    def _look(self, info: JobInfo, state: JobState, progress: dict[str, Any] | None) -> None:
+        if self._see:
+            self._see(info, state.status, self._patiently(self.session.hospitals), progress)
 
     def _shortage(self, info: JobInfo) -> str | None:
         return chains.shortage(info, self._patiently(self.session.hospitals))

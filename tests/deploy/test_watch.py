@@ -92,6 +92,14 @@ def test_a_job_that_completes(tmp_path: Path) -> None:
     assert said == ["job job1: running", progress_line(progress(1))], "a line is said once"
 
 
+def test_a_job_that_ended_before_the_first_look_is_seen_with_its_hospitals(tmp_path: Path) -> None:
+    """A page that is written at every look named no hospital of such a job."""
+    seen: list[tuple[JobInfo, str, tuple[str, ...], dict[str, object] | None]] = []
+    script = Script(tmp_path, [DONE])
+    Watcher(script, "job1", lambda line: None, poll=0.0, see=lambda *look: seen.append(look)).run(resume=False)
+    assert seen == [(info("job1"), DONE.status, script.connected, None)]
+
+
 def test_lines_of_sites_are_said_once_and_who_is_waited_for_when_it_is_quiet(tmp_path: Path) -> None:
     said: list[str] = []
     watcher = Watcher(Script(tmp_path, []), "job1", said.append, poll=0.0)
