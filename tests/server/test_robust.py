@@ -280,6 +280,29 @@ def test_a_site_with_classes_of_its_own_is_not_judged_by_them(
     assert left_out(job, state, sharing(replies, **right, rosendahl=one_alike)) == {}
 
 
+@pytest.mark.parametrize(
+    ("places", "refused"),
+    [
+        ((0, 1), False),
+        ((2, 3), False),
+        ((4, 2), False),
+        ((1, 0), True),
+        ((0, 1, 2), False),
+        ((1, 2, 0), True),
+        ((0, 2, 1), True),
+        ((0, 1, 2, 3), False),
+        ((1, 0, 3, 2), True),
+    ],
+)
+def test_less_agreement_is_asked_of_a_site_with_few_classes(
+    job: JobConfig, state: GlobalState, replies: dict[str, SiteReply], places: tuple[int, ...], refused: bool
+) -> None:
+    """A hospital of the demo with two classes was left out in two rounds of seven: one line may point anywhere."""
+    right = {name: classes_at(*range(8), seed=i) for i, name in enumerate(("bcn", "msk", "vienna_dias"))}
+    own = classes_at(*places, *(None,) * (8 - len(places)), seed=9)
+    assert (left_out(job, state, sharing(replies, **right, rosendahl=own)).keys() == {BAD}) is refused
+
+
 def test_where_no_two_sites_agree_nobody_is_left_out(
     job: JobConfig, state: GlobalState, replies: dict[str, SiteReply]
 ) -> None:
