@@ -7,6 +7,8 @@ import sys
 from graphlib import CycleError, TopologicalSorter
 from itertools import accumulate, pairwise
 
+import pytest
+
 from tests.helpers import REPOSITORY
 from tests.helpers.imports import PACKAGE, imports, room, sources, third_party
 
@@ -107,6 +109,7 @@ def loaded_by(code: str) -> set[str]:
     return {parent for name in done.stdout.split() for parent in accumulate(name.split("."), "{}.{}".format)}
 
 
+@pytest.mark.slow
 def test_comparisons_and_studies_run_without_loading_flare() -> None:
     loaded = loaded_by("import fedmr_med.lab.bench.compare, fedmr_med.runner, fedmr_med.lab.studies.catalog")
     assert "fedmr_med.runner" in loaded
@@ -125,6 +128,7 @@ def test_settings_are_read_without_what_computes() -> None:
     assert not loaded & {"torch", "numpy", "cryptography"}
 
 
+@pytest.mark.slow
 def test_a_client_process_imports_nothing_that_training_does_not_need() -> None:
     # A step as well: torch loads its compiler with the first torch.optim.Optimizer.
     step = "client = Client(Case('small_cnn', 12, batch_size=2), 'fedmr'); client.prepare_steps(); client.step()"

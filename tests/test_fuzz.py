@@ -9,6 +9,7 @@ import pytest
 from tests.helpers.fuzz import exchanges, files, replies
 
 
+@pytest.mark.slow
 def test_no_mutated_reply_stops_the_server_or_spoils_its_state(tmp_path: Path) -> None:
     outcome = replies.fuzz(400, tmp_path, seed=1)
     assert outcome["replies"] == 400
@@ -22,6 +23,7 @@ def test_no_mutated_message_of_another_exchange_opens_a_total_or_passes_for_the_
     assert all(outcome[kind] for kind in (*kinds, "weights taken", "weights refused")), outcome
 
 
+@pytest.mark.slow
 def test_no_mutated_file_ends_in_anything_but_a_sentence(tmp_path: Path) -> None:
     outcome = files.fuzz(240, tmp_path, seed=1)
     kinds = ("checkpoint bytes", "checkpoint", "weights", "fedmr.yaml", "site.yaml", "results.json", "manifest.csv")

@@ -63,6 +63,7 @@ def test_another_suite_at_the_same_time_is_none_of_its_business() -> None:
     assert processes_of("other") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sent", "workers"), [(signal.SIGINT, 2), (signal.SIGTERM, 2), (signal.SIGHUP, 0)])
 def test_an_interrupted_suite_leaves_nothing(sent: signal.Signals, workers: int, tmp_path: Path) -> None:
     """Ctrl-C and a closed terminal reach the check, pytest and its workers alike; a service's stop the check alone."""

@@ -106,6 +106,7 @@ def pooled(fmnist: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return dealt("iid", 1, fmnist, tmp_path_factory.mktemp("pooled"))
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(kind=st.sampled_from(["iid", "dir1", "P5C2", "P10C2"]), clients=st.integers(2, 8))
 def test_the_head_does_not_depend_on_who_holds_what(

@@ -129,6 +129,7 @@ def test_misspelt_methods_and_networks_get_a_hint() -> None:
         models.build("resnet", num_classes=2)
 
 
+@pytest.mark.slow
 def test_a_file_of_ones_own_adds_a_part_in_this_process_and_in_those_it_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

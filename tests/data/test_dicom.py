@@ -113,6 +113,7 @@ else:
 """
 
 
+@pytest.mark.slow
 def test_a_small_file_cannot_take_gigabytes(tmp_path: Path) -> None:
     edge = 12_000  # 144 million pixels of 16 bits in 283 kB
     write_dicom(tmp_path / "a.dcm", np.zeros((4, 4), np.uint16))
@@ -125,6 +126,7 @@ def test_a_small_file_cannot_take_gigabytes(tmp_path: Path) -> None:
     assert peak(refusing(tmp_path / "deflated.dcm")) < 50e6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edges", [(65_535, 65_535), (7_072, 7_072)])
 def test_the_size_is_looked_at_before_the_pixels(edges: tuple[int, int], tmp_path: Path) -> None:
     rows, columns = edges

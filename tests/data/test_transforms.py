@@ -23,6 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Flip is deprecated")
 NAMES = ("isic", "crop_flip", "plain", "unit", "reflect_crop_flip", "crop_flip_rotate")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(224, 298), (299, 224), (180, 160)])
 def test_the_fast_augmentation_has_the_distribution_of_flambys(shape: tuple[int, int]) -> None:
     """Brightness, contrast, where the picture has gone, and holes, on a lesion off the centre of a shaded skin."""

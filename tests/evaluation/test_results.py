@@ -65,6 +65,7 @@ def histories(draw: st.DrawFn) -> History:
     return history
 
 
+@pytest.mark.slow
 @given(history=histories(), whole=st.booleans())
 def test_a_result_survives_its_file(history: History, whole: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "survives.json"
@@ -80,6 +81,7 @@ def test_a_result_survives_its_file(history: History, whole: bool, tmp_path_fact
     assert failed["error"] == "diverged"
 
 
+@pytest.mark.slow
 @given(history=histories())
 def test_the_figures_of_a_run_follow_from_its_rounds(history: History) -> None:
     result = RunResult.of(SETUP, history)

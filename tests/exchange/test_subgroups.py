@@ -90,6 +90,7 @@ def is_in(column: str, level: str, row: dict[str, str]) -> bool:
     return bool(row["age"]) and low <= int(row["age"]) < high
 
 
+@pytest.mark.slow
 def test_levels_have_the_scores_of_their_images_and_secure_sums_the_same(hospitals: Path, tmp_path: Path) -> None:
     job, sites = job_of(hospitals)
     state, plain = run(job, sites, tmp_path / "plain")
@@ -123,6 +124,7 @@ def test_by_default_no_score_by_subgroup_leaves(hospitals: Path, tmp_path: Path)
     assert all(found.figures is None for levels in evaluation.subgroups.values() for found in levels.values())
 
 
+@pytest.mark.slow
 def test_the_worst_are_named_on_report_and_card(hospitals: Path, tmp_path: Path) -> None:
     state, evaluation = run(*job_of(hospitals, **LEARNS), tmp_path)
     assert evaluation.worst_levels and evaluation.between

@@ -63,6 +63,7 @@ class ByPost:
 SHARING = SitePolicy(share_prototypes=True, share_metrics="per_class", min_cell_count=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "policies"),
     [

@@ -44,6 +44,7 @@ except CheckpointError as e:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="needs a limit on file sizes")
 def test_a_checkpoint_that_does_not_fit_on_the_disk_leaves_the_old_one(tmp_path: Path) -> None:
     from fedmr_med.models.model_file import read_tensors

@@ -96,6 +96,7 @@ def test_coefficient_zero_is_fedavg_bit_for_bit(tmp_path: Path, plain: GlobalSta
     assert federation.state.prototypes.available.any() == (name == "fedproc"), "a loss of weight 0 needs none"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "fedmr"])
 def test_every_baseline_takes_the_prototypes_of_fedmr(tmp_path: Path, name: str) -> None:
     alone = three_rounds(name, {}, tmp_path / "alone")

@@ -79,6 +79,7 @@ def test_a_site_scores_the_mean_and_trains_from_the_global_model(tmp_path: Path)
         site.train(replace(task, averaged={"conv.weight": task.model["conv.weight"]}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOTH)
 def test_scores_best_model_and_what_a_checkpoint_hands_out_are_those_of_the_mean(
     name: str, fmnist: Path, tmp_path: Path

@@ -200,6 +200,7 @@ def test_where_no_class_is_missing_it_is_fedavg_bit_for_bit(kind: str, everythin
     assert same_model(two_rounds({"logits": {"kind": kind}}, tmp_path, EVERYTHING), everything)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_takes_them(name: str, tmp_path: Path) -> None:
     plain = two_rounds({}, tmp_path / "plain", name=name)

@@ -30,7 +30,7 @@ PASSED = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 Tests = Sequence[Sequence[str]]
 """Files of tests in steps: the next one is run where the last one passed."""
 
-CPU_SECONDS, WALL_SECONDS = 120, 1200
+CPU_SECONDS, WALL_SECONDS = 400, 1800
 """What the tests of a mutant may take; a mutant that loops or waits for ever is killed by that."""
 
 
@@ -67,8 +67,10 @@ def run_tests(repository: Path, steps: Tests, folder: Path, mutant: Mutant | Non
         sys.meta_path.insert(0, MutatedModule(mutant, repository))
     # Hypothesis draws the same examples every time with its profile for continuous integration, and stores none.
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=ci"]
-    options += ["-m", "not slow and not nightly", f"--basetemp={folder}"]
-    codes = (int(pytest.main([*options, *tests])) for tests in steps)
+    options += [f"--basetemp={folder}"]
+    # What takes long is asked last, of the mutants that are still alive.
+    kinds = ("not slow and not nightly", "slow and not nightly and not federation")
+    codes = (int(pytest.main([*options, "-m", kind, *tests])) for kind in kinds for tests in steps)
     code = next((code for code in codes if code not in PASSED), 0)
     sys.stdout.flush()
     os._exit(code)

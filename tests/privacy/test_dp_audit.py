@@ -16,6 +16,7 @@ from tests.helpers.dp_audit import audited
 KINDS = ("prototypes", "head", "training")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grouped", [False, True], ids=["images", "patients"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_an_audit_proves_is_less_than_what_is_reported(tmp_path: Path, kind: str, grouped: bool) -> None:

@@ -126,6 +126,7 @@ def test_statistics_of_packages_see_no_image_of_a_class_with_a_small_cell(
     assert (found > 0) == (policy is EVERY_CELL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [DEFAULT, EVERY_CELL])
 def test_a_secure_total_is_of_vectors_without_small_cells(policy: SitePolicy, tmp_path: Path) -> None:
     """A class that one hospital alone has is in the total as that hospital puts it in."""

@@ -11,6 +11,7 @@ from tests.helpers.benchmarks import TINY
 from tests.helpers.errors import raises
 
 
+@pytest.mark.slow
 def test_a_comparison_is_one_call_and_gives_rows(fmnist: Path, tmp_path: Path) -> None:
     tables = bench(
         "fmnist",

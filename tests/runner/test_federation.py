@@ -59,6 +59,7 @@ def test_every_round_is_scored_on_the_whole_test_set(finished: Finished) -> None
     assert all(set(record.sites) == {f"client-{k}" for k in range(1, 6)} for record in state.history.rounds)
 
 
+@pytest.mark.slow
 def test_scores_at_the_server_equal_the_pooled_scores_of_the_sites(
     finished: Finished, fmnist: Path, tmp_path: Path
 ) -> None:
@@ -80,6 +81,7 @@ def test_a_job_of_secure_sums_is_scored_at_the_server_too(method: str, fmnist: P
     assert state.history.head.evaluation.pooled is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedavg", "fedmr", "moon", "feddyn", "feddc"])
 def test_a_run_that_was_stopped_goes_on_to_the_same_result(method: str, fmnist: Path, tmp_path: Path) -> None:
     job = tiny_job(method, split="P6C2", changes={"federation.sites_per_round": 4, "federation.min_sites": 4})

@@ -135,6 +135,7 @@ def test_a_record_that_was_changed_opens_nothing(five: dict[str, Participant]) -
         total(five, "0123", "train-3")
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.data(), st.integers(4, 10))
 def test_no_honest_site_is_in_two_totals_over_different_sites(data: st.DataObject, count: int) -> None:

@@ -72,6 +72,7 @@ def test_the_threshold_is_as_low_as_it_may_be(tmp_path: Path, count: int) -> Non
             assert stolen.tolist() == server.vectors[server.target].tolist()
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.data(), st.integers(3, 9))
 def test_whatever_sites_are_shown_all_shares_are_for_one_set(data: st.DataObject, count: int) -> None:

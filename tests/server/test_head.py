@@ -234,6 +234,7 @@ def test_the_head_leaves_with_the_best_model(tmp_path: Path) -> None:
     assert saved.about["closed_form_head"] is True
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_before_its_head_makes_it_on_resuming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> tuple[Watched, GlobalSta
     return made, made.run()
 
 
+@pytest.mark.slow
 def test_the_secure_federation_has_the_prototypes_and_scores_of_the_plain_one(
     plain: GlobalState, secure: tuple[Watched, GlobalState]
 ) -> None:
@@ -181,6 +182,7 @@ def test_sites_lost_before_masking_end_the_job_after_the_training_and_it_resumes
     assert resumed.history.head.evaluation is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [ASK_OFFER, ASK_MASKED, ASK_CONFIRMED, ASK_SHARES])
 def test_a_head_that_cannot_be_opened_is_said_aloud_and_the_job_resumes(
     tmp_path: Path, secure: tuple[Watched, GlobalState], step: str
@@ -197,6 +199,7 @@ def test_a_head_that_cannot_be_opened_is_said_aloud_and_the_job_resumes(
     assert resumed.history.evaluations == secure[1].history.evaluations
 
 
+@pytest.mark.slow
 def test_a_chain_called_like_a_file_of_the_site_does_not_close_secure_sums(tmp_path: Path) -> None:
     one_round = {"federation": SECURE["federation"] | {"rounds": 1}, "head": {"exchange": "none"}}
     names = (COHORT_FILE, "privacy_ledger.jsonl", "chains", "good")
@@ -228,6 +231,7 @@ def all_summed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Watched, Globa
     return made, made.run()
 
 
+@pytest.mark.slow
 def test_models_that_are_summed_securely_give_the_model_of_the_plain_federation(
     plain: GlobalState, all_summed: tuple[Watched, GlobalState]
 ) -> None:
@@ -251,6 +255,7 @@ def test_replies_of_a_job_that_sums_all_hold_nothing(all_summed: tuple[Watched, 
 ROUNDS = {"fedavg": 2, "fedprox": 2, "fedproc": 2, "fednova": 2, "moon": 2, "scaffold": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ROUNDS)
 def test_every_method_that_needs_sums_alone_can_sum_all(tmp_path: Path, method: str) -> None:
     changes = {"method": {"name": method, "options": {}}, "head": {"exchange": "none"}}
@@ -293,6 +298,7 @@ def test_a_total_that_moves_the_model_too_far_is_refused(tmp_path: Path, monkeyp
         federation(tmp_path, {"federation": ALL["federation"] | {"clip_update": 0.1}}).run()
 
 
+@pytest.mark.slow
 def test_without_a_total_of_the_models_the_round_fails_and_can_be_resumed(
     tmp_path: Path, all_summed: tuple[Watched, GlobalState]
 ) -> None:
@@ -302,6 +308,7 @@ def test_without_a_total_of_the_models_the_round_fails_and_can_be_resumed(
     assert same_arrays(federation(tmp_path, ALL, policies).run().model, all_summed[1].model)
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_after_the_opening_gets_the_same_total_when_it_resumes(
     tmp_path: Path, all_summed: tuple[Watched, GlobalState], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,6 +325,7 @@ def test_a_server_that_dies_after_the_opening_gets_the_same_total_when_it_resume
     assert same_arrays(federation(tmp_path, ALL, policies).run().model, all_summed[1].model)
 
 
+@pytest.mark.slow
 def test_a_projected_head_of_a_secure_total_is_that_of_the_plain_statistics(tmp_path: Path) -> None:
     projected = {"head": {"exchange": "last", "projection": 12, "shrinkage": 0.1}}
     heads = []

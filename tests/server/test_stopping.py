@@ -102,6 +102,7 @@ def test_settings_that_say_nothing_are_refused(stop: dict[str, object], code: st
         tiny_job(changes={"federation.stop": stop})
 
 
+@pytest.mark.slow
 def test_a_run_stops_and_a_resumption_adds_no_round(tmp_path: Path) -> None:
     write_mini("fmnist", tmp_path / "data", per_class=20, test_per_class=4)
     still = {"train.lr": 0.0, "federation.rounds": 9}

@@ -263,6 +263,7 @@ def federation(job: JobConfig, folder: Path) -> Federation:
     return Federation(job, sites, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains_the_classifier_over_features_made_once(
     method: str, tmp_path: Path, extractions: list[int]

@@ -51,6 +51,7 @@ print(*(name for name in ("torch._dynamo", "sympy", "monai", "albumentations", "
 """
 
 
+@pytest.mark.slow
 def test_a_client_process_does_not_load_what_it_does_not_use(tmp_path: object) -> None:
     done = subprocess.run([sys.executable, "-c", CLIENT, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

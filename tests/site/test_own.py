@@ -60,6 +60,7 @@ def test_a_site_that_lost_its_layers_says_so(tmp_path: Path) -> None:
         federation.sites["b"].train(federation.task())
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_resumes_with_the_same_layers(fmnist: Path, tmp_path: Path) -> None:
     config = tiny_job("fedavg", changes={"model.options": {}, "federation.buffers": "local"}).override(
         {"model": {"name": "narrow_resnet", "options": {"width": 8}}, "federation": {"rounds": 2}}

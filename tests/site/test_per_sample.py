@@ -78,6 +78,7 @@ def assert_same(found: dict[str, Tensor], made: Network, factor: float, atol: fl
         torch.testing.assert_close(found[name], factor * parameter.grad, rtol=1e-6, atol=atol, msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_without_a_clip_the_sum_is_the_gradient_of_the_batch(name: str) -> None:
     made, (images, labels) = network(name), batch()
@@ -107,6 +108,7 @@ def test_more_images_than_fit_at_once_give_the_same_sum(monkeypatch: pytest.Monk
         torch.testing.assert_close(gradient, whole[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_sum_is_that_of_clipped_gradients_of_one_backward_pass_each(name: str) -> None:
     made, (images, labels) = network(name), batch()

@@ -88,6 +88,7 @@ def federation(
     return Federation(job, sites, folder)
 
 
+@pytest.mark.slow
 def test_a_secure_and_private_job_has_prototypes_and_says_what_they_cost(tmp_path: Path) -> None:
     state = federation(tmp_path, [RICH, *[OPEN] * 3]).run()
     assert state.prototypes.available.any()
@@ -97,12 +98,14 @@ def test_a_secure_and_private_job_has_prototypes_and_says_what_they_cost(tmp_pat
     assert costs[0]
 
 
+@pytest.mark.slow
 def test_without_secure_sums_each_site_adds_all_of_the_noise(tmp_path: Path) -> None:
     state = federation(tmp_path, [OPEN] * 4, secure="none").run()
     assert state.prototypes.available.any()
     assert [len(record.sites) for record in state.history.rounds] == [4] * 3
 
 
+@pytest.mark.slow
 def test_sites_whose_budget_is_used_up_go_on_without_prototypes(tmp_path: Path) -> None:
     poor = lenient(share_prototypes=True, share_metrics="per_class", privacy=PrivacyBudget(epsilon=12))
     state = federation(tmp_path, [poor] * 4).run()
@@ -112,6 +115,7 @@ def test_sites_whose_budget_is_used_up_go_on_without_prototypes(tmp_path: Path) 
     assert [len(record.sites) for record in state.history.rounds] == [4] * 3
 
 
+@pytest.mark.slow
 def test_prototypes_age_between_releases(tmp_path: Path) -> None:
     state: GlobalState = federation(tmp_path, [OPEN] * 4, every=2).run()
     assert set(state.prototypes.age[state.prototypes.available].tolist()) == {0}

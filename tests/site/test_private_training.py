@@ -105,6 +105,7 @@ def test_two_runs_of_one_job_differ(tmp_path: Path) -> None:
     assert any(not np.array_equal(array, second.model[name]) for name, array in first.model.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", ["fedavg", "fedprox", "feddyn", "feddc", "fednova", "fedproc", "moon", "fedmr", "scaffold"]
 )
@@ -123,6 +124,7 @@ def test_methods_train_privately_in_a_federation(tmp_path: Path, method: str) ->
     assert all(not record.sites["bcn"].terms for record in state.history.rounds), "losses have no noise"
 
 
+@pytest.mark.slow
 def test_penalties_are_added_beside_the_noise(tmp_path: Path) -> None:
     job = private_job("fedprox", method={"options": {"mu": 50.0}})
     job = job.override({"train": {"updates": 40, "lr": 0.01, "momentum": 0.0, "optimizer": "sgd"}})
@@ -156,6 +158,7 @@ def poor(epsilon: float = 3.0, **more: Any) -> SitePolicy:
     return lenient(share_metrics="per_class", training_privacy=PrivacyBudget(epsilon=epsilon, **more))
 
 
+@pytest.mark.slow
 def test_a_site_trains_until_its_budget_is_used_up(tmp_path: Path) -> None:
     job = private_job("fedavg", train={"private": {"clip": 1.0, "noise": 0.6}})
     site = small_hospital("bcn", job, tmp_path, poor(8.0))

@@ -64,6 +64,7 @@ def permitted_counts(exchange: str, folder: Path) -> np.ndarray:
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("secure", ["none", "statistics"])
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_a_total_holds_the_classes_that_may_leave_and_nothing_else(

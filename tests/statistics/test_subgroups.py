@@ -106,6 +106,7 @@ def test_the_attack_reads_small_numbers_where_a_policy_lets_it() -> None:
     assert small_numbers(*told(found, EVERYTHING)) > 10
 
 
+@pytest.mark.slow
 @given(answers(), st.sampled_from([DEFAULT, EVERYTHING]))
 def test_what_may_leave_may_leave_again(found: Told, policy: SitePolicy) -> None:
     whole, levels = told(found, policy)

@@ -50,6 +50,7 @@ def found(place: Path) -> Iterator[Audit]:
     yield read_result(place / "audit.json", Audit)
 
 
+@pytest.mark.slow
 def test_an_open_site_gives_everything_away(found: Audit) -> None:
     assert found.defences == DEFENCES
     assert found.success("class counts", NONE) == 1

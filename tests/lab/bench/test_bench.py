@@ -32,6 +32,7 @@ HERE = Resources(workers=0)
 ROUND_KEYS = {"round", "accuracy", "balanced_accuracy", "seconds", "bytes_up", "bytes_down"}
 
 
+@pytest.mark.slow
 def test_a_comparison_writes_results_curves_and_report(fmnist: Path, tmp_path: Path, capsys: Any) -> None:
     found = compare(request_for(fmnist, seeds=(0, 1)), tmp_path, HERE)
     assert read_result(tmp_path / "results.json", RunResults) == found
@@ -65,6 +66,7 @@ def test_several_workers_give_the_same_results(fmnist: Path, tmp_path: Path) -> 
     assert without_times(here) == without_times(there)
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_done_again(fmnist: Path, tmp_path: Path) -> None:
     first = compare(request_for(fmnist, ("fedavg",)), tmp_path, HERE).runs
     both = compare(request_for(fmnist), tmp_path, HERE).runs

@@ -10,6 +10,7 @@ from tests.helpers.command_line import bench, run
 from tests.helpers.errors import printed_fault
 
 
+@pytest.mark.slow
 def test_json_is_all_that_goes_to_standard_output(
     fmnist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
