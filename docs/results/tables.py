@@ -16,8 +16,8 @@ from fedmr_med.lab.flamby.tables import spreads
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.with_suffix(".md")
 HEADING = (
-    "| | seeds | last five | first row ahead by | with head | first row ahead by |",
-    "|---|---|---|---|---|---|",
+    "| | seeds | last five | first row ahead by | with head | first row ahead by | first row's head ahead of the last model by |",
+    "|---|---|---|---|---|---|---|",
 )
 PLACE = re.compile(r"(?m)^<!-- (\S+\.json) (\S+) -->\n\n(?:\|.*\n)*\n?")
 FLAMBY = re.compile(r"(?m)^<!-- (flamby/\S+\.json) -->\n\n(?:\|.*\n)*\n?")
@@ -48,15 +48,24 @@ def table(file: str, split: str) -> list[str]:
 
 
 def lines(runs: list[RunResult]) -> list[str]:
-    """Return one line per label: balanced accuracy of the last five rounds and with head, each with its paired gap."""
+    """Return one line per label: balanced accuracy of the last five rounds and with head, each with its paired gap.
+
+    Last what the first row delivers, with its head, has over what the others deliver without one: their last model.
+    """
     gaps = {gap.label: (gap.last5, gap.head) for gap in differences(runs, runs[0].label)}
+    heads = {run.seed: run.head_balanced_accuracy for run in runs if run.label == runs[0].label}
     made = []
     for row in rows(runs):
         last5, head = gaps.get(row.label, (None, None))
         trained, headed = map(row.over_seeds, ("last5_balanced_accuracy", "head_balanced_accuracy"))
-        figures = _figure(trained), _ahead(last5), _figure(headed), _ahead(head)
+        delivered = Gap.of([(_last(run), heads.get(run.seed)) for run in row.runs if row.label in gaps])
+        figures = _figure(trained), _ahead(last5), _figure(headed), _ahead(head), _ahead(delivered)
         made.append(f"| {' | '.join((row.label, str(len(row.runs)), *figures))} |")
     return made
+
+
+def _last(run: RunResult) -> float | None:
+    return run.rounds[-1].balanced_accuracy if run.rounds else None
 
 
 def _figure(spread: Spread | None) -> str:
