@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fedmr_med.deploy.connection import try_server
-from fedmr_med.errors import DeployError
 from fedmr_med.evaluation.results import RunResults, read_result
 from fedmr_med.models.model_file import load_model
 from tests.helpers.chains import assert_same_model, finish, in_process, tiny_job
-from tests.helpers.federation import RELAY, Federation, demo_site, running, wait_for
+from tests.helpers.federation import RELAY, Federation, demo_site, reachable, running, wait_for
 
 pytestmark = [pytest.mark.federation, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -54,11 +52,3 @@ def test_a_job_runs_through_a_relay_that_dies_on_the_way(relayed: Federation, tm
     (run,) = read_result(path.with_name("results.json"), RunResults).runs
     assert run.history is not None
     assert all(set(record.sites) == set(SITES) for record in run.history.rounds)
-
-
-def reachable(kit: Path) -> bool:
-    try:
-        try_server(kit)
-    except DeployError:
-        return False
-    return True

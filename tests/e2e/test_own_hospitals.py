@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import REPOSITORY
+from tests.helpers.documents import commands
 from tests.helpers.own_hospitals import CLASSES, write_untidy_hospitals
 from tests.helpers.simulator import clean_environment
 
@@ -17,16 +17,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SMALL = "--model small_cnn --rounds 1 --set train.updates=10 --set task.image_size=48 --set train.batch_size=16"
 
 
-def documented_commands() -> list[list[str]]:
-    """The commands of the first block of the page, as a shell takes them apart."""
-    block = (REPOSITORY / "docs" / "own-images.md").read_text(encoding="utf-8").split("```sh\n")[1].split("```")[0]
-    return [shlex.split(line, comments=True) for line in block.replace("\\\n", " ").splitlines() if line.strip()]
-
-
 def test_six_commands_lead_from_two_untidy_folders_to_a_prediction(tmp_path: Path) -> None:
     write_untidy_hospitals(tmp_path / "mysites")
-    commands = documented_commands()
-    assert [words[:3] for words in commands] == [
+    printed = [shlex.split(line) for line in commands("docs/own-images.md")[:6]]
+    assert [words[:3] for words in printed] == [
         ["fedmr-med", "data", "manifest"],
         ["fedmr-med", "data", "manifest"],
         ["fedmr-med", "data", "check"],
@@ -35,7 +29,7 @@ def test_six_commands_lead_from_two_untidy_folders_to_a_prediction(tmp_path: Pat
         ["fedmr-med", "predict", "runs/haut/server/chains/simulate_job/best_model.pt"],
     ]
     said = {}
-    for words in commands:
+    for words in printed:
         small = shlex.split(SMALL) if words[1:3] == ["jobs", "new"] else []
         done = subprocess.run(
             [Path(sys.executable).with_name(words[0]), *words[1:], *small],

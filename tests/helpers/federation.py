@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ import yaml
 
 from fedmr_med.config import JobConfig
 from fedmr_med.data.flamby_isic import HOSPITALS
+from fedmr_med.deploy.connection import try_server
 from fedmr_med.deploy.provision import provision
 from fedmr_med.deploy.session import ServerLostError, Session
+from fedmr_med.errors import DeployError
 from fedmr_med.faults import FAULTS_VARIABLE
 from fedmr_med.files import write_text
 from fedmr_med.jobs.folder import write_job
@@ -50,19 +52,7 @@ class Federation:
         self.port = free_port()
         for name, text in sites.items():
             write_text(folder / "sites" / name / "site.yaml", text)
-        project = yaml.safe_load((REPOSITORY / "provisioning" / "project.yml").read_text())
-        project["participants"] = [
-            entry for entry in project["participants"] if entry["type"] != "client" or entry["name"] in sites
-        ]
-        project["participants"].append({"name": OTHER, "type": "admin", "org": "other", "role": "lead"})
-        if behind:
-            listens = {"default_host": "localhost", "host_names": ["localhost"], "port": free_port()}
-            project["participants"].append(
-                {"name": RELAY, "type": "relay", "org": "coordinator", "listening_host": listens}
-            )
-            for entry in (entry for entry in project["participants"] if entry["name"] in behind):
-                entry["connect_to"] = {"name": RELAY}
-        write_text(folder / "project.yml", yaml.safe_dump(project))
+        write_text(folder / "project.yml", project_for(sites, behind))
         self.kits = provision(folder / "project.yml", folder / "workspace", folder / "sites", port=self.port)
         self._renewed: dict[str, Path] = {}
         for name, text in sites.items():
@@ -135,9 +125,7 @@ class Federation:
             watcher.kill()
         for name in list(self._processes):
             self.kill(name)
-        for process in psutil.process_iter(["cmdline"]):
-            if any(str(self.folder) in part for part in process.info["cmdline"] or ()):
-                kill_process(process.pid)
+        kill_all(self.folder)
 
     def arm(self, name: str, point: str) -> None:
         """Let the next process of a server or hospital that reaches ``point`` stop there."""
@@ -217,6 +205,30 @@ class Federation:
         return path
 
 
+def project_for(sites: Iterable[str], behind: Iterable[str] = ()) -> str:
+    """Return the shipped project file with these hospitals alone, a second lead, and a relay before some of them."""
+    project = yaml.safe_load((REPOSITORY / "provisioning" / "project.yml").read_text())
+    project["participants"] = [
+        entry for entry in project["participants"] if entry["type"] != "client" or entry["name"] in sites
+    ]
+    project["participants"].append({"name": OTHER, "type": "admin", "org": "other", "role": "lead"})
+    if behind:
+        listens = {"default_host": "localhost", "host_names": ["localhost"], "port": free_port()}
+        project["participants"].append(
+            {"name": RELAY, "type": "relay", "org": "coordinator", "listening_host": listens}
+        )
+        for entry in (entry for entry in project["participants"] if entry["name"] in behind):
+            entry["connect_to"] = {"name": RELAY}
+    return str(yaml.safe_dump(project))
+
+
+def kill_all(folder: Path) -> None:
+    """Kill every process that names a folder on its command line."""
+    for process in psutil.process_iter(["cmdline"]):
+        if any(str(folder) in part for part in process.info["cmdline"] or ()):
+            kill_process(process.pid)
+
+
 @contextmanager
 def running(folder: Path, sites: dict[str, str], behind: tuple[str, ...] = ()) -> Iterator[Federation]:
     """Start a federation whose hospitals have all registered; end every process of it."""
@@ -276,6 +288,15 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def reachable(kit: Path) -> bool:
+    """Say whether the server, or relay, of a kit answers."""
+    try:
+        try_server(kit)
+    except DeployError:
+        return False
+    return True
 
 
 def kill_process(pid: int) -> None:

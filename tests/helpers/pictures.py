@@ -62,11 +62,13 @@ def write_split(path: Path, rows: list[tuple[str, object, object, str]]) -> None
     write_csv(path, ("image", *CLASS_NAMES, "UNK", "target", "center", "fold", "fold2"), full)
 
 
-def write_flamby_folder(root: Path) -> list[tuple[str, int, int, str]]:
-    """Write a prepared folder of 6 centres with 8 pictures each (6 train, 2 test) and return its table."""
+def write_flamby_folder(
+    root: Path, folder: str = PREPARED_FOLDER, per_center: int = 8
+) -> list[tuple[str, int, int, str]]:
+    """Write a folder of 6 centres, by default with 8 pictures each (6 train, 2 test), and return its table."""
     rows = [(f"ISIC_{center}{i}", (center + i) % 8, center, "test" if i % 4 == 3 else "train")
-            for i in range(8) for center in range(6)]  # fmt: skip
+            for i in range(per_center) for center in range(6)]  # fmt: skip
     write_split(root / SPLIT_FILE, rows)
     for seed, (image, *_) in enumerate(rows):
-        write_picture(root / PREPARED_FOLDER / f"{image}.jpg", seed=seed)
+        write_picture(root / folder / f"{image}.jpg", seed=seed)
     return rows
