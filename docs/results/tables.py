@@ -16,7 +16,7 @@ from fedmr_med.lab.flamby.tables import spreads
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.with_suffix(".md")
 HEADING = (
-    "| | seeds | last five | first row ahead by | with head | first row ahead by | first row's head ahead of the last model by |",
+    "| | seeds | last five | first row ahead by | with head | first row ahead by | head ahead of last model by |",
     "|---|---|---|---|---|---|---|",
 )
 PLACE = re.compile(r"(?m)^<!-- (\S+\.json) (\S+) -->\n\n(?:\|.*\n)*\n?")
