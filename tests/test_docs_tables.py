@@ -50,7 +50,7 @@ def test_the_readme_repeats_figures_of_this_page() -> None:
 @pytest.mark.parametrize("split", ["P10C3", "P5C2"])
 @pytest.mark.parametrize("other", ["fedmr, default, nobody shares", "fedlmd"])
 def test_what_is_delivered_is_ahead_as_the_page_says(file: str, split: str, other: str) -> None:
-    """The last head where all share, less the last model of the same seed: where nobody shares, and of the best rival."""
+    """The last head where all share, less the last model of the same seed: where nobody shares, or of a rival."""
     heads, trained = {}, {}
     for run in read_result(DOCS / "results" / file, RunResults).runs:
         if run.split == split and run.label == "fedmr, default, all share":
