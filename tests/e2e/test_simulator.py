@@ -28,8 +28,8 @@ from fedmr_med.sites import DemoSource, SiteConfig
 from fedmr_med.wire import codec
 from tests.helpers.pictures import write_flamby_folder
 from tests.helpers.simulator import Simulation, record_wire, simulate, write_test_job
-from tests.helpers.small import initial_state, lenient, small_hospital, small_job, task_for
-from tests.helpers.transports import demo_sites
+from tests.helpers.small import CLOSED, initial_state, lenient, small_hospital, small_job, task_for
+from tests.helpers.transports import demo_sites, outcome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -223,6 +223,27 @@ def test_statistics_are_summed_securely_to_the_runners_model(tmp_path: Path) -> 
     expected = Federation(job, demo_sites(*CENTERS), tmp_path / "runner").run()
     assert all(np.array_equal(state.model[name], expected.model[name]) for name in state.model)
     assert state.prototypes.means.equal(expected.prototypes.means)
+
+
+ALIKE = {
+    "moon": small_job("fedavg", method={"name": "moon"}, head={"exchange": "last"}),
+    "feddyn": small_job("fedavg", method={"name": "feddyn"}, head={"exchange": "last"}),
+    "one-shot": small_job("fedmr", federation={"rounds": 0}, head={"exchange": "last"}),
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ALIKE)
+def test_simulator_and_runner_come_to_the_same(name: str, tmp_path: Path) -> None:
+    """Each task may be another process in the simulator, so all that a site goes on with is on its disk."""
+    job, sites = ALIKE[name], {site: site_yaml(site, share) for site, share in SHARES.items()}
+    done = simulate(write_test_job(tmp_path / "job", job, sites), tmp_path / "workspace", "-t", "3")
+    assert done.exit_code == 0, done.output[-3000:]
+    state, sharing_one = done.state(job), lenient(share_prototypes=("NV",), share_metrics="per_class")
+    assert state.head
+    assert state.round == job.federation.rounds
+    configs = demo_sites(*CENTERS, msk=CLOSED, vienna_dias=sharing_one)
+    assert outcome(state) == outcome(Federation(job, configs, tmp_path / "runner").run())
 
 
 def test_simulator_and_runner_agree_on_half_precision_and_on_a_site_that_refuses(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ def outcome(state: GlobalState) -> dict[str, Any]:
     prototypes, head = state.prototypes, state.history.head
     arrays = {
         **{f"model/{name}": array for name, array in state.model.items()},
+        **{f"averaged/{name}": array for name, array in state.averaged.items()},
         **{f"method/{name}": array for name, array in state.method.items()},
         **{f"head/{name}": array for name, array in (state.head or {}).items()},
         **{f"prototypes/{name}": getattr(prototypes, name).numpy() for name in ("means", "available", "age")},
