@@ -73,7 +73,9 @@ def _case(prediction: Prediction, predictor: Predictor, path: Path, look: GradCa
     order = (-likely).argsort()[:_SHOWN]
     answers = " · ".join(f"{names[label]} {likely[label]:.2f}" for label in order)
     images = Markup("").join(Markup('<img src="{}" alt="">').format(_address(picture)) for picture in pictures)
-    known = Markup("<br>is {}").format(truth) if truth else ""
+    known = Markup("<br>is {}").format(truth) if truth else Markup("")
+    if prediction.classes is not None:
+        known += Markup("<br>{}: {{{}}}").format(prediction.diagnosis, ", ".join(prediction.classes))
     return Markup("<figure>{}<figcaption><strong>{}</strong>{}<br>{}</figcaption></figure>").format(
         images, answers, known, prediction.image
     )

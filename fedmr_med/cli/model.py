@@ -26,6 +26,13 @@ Prepared = Annotated[
         help="The images are prepared already, as by `data prepare-isic`: do not do the model's preparation again.",
     ),
 ]
+Coverage = Annotated[
+    float | None,
+    typer.Option(
+        help="How often sets of classes are to hold the right one: 0.8, 0.9 or 0.95. The model is unsure where its set "
+        "is not one class."
+    ),
+]
 JournalFile = Annotated[
     Path | None, typer.Option(help="The journal of use; default: $XDG_STATE_HOME/fedmr_med/use.jsonl.")
 ]
@@ -44,6 +51,7 @@ def predict(
     sr: Annotated[
         Path | None, typer.Option(help="Write a DICOM structured report for each DICOM image into this folder.")
     ] = None,
+    coverage: Coverage = None,
     prepared: Prepared = False,
     journal: JournalFile = None,
     no_journal: NoJournal = False,
@@ -52,11 +60,15 @@ def predict(
 ) -> None:
     """Write a probability per class for each image; one that cannot be read is named and left out."""
     from fedmr_med.data.image_files import find_images
-    from fedmr_med.inference.predict import Predictor, write_predictions
+    from fedmr_med.inference.predict import UNSURE, Predictor, write_predictions
 
+    if coverage is not None and sr is not None:
+        raise ConfigError(
+            "A structured report has no place for sets; give --coverage or --sr.", code="config.conflict", key="--sr"
+        )
     book = _journal(journal, no_journal)
     saved, place = _load(model, allow_code), find_images(images)
-    predictor = Predictor(saved, calibrated=calibrate, prepared=prepared)
+    predictor = Predictor(saved, calibrated=calibrate, prepared=prepared, coverage=coverage)
     predictions = list(predictor(place))
     if book is not None:  # before any answer is handed out
         book.add("predict", model, place.root, predictor.class_names, predictions)
@@ -83,11 +95,15 @@ def predict(
     values = {"predictions": str(out), "images": total, "failed": len(failed), "overlays": overlays}
     values |= {"reports": len(reports)}
     values |= {"page": str(page)} if page is not None else {}
+    sure = sum(prediction.diagnosis not in ("", UNSURE) for prediction in predictions)
+    values |= {"sure": sure, "in_every_set": list(predictor.everywhere)} if coverage is not None else {}
     scale = "not calibrated" if temperature == 1 else f"calibrated with temperature {temperature:.2f}"
     answer(
         as_json,
         values | {"temperature": temperature},
         f"{total - len(failed)} of {total} images, {scale}: {out}",
+        *([f"a set of one class: {sure} images"] if coverage is not None else []),
+        *([f"in every set: {' '.join(predictor.everywhere)} (too few scores)"] if predictor.everywhere else []),
         *([f"page: {page}"] if page is not None else []),
         *([f"{overlays} overlays: {gradcam}"] if gradcam is not None else []),
         *([f"{len(reports)} structured reports: {sr}"] if sr is not None else []),
@@ -122,6 +138,7 @@ def evaluate(
     local_baseline: Annotated[
         bool, typer.Option("--local-baseline", help="Also train on the train fold alone, with the same budget.")
     ] = False,
+    coverage: Coverage = None,
     prepared: Prepared = False,
     journal: JournalFile = None,
     no_journal: NoJournal = False,
@@ -138,6 +155,12 @@ def evaluate(
             "Give either a manifest to score the model here, or --job to score it at all sites.",
             code="config.conflict",
             key="--job",
+        )
+    if job is not None and coverage is not None:
+        raise ConfigError(
+            "Sets are counted on this machine alone; give a manifest with --coverage.",
+            code="config.conflict",
+            key="--coverage",
         )
     saved = _load(model, allow_code)
     if subgroup:
@@ -162,7 +185,7 @@ def evaluate(
     book = _journal(journal, no_journal)
     names = saved.job.task.class_names
     table = work.OwnTable.open(place, names, fold, prepared=prepared)  # type: ignore[arg-type]
-    result, predictions = work.evaluate_here(saved, table, site)
+    result, predictions = work.evaluate_here(saved, table, site, coverage)
     root, truth = table.manifest.parent, {row.image: names[row.label] for row in table.rows}
     if book is not None:
         book.add("evaluate", model, root, names, predictions)
@@ -182,7 +205,15 @@ def evaluate(
     write_report([out / "results.json"], out / "report.html")
     written = f"results: {out / 'results.json'}, predictions: {out / 'predictions.csv'}, report: {out / 'report.html'}"
     wrong = f"{missed} images answered wrongly: {out / 'missed.html'}"
-    answer(as_json, versioned(results), *(line for run in runs for line in work.lines(run)), wrong, written)
+    held = None if coverage is None else work.SetsHeld.of(predictions, truth, coverage)
+    answer(
+        as_json,
+        versioned(results) | ({"sets": held.model_dump(mode="json")} if held else {}),
+        *(line for run in runs for line in work.lines(run)),
+        *(held.lines() if held else []),
+        wrong,
+        written,
+    )
 
 
 def export(

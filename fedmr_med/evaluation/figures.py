@@ -4,16 +4,17 @@ See :mod:`fedmr_med.evaluation.catalog` for metrics and :mod:`fedmr_med.evaluati
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from fedmr_med.evaluation import clinical
 from fedmr_med.evaluation.base import DIGITS, Counts, Values, short
 from fedmr_med.evaluation.catalog import described, measure
 from fedmr_med.evaluation.clinical import EDGES, IntArray
 from fedmr_med.evaluation.metrics import Scores, classes_text
+from fedmr_med.evaluation.sets import SetThresholds
 from fedmr_med.schema import Omitted, Strict
 
 _CURVE_POINTS = 40
@@ -86,6 +87,7 @@ class Figures(_Measured):
         design_effect: by how much the variance of the mean recall is larger than that of as many independent images;
             None where no site tells which images are of one patient.
         temperature: to divide logits by, so that probabilities fit these images best; None where classes are missing.
+        set_thresholds: see there; of the pooled figures alone, and empty where no site shares histograms.
     """
 
     samples: int
@@ -94,6 +96,7 @@ class Figures(_Measured):
     reliability: tuple[ReliabilityPoint, ...] = ()
     temperature: float | None = None
     design_effect: Omitted[float] = None
+    set_thresholds: Annotated[SetThresholds, Field(exclude_if=lambda value: not value)] = {}
 
     @property
     def coverage(self) -> str:

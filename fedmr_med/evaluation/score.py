@@ -10,6 +10,7 @@ from fedmr_med.evaluation.figures import Figures, figures
 from fedmr_med.evaluation.heterogeneity import Between, apart_from, between
 from fedmr_med.evaluation.metrics import Scores, classes_text, pooled, recalls
 from fedmr_med.evaluation.pairs import PairRecord
+from fedmr_med.evaluation.sets import set_thresholds
 from fedmr_med.schema import Name, Omitted, Strict
 
 HELD_BY = "share_metrics, min_class_count or min_cell_count of its policy"
@@ -328,8 +329,11 @@ def _worst(apart: Mapping[str, float | None]) -> tuple[str, float] | None:
 
 def _together(total: Scores | None, chosen: Validation | None) -> Figures | None:
     """Return the figures of pooled scores, with what was chosen elsewhere if anything was meant to be."""
-    if total is None or chosen is None:
-        return None if total is None else figures(total)
-    classes = 0 if total.confusion is None else len(total.confusion)
-    found = figures(total, chosen.thresholds or [None] * classes)
-    return None if found is None else found.model_copy(update={"temperature": chosen.temperature})
+    if total is None or total.confusion is None:
+        return None
+    apart = None if chosen is None else chosen.thresholds or [None] * len(total.confusion)
+    found = figures(total, apart)
+    changes: dict[str, Any] = {} if chosen is None else {"temperature": chosen.temperature}
+    if total.histograms is not None and total.histograms.samples:  # of test images, which need not have chosen
+        changes["set_thresholds"] = set_thresholds(total.histograms.positives)
+    return None if found is None else found.model_copy(update=changes)

@@ -1,5 +1,6 @@
 """Judging a model without training it: on one hospital's own images, or by a FLARE job at all sites."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from fedmr_med.data.manifest import read_manifest
 from fedmr_med.data.subgroups import of_levels
 from fedmr_med.errors import ConfigError, DataError
 from fedmr_med.evaluation.catalog import described
+from fedmr_med.evaluation.clinical import wilson
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.metrics import scored
 from fedmr_med.evaluation.results import RunResult
@@ -22,7 +24,7 @@ from fedmr_med.evaluation.score import Evaluation
 from fedmr_med.inference.predict import Prediction, Predictor
 from fedmr_med.models.model_file import SavedModel
 from fedmr_med.privacy.policy import SitePolicy
-from fedmr_med.schema import check_name
+from fedmr_med.schema import Strict, check_name
 from fedmr_med.server.chain import setup_of
 from fedmr_med.sites import ManifestSource, SiteConfig
 
@@ -90,16 +92,19 @@ def site_of(manifest: Path, *, prepared: bool = False) -> SiteConfig:
     return SiteConfig(data=source, policy=_EVERYTHING, max_bad_fraction=1)
 
 
-def evaluate_here(saved: SavedModel, table: OwnTable, name: str) -> tuple[RunResult, list[Prediction]]:
+def evaluate_here(
+    saved: SavedModel, table: OwnTable, name: str, coverage: float | None = None
+) -> tuple[RunResult, list[Prediction]]:
     """Score a model on labelled images of this machine; return the results, and the prediction for each image.
 
     Raises:
-        ConfigError: the site's name is not one.
+        CheckpointError: the model has no sets, and a ``coverage`` of them is asked for.
+        ConfigError: the site's name is not one, or the model's sets are of other coverages.
         DataError: no image can be read.
     """
     check_name(name, "--site")
     labels = {row.image: row.label for row in table.rows}
-    predictor = Predictor(saved, prepared=table.prepared)
+    predictor = Predictor(saved, prepared=table.prepared, coverage=coverage)
     found = list(predictor(ImageFiles(table.manifest.parent, tuple(labels))))
     good = [prediction for prediction in found if not prediction.error]
     if not good:
@@ -143,6 +148,42 @@ def lines(run: RunResult) -> list[str]:
         return [f"{run.label}: no figures"]
     values = [f"  {described(name).heading}: {found.text(name)}" for name in found.metrics]
     return [f"{run.label}, {found.samples} images", *values]
+
+
+class SetsHeld(Strict):
+    """How often the sets of a model held the right class of labeled images.
+
+    Attributes:
+        coverage: what was asked for.
+        images, held: of each class that has images: their number, and those whose set holds it.
+        one_class: images whose set is one class.
+    """
+
+    coverage: float
+    images: dict[str, int]
+    held: dict[str, int]
+    one_class: int
+
+    @classmethod
+    def of(cls, predictions: Sequence[Prediction], truth: Mapping[str, str], coverage: float) -> "SetsHeld":
+        """Count over predictions with sets; ``truth`` has the class of each image by its name."""
+        sets = [(truth[p.image], p.classes) for p in predictions if p.classes is not None]
+        images = Counter(name for name, _ in sets)
+        held = Counter(name for name, classes in sets if name in classes)
+        return cls(
+            coverage=coverage,
+            images=dict(images),
+            held={name: held[name] for name in images},
+            one_class=sum(len(classes) == 1 for _, classes in sets),
+        )
+
+    def lines(self) -> list[str]:
+        """Return the same as people read it, a line for each class, with intervals of 95 %."""
+        told = [f"sets of coverage {self.coverage:g}; {self.one_class} of {sum(self.images.values())} are one class"]
+        for name, images in self.images.items():
+            low, high = wilson(self.held[name], images)
+            told.append(f"  {name}: {self.held[name]} of {images} hold it ({low:.2f} to {high:.2f})")
+        return told
 
 
 def evaluation_job(saved: SavedModel, sites: Mapping[str, object]) -> JobConfig:

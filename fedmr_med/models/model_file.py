@@ -17,8 +17,10 @@ from fedmr_med import faults, models
 from fedmr_med.arrays import Arrays
 from fedmr_med.config import JobConfig
 from fedmr_med.data.transforms import normalisation
-from fedmr_med.errors import CheckpointError
+from fedmr_med.errors import CheckpointError, ConfigError
+from fedmr_med.evaluation.clinical import FloatArray
 from fedmr_med.evaluation.records import Withdrawal
+from fedmr_med.evaluation.sets import key_of
 from fedmr_med.files import atomic_writer
 from fedmr_med.models.job_network import whole_network
 from fedmr_med.models.norm import batch_norm_names
@@ -31,7 +33,7 @@ FORMAT = 2
 AVERAGED = "averaged"
 """Key of a checkpoint: parameters of the model that leaves, where a method goes on from another one."""
 
-PROVENANCE, LINEAGE = "provenance", "lineage"
+PROVENANCE, LINEAGE, SET_THRESHOLDS = "provenance", "lineage", "set_thresholds"
 _DIGEST = "sha256"
 
 _PLAIN = {torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool}
@@ -106,6 +108,37 @@ class SavedModel:
         """What to divide logits by, so that probabilities are calibrated; None where no site shared what it takes."""
         value = self.about.get("temperature")
         return value if isinstance(value, float) and value > 0 else None
+
+    def set_thresholds(self, coverage: float) -> FloatArray:
+        """Return from which probability on each class is in a set, (C,); see :mod:`fedmr_med.evaluation.sets`.
+
+        Raises:
+            CheckpointError: no score histograms left the sites with this model, or the thresholds cannot be read.
+            ConfigError: they are of other coverages.
+        """
+        known = self.about.get(SET_THRESHOLDS)
+        if known is None:
+            raise CheckpointError(
+                "This model has no thresholds for sets: score histograms must have left the sites in the job that "
+                "trained it (share_metrics, min_class_count and min_cell_count of their policies).",
+                code="model.no-sets",
+                key="--coverage",
+            )
+        try:
+            if key_of(coverage) not in known:
+                raise ConfigError(
+                    f"This model has sets of coverage {', '.join(known)}; give one of these.",
+                    code="config.value",
+                    key="--coverage",
+                )
+            least = np.array(known[key_of(coverage)], dtype=np.float64)
+            if least.shape != (len(self.job.task.class_names),) or not ((least >= 0) & (least <= 1)).all():
+                raise ValueError("not one probability for each class")
+        except (TypeError, ValueError) as e:
+            raise CheckpointError(
+                "the thresholds of the model file cannot be read.", code="checkpoint.form", key=SET_THRESHOLDS
+            ) from e
+        return least
 
     @property
     def prototypes(self) -> Prototypes | None:

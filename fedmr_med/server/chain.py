@@ -14,7 +14,15 @@ from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.results import RunResult, RunResults, RunSetup, write_result
 from fedmr_med.files import journal, locked
 from fedmr_med.methods.label import label_of
-from fedmr_med.models.model_file import LINEAGE, as_list, read_tensors, save_model, sha256_of, write_tensors
+from fedmr_med.models.model_file import (
+    LINEAGE,
+    SET_THRESHOLDS,
+    as_list,
+    read_tensors,
+    save_model,
+    sha256_of,
+    write_tensors,
+)
 from fedmr_med.models.provenance import Provenance
 from fedmr_med.server.checkpoint import load_checkpoint, save_checkpoint
 from fedmr_med.server.kept_head import KeptHead
@@ -164,8 +172,8 @@ class Chain:
                     chosen_on="validation" if self.job.train.validation else "test",
                     provenance=self._provenance,
                     closed_form_head=best.head,
-                    temperature=_temperature(state.history),
                     prototypes=as_list(candidate.prototypes),
+                    **_fitted(state.history),
                     **_lineage(state.history),
                 )
         save_checkpoint(self.checkpoint, state, self.job, previous=self.previous, provenance=self._provenance)
@@ -262,11 +270,17 @@ def _lineage(history: History) -> dict[str, Any]:
     return {LINEAGE: left} if left else {}
 
 
-def _temperature(history: History) -> float | None:
-    """Return the temperature that fits the best model's probabilities to the images that choose, if sites tell."""
+def _fitted(history: History) -> dict[str, Any]:
+    """Return what a model file says of the best model's probabilities, as far as sites tell.
+
+    That is the temperature that fits them to the images that choose, and the thresholds of its sets.
+    """
     evaluation = history.best_evaluation
     figures = evaluation.pooled_figures if evaluation else None
-    return figures.temperature if figures else None
+    if figures is None:
+        return {"temperature": None}
+    sets = {SET_THRESHOLDS: figures.set_thresholds} if figures.set_thresholds else {}
+    return {"temperature": figures.temperature, **sets}
 
 
 def setup_of(job: JobConfig, label: str, **others: Any) -> RunSetup:

@@ -9,6 +9,7 @@ from fedmr_med.evaluation.figures import Figures, figures
 from fedmr_med.evaluation.history import History
 from fedmr_med.evaluation.metrics import Scores, scored, scores
 from fedmr_med.evaluation.score import Evaluation
+from fedmr_med.evaluation.sets import set_thresholds
 from fedmr_med.privacy.policy import SitePolicy
 from fedmr_med.statistics.scores import released_scores
 from tests.helpers.outputs import outputs
@@ -58,8 +59,10 @@ def test_scalars_alone_have_no_figures() -> None:
 def test_pooled_figures_are_those_of_pooled_data_and_sites_use_their_threshold() -> None:
     sites = {name: outputs(seed, 200) for seed, name in enumerate("ab")}
     evaluation = Evaluation.of(1, {name: scored(*content) for name, content in sites.items()})
-    together = figures(scored(*(np.concatenate(parts) for parts in zip(*sites.values(), strict=True))))
-    assert evaluation.pooled_figures == together
+    whole = scored(*(np.concatenate(parts) for parts in zip(*sites.values(), strict=True)))
+    together, sets = figures(whole), set_thresholds(whole.histograms.positives)
+    assert evaluation.pooled_figures == together.model_copy(update={"set_thresholds": sets})
+    assert not any(found.set_thresholds for found in evaluation.figures.values()), "of all sites together alone"
     assert all(found.thresholds == together.thresholds for found in evaluation.figures.values())
 
 

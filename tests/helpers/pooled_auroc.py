@@ -26,6 +26,18 @@ SITUATIONS = {
 """Scale of the logits, and how far the hospitals' logits are apart, relative to the noise within one."""
 
 
+def drawn(
+    seed: int, *, sizes: Sequence[int], sharpness: float, apart: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return logits (n, C), labels (n,) and hospitals (n,) of images, sorted by hospital and class; see errors()."""
+    generator, classes = np.random.default_rng(seed), len(sizes)
+    labels = np.tile(np.repeat(np.arange(classes), sizes), HOSPITALS)
+    hospital = np.repeat(np.arange(HOSPITALS), sum(sizes))
+    logits = generator.normal(size=(len(labels), classes)) + 1.5 * np.eye(classes)[labels]
+    logits = sharpness * (logits + apart * generator.normal(size=(HOSPITALS, classes))[hospital])
+    return logits, labels, hospital
+
+
 def errors(
     seed: int, *, sizes: Sequence[int] = SIZES, least: int = 11, sharpness: float = 1.0, apart: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -38,11 +50,8 @@ def errors(
         sharpness: scale of the logits.
         apart: standard deviation of each hospital's own shift of a class's logits; that of an image is 1.
     """
-    generator, classes = np.random.default_rng(seed), len(sizes)
-    labels = np.tile(np.repeat(np.arange(classes), sizes), HOSPITALS)
-    hospital = np.repeat(np.arange(HOSPITALS), sum(sizes))
-    logits = generator.normal(size=(len(labels), classes)) + 1.5 * np.eye(classes)[labels]
-    logits = sharpness * (logits + apart * generator.normal(size=(HOSPITALS, classes))[hospital])
+    classes = len(sizes)
+    logits, labels, hospital = drawn(seed, sizes=sizes, sharpness=sharpness, apart=apart)
     parts = [ScoreHistograms.of(logits[hospital == h], labels[hospital == h]) for h in range(HOSPITALS)]
     pooled = reduce(add, [part.spread(least) for part in parts])
     ranked = clinical.ranking(pooled.positives, pooled.negatives)

@@ -55,6 +55,27 @@ def test_a_hospital_outside_the_federation_checks_a_model(run: Path, hospital: P
     assert "were sent by" not in report, "nothing was sent to anybody"
 
 
+def test_a_hospital_measures_the_coverage_of_the_sets(run: Path, hospital: Path, tmp_path: Path) -> None:
+    model, asked = run / "best_model.pt", ("--coverage", "0.8")
+    done = call("evaluate", model, hospital, "-o", tmp_path, *asked, "--json")
+    told = json.loads(done.stdout)["sets"]
+    call("predict", model, hospital / "images", "-o", tmp_path / "p.csv", *asked)
+    sets = {f"images/{row['image']}": row["set"].split() for row in read_csv(tmp_path / "p.csv") if not row["error"]}
+    tested = {row["image"]: row["label"] for row in read_csv(hospital / "manifest.csv") if row["image"] in sets}
+    tested = {image: label for image, label in tested.items() if int(Path(image).stem) < 18}
+    assert told["images"] == {name: list(tested.values()).count(name) for name in ("MEL", "NV", "BCC")}
+    assert told["held"] == {
+        name: sum(name in sets[image] for image, label in tested.items() if label == name) for name in told["images"]
+    }
+    assert told["one_class"] == sum(len(sets[image]) == 1 for image in tested)
+    assert (
+        f"{told['held']['NV']} of {told['images']['NV']}"
+        in call("evaluate", model, hospital, "-o", tmp_path, *asked).stdout
+    )
+    with raises("config.conflict", "--coverage"):
+        call("evaluate", model, "--job", tmp_path / "job", *asked)
+
+
 def test_the_federations_model_beside_one_of_this_hospital_alone(run: Path, hospital: Path, tmp_path: Path) -> None:
     done = call("evaluate", run / "best_model.pt", hospital, "-o", tmp_path, "--local-baseline", "--json")
     first, second = json.loads(done.stdout)["runs"]

@@ -1,5 +1,6 @@
 """Predictions of a model file on images of any kind."""
 
+import json
 import re
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from fedmr_med.data.transforms import IsicTest, edge_for
 from fedmr_med.errors import DataError
 from fedmr_med.inference.gradcam import contributions
 from fedmr_med.inference.predict import Predictor
-from fedmr_med.models.model_file import load_model
+from fedmr_med.models.model_file import SET_THRESHOLDS, load_model, read_tensors, write_tensors
 from tests.helpers.command_line import call
 from tests.helpers.dicoms import write_dicom
 from tests.helpers.errors import raises
@@ -131,3 +132,60 @@ def test_a_file_that_memory_is_too_small_for_does_not_end_the_folder(
     found = {p.image: p.error for p in Predictor(load_model(run / "best_model.pt"))(find_images(pictures))}
     assert found["a.png"]
     assert not found["b.jpg"]
+
+
+def with_sets(model: Path, to: Path, **sets: object) -> Path:
+    """Copy a model file with other thresholds for sets; without any, it has none."""
+    content = {key: value for key, value in read_tensors(model).items() if key != SET_THRESHOLDS}
+    write_tensors(to, content | ({SET_THRESHOLDS: sets} if sets else {}))
+    return to
+
+
+def test_a_set_of_one_class_is_a_diagnosis_and_any_other_is_unsure(run: Path, pictures: Path, tmp_path: Path) -> None:
+    best = run / "best_model.pt"
+    names = load_model(best).job.task.class_names
+    plain = [p for p in Predictor(load_model(best), calibrated=False)(find_images(pictures)) if not p.error]
+    first = plain[0].probabilities
+    # Just the most probable class of the first image is in its set.
+    least = tuple(float(value) if value == first.max() else min(1.0, 2 * float(value)) for value in first)
+    model = with_sets(best, tmp_path / "m.pt", **{"0.9": least, "0.95": (0.0,) * len(names)})
+    out, page = tmp_path / "p.csv", tmp_path / "p.html"
+    done = call("predict", model, pictures, "-o", out, "--coverage", "0.9", "--page", page, "--json")
+    rows = [row for row in read_csv(out) if not row["error"]]
+    expected = [
+        [name for name, share, edge in zip(names, p.probabilities, least, strict=True) if share >= edge] for p in plain
+    ]
+    assert [row["set"].split() for row in rows] == expected, "by probabilities that no temperature has changed"
+    sure = [found[0] if len(found) == 1 else "unsure" for found in expected]
+    assert [row["diagnosis"] for row in rows] == sure and sure[0] == rows[0]["answer"]
+    assert json.loads(done.stdout)["sure"] == sum(word != "unsure" for word in sure)
+    assert f"{sure[0]}: {{{sure[0]}}}" in page.read_text()
+    done = call("predict", model, pictures, "-o", out, "--coverage", "0.95")
+    assert {row["diagnosis"] for row in read_csv(out) if not row["error"]} == {"unsure"}
+    assert f"in every set: {' '.join(names)}" in done.stdout
+
+
+def test_a_model_says_for_which_coverages_scores_left_with_it(run: Path, tmp_path: Path) -> None:
+    best = run / "best_model.pt"
+    assert len(load_model(best).set_thresholds(0.8)) == 8
+    with raises("config.value", "--coverage"):
+        load_model(best).set_thresholds(0.7)
+    with raises("model.no-sets", "--coverage"):
+        load_model(with_sets(best, tmp_path / "none.pt")).set_thresholds(0.9)
+    for damaged in ((0.1,) * 7, (2.0,) * 8, (float("nan"),) * 8, "no", ("a",) * 8):
+        with raises("checkpoint.form", SET_THRESHOLDS):
+            load_model(with_sets(best, tmp_path / "bad.pt", **{"0.9": damaged})).set_thresholds(0.9)
+
+
+def test_sets_are_refused_before_any_answer(run: Path, pictures: Path, tmp_path: Path) -> None:
+    model, out = with_sets(run / "best_model.pt", tmp_path / "m.pt"), tmp_path / "p.csv"
+    with raises("model.no-sets", "--coverage"):
+        call("predict", model, pictures, "-o", out, "--coverage", "0.9")
+    with raises("config.conflict", "--sr"):
+        call("predict", run / "best_model.pt", pictures, "-o", out, "--coverage", "0.9", "--sr", tmp_path / "sr")
+    assert not out.exists()
+
+
+def test_without_a_coverage_the_table_is_as_before(run: Path, pictures: Path, tmp_path: Path) -> None:
+    call("predict", run / "best_model.pt", pictures, "-o", tmp_path / "p.csv")
+    assert {"set", "diagnosis"}.isdisjoint(read_csv(tmp_path / "p.csv")[0])
