@@ -51,13 +51,14 @@ SHORTER = {
     r"fedmr-med robustness": "--seeds 0 --attacks 'no attack'",
     r"fedmr-med privacy audit": "--steps 2",
     r"fedmr-med privacy sums --sites 3": "--sites 3,6",
-    r"python -m tests.helpers.pooled_auroc": "--runs 1",
+    r"python -m tests.helpers.(pooled_auroc|set_coverage)": "--runs 1",
     r"python -m tests.helpers.fuzz": "--replies 20 --exchanges 20 --files 10",
 }
 """What is appended to the commands that begin so: an option given last wins, so the whole printed command is read."""
 
 NAMED = {
     r"\bIMAGES\b": "$PLACE/images",
+    r"\bMANIFEST\b": "$PLACE/images/manifest.csv",
     r"\bPREPARED\b": "prepared",
     r"/data/": "$PLACE/data/",
     r"/shared/": "$PLACE/shared/",
@@ -197,7 +198,7 @@ def test_the_commands_of_a_page_run_as_printed(
         )
         assert done.returncode == 0, (line, done.stdout[-2000:], done.stderr[-3000:])
         for written in re.findall(r"(?:-o|--out|--page) (\S+)", line):
-            assert (place / written).exists(), (line, written)
+            assert (place / written.removeprefix("$PLACE/")).exists(), (line, written)
 
 
 def test_commands_are_in_shell_blocks_which_alone_are_run() -> None:

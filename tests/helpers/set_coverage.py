@@ -1,6 +1,6 @@
 """Simulated hospitals: how often sets hold the right class of new images, by what of the scores leaves.
 
-``python -m tests.helpers.set_coverage`` prints the table of docs/judging-a-model.md.
+``python -m tests.helpers.set_coverage`` prints the table of docs/results.md.
 """
 
 import argparse
