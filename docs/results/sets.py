@@ -54,7 +54,7 @@ def positives(logits: FloatArray, told: np.ndarray, policy: SitePolicy) -> tuple
 
 def figures(sets: np.ndarray, of: np.ndarray) -> Mapping[str, float]:
     """Return what is told of sets (n, C) of images with labels (n,)."""
-    by_class = {name: float(sets[of == label, label].mean()) for label, name in enumerate(CLASS_NAMES)}
+    by_class = {name: float(sets[of == label, label].mean()) for label, name in enumerate(CLASS_NAMES) if label in of}
     single = sets.sum(1) == 1
     share = {"classes in a set": float(sets.sum(1).mean()), "one class": float(single.mean())}
     return by_class | share | ({"of these right": float(sets[single, of[single]].mean())} if single.any() else {})
