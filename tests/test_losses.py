@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedmr_med.losses import inter_class_loss, intra_class_loss
+from fedmr_med.losses import anchor_loss, inter_class_loss, intra_class_loss, replay_loss
 
 SCALES = ("released", "paper")
 
@@ -168,8 +168,12 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         losses = [intra_class_loss(features, labels, scale=scale) for scale in SCALES]
         losses.append(inter_class_loss(features, labels, prototypes))
+        losses.append(anchor_loss(features, labels, prototypes))
+        losses.append(replay_loss(features, labels))
     exact = [intra_class_loss(features.double(), labels, scale=scale) for scale in SCALES]
     exact.append(inter_class_loss(features.double(), labels, prototypes.double()))
+    exact.append(anchor_loss(features.double(), labels, prototypes.double()))
+    exact.append(replay_loss(features.double(), labels))
     for loss, reference in zip(losses, exact, strict=True):
         assert loss.dtype == torch.float32
         assert loss.item() == pytest.approx(reference.item(), rel=1e-4)
