@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedmr_med.data.flamby_isic import HOSPITALS
-from fedmr_med.exchange.plan import plan
 from fedmr_med.jobs.benchmark import benchmark_sites, clients_of
 from fedmr_med.jobs.catalog import isic_job
 from fedmr_med.models.model_file import load_model
@@ -62,18 +61,6 @@ def test_the_page_about_it_names_the_sites_that_scored_the_head(tmp_path: Path) 
     page = (tmp_path / "report.html").read_text()
     assert ">bcn<" in page
     assert f"{state.history.head.evaluation.sites['bcn'].balanced_accuracy:.3f}"[1:] in page
-
-
-def test_the_plan_says_what_a_job_asks_for() -> None:
-    def kinds(rounds: int, exchange: str | int) -> list[str]:
-        job = tiny_job("fedavg", changes={"federation.rounds": rounds, "head.exchange": exchange})
-        return [f"{step.kind} of head" if step.of_head else step.kind for step in plan(job)]
-
-    assert kinds(0, "last") == ["head", "validate of head"]
-    assert kinds(0, "none") == ["validate"]
-    assert kinds(1, "none") == ["train", "validate"]
-    assert kinds(2, "last") == ["train", "train", "validate", "head", "validate of head"]
-    assert kinds(2, 2) == ["train", "train", "head", "validate of head", "validate", "head", "validate of head"]
 
 
 def test_a_run_that_was_stopped_before_its_exchange_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
