@@ -95,6 +95,11 @@ def test_scaled_follows_the_shares() -> None:
     assert torch.allclose(seen, torch.tensor([[3, 1.5, 0, 0.5, 0]]))
 
 
+def test_the_class_of_a_single_image_has_the_whole_share() -> None:
+    seen = missing(torch.tensor([0, 1, 0, 0, 0]), kind="scaled").seen(torch.ones(1, CLASSES))
+    assert seen.tolist() == [[0, CLASSES, 0, 0, 0]]
+
+
 @pytest.mark.parametrize("loss", ["cross_entropy", "focal"])
 def test_adjusted_leaves_missing_classes_out(loss: str) -> None:
     logits = torch.randn(4, CLASSES, generator=torch.Generator().manual_seed(0), requires_grad=True)
