@@ -50,7 +50,7 @@ class Frozen:
     """
 
     def __init__(self, network: Network):
-        self.network = copy.deepcopy(network).requires_grad_(False).eval()
+        self.network = copy.deepcopy(network).eval()
         self._last: tuple[Tensor, tuple[Tensor, Tensor]] | None = None
 
     @torch.no_grad()
