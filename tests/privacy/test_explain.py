@@ -24,6 +24,22 @@ def test_explain_says_what_leaves() -> None:
     assert "accuracy" in some
 
 
+def test_explain_says_which_columns_images_are_scored_by() -> None:
+    said = {shared: "\n".join(explain(SitePolicy(share_subgroups=shared))) for shared in (False, (), True, ("sex",))}
+    assert "Subgroups" not in said[False] + said[()]
+    assert "any column of the table" in said[True]
+    assert "scored by sex," in said[("sex",)]
+
+
+def test_explain_says_that_single_images_do_not_stand_out_in_jobs_that_bring_weights() -> None:
+    usual, always, never = (
+        "\n".join(explain(SitePolicy(share_prototypes=True, max_share=share))) for share in (None, 0.25, 1)
+    )
+    assert "of jobs that bring weights no image or patient makes up more than 50%" in usual
+    assert "in sums without noise no image or patient makes up more than 25%" in always
+    assert "Single images" not in never
+
+
 def test_explain_says_how_the_number_of_images_is_rounded() -> None:
     exact, rounded = ("\n".join(explain(SitePolicy(round_samples=step))) for step in (1, 50))
     assert "number of training images." in exact

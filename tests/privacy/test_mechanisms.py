@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedmr_med.privacy.mechanisms import Gaussian, clipped_features
+from fedmr_med.privacy.mechanisms import Gaussian, clipped_features, clipped_update
 from fedmr_med.privacy.policy import STRICTER, Sharing, SitePolicy
 from fedmr_med.prototypes import ClassSums
 from fedmr_med.statistics.base import Leaving
@@ -46,6 +46,15 @@ def test_a_clipped_image_moves_the_sums_by_no_more_than_the_clip() -> None:
     outer = clipped[0][:, None] @ clipped[0][None]
     assert float(outer.norm()) <= 2.0**2 + 1e-12
     assert clipped_features(torch.full((1, 8), math.nan), 2.0).tolist() == [[0.0] * 8]
+
+
+def test_a_clipped_update_is_as_long_as_the_clip_and_leaves_the_buffers() -> None:
+    received = {"weight": np.ones(2, np.float32)}
+    model = {"weight": np.array([4, 5], np.float32), "mean": np.array([9], np.float32)}
+    clipped, length = clipped_update(model, received, 2.5)
+    assert length == 5
+    assert {name: array.tolist() for name, array in clipped.items()} == {"weight": [2.5, 3], "mean": [9]}
+    assert clipped_update(model, received, 5) == (model, 5)
 
 
 def test_noise_of_several_parties_adds_up_to_the_scale_of_one() -> None:

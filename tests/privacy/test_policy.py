@@ -5,7 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 
+from fedmr_med.privacy.floors import TrainingFloors
 from fedmr_med.privacy.policy import Sharing, SitePolicy
+from fedmr_med.schema import validated
+from tests.helpers.errors import raises
 
 CLASSES = ("melanoma", "nevus", "keratosis")
 PROTOTYPES = (False, True, (), ("melanoma",), ("nevus", "melanoma"))
@@ -41,3 +44,20 @@ def test_the_site_alone_says_how_long_its_people_may_take() -> None:
     for own, asked in ((5, 60), (60, 5)):
         both = SitePolicy(approval_minutes=own).restricted_by(Sharing(approval_minutes=asked))
         assert both.approval_minutes == own
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "edge", "beyond", "code"),
+    [
+        (SitePolicy, "approval_minutes", 7 * 24 * 60, 7 * 24 * 60 + 1, "config.less-than-equal"),
+        (TrainingFloors, "max_batch_size", 2, 1, "config.greater-than-equal"),
+    ],
+)
+def test_a_setting_is_taken_up_to_its_bound(
+    section: type[SitePolicy | TrainingFloors], key: str, edge: int, beyond: int, code: str
+) -> None:
+    """A person has a week, and a batch two images."""
+    least = {"min_batch_size": 2} if section is TrainingFloors else {}
+    validated(section, least | {key: edge}, "the test")
+    with raises(code, key):
+        validated(section, least | {key: beyond}, "the test")
