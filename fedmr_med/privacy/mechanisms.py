@@ -150,7 +150,7 @@ class Gaussian:
         counts = np.rint(weights + share * self.counts_scale * normals(weights.shape)).astype(np.int64)
         return ClassSums(torch.from_numpy(noisy), torch.from_numpy(counts))
 
-    def add_to_moments(self, moments: npt.NDArray[np.float64], *, parts: int = 1) -> npt.NDArray[np.float64]:
+    def add_to_moments(self, moments: npt.NDArray[np.float64], *, parts: int) -> npt.NDArray[np.float64]:
         """Return second moments, the upper triangle as a vector, with one party's noise."""
         noisy: npt.NDArray[np.float64] = moments + self.moments_scale / math.sqrt(parts) * normals(moments.shape)
         return noisy
