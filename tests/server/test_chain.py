@@ -11,9 +11,11 @@ import torch
 
 from fedmr_med.config import JobConfig
 from fedmr_med.errors import CheckpointError
-from fedmr_med.evaluation.history import History
-from fedmr_med.evaluation.records import RoundRecord, SiteRound
-from fedmr_med.server.chain import DAMAGED, Chain
+from fedmr_med.evaluation.history import Best, History
+from fedmr_med.evaluation.records import RoundRecord, SiteRound, Withdrawal
+from fedmr_med.evaluation.results import RunResults, read_result
+from fedmr_med.models.model_file import load_model
+from fedmr_med.server.chain import BEST_MODEL, DAMAGED, RESULTS, Chain
 from fedmr_med.server.state import GlobalState
 from tests.helpers.methods import same_model
 from tests.helpers.small import initial_state, small_job
@@ -50,7 +52,9 @@ def opened(tmp_path: Path, job: JobConfig = JOB) -> GlobalState:
 
 
 def change(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Change a checkpoint into one that was written like that: without the digest, which would tell of any change."""
     content = torch.load(path, weights_only=True)
+    del content["sha256"]
     edit(content)
     path.unlink()  # the previous one may be the same file
     torch.save(content, path)
@@ -109,6 +113,23 @@ def test_a_chain_that_cannot_be_opened_is_let_go_of(tmp_path: Path, states: list
     next_one = Chain(tmp_path / "chain-1", JOB.override({"federation": {"resume_from": "previous"}}))
     assert same_model(next_one.open(patience=0), states[0])
     next_one.close()
+
+
+def test_after_a_site_left_the_model_of_an_earlier_round_and_the_results_say_so(tmp_path: Path) -> None:
+    chain = Chain(tmp_path / "chain-1", JOB)
+    first = after(initial_state(JOB))
+    first = replace(first, history=first.history.model_copy(update={"best": Best(round=1, balanced_accuracy=0.5)}))
+    chain.save(first)
+    state = after(after(first))
+    chain.save(state)
+    chain.write_results(state)
+    left = (Withdrawal(site="bcn", time="2026-01-01T00:00:00Z", round=3),)
+    chain.leave(replace(state, history=state.history.model_copy(update={"withdrawn": left})))
+    model = load_model(chain.folder / BEST_MODEL)
+    assert (model.round, model.lineage) == (1, left)
+    (run,) = read_result(chain.folder / RESULTS, RunResults).runs
+    assert run.history is not None
+    assert run.history.withdrawn == left
 
 
 def test_where_both_are_damaged_there_is_nothing_to_offer(tmp_path: Path, states: list[GlobalState]) -> None:
