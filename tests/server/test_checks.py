@@ -51,8 +51,10 @@ def test_a_model_just_over_the_largest_norm_is_refused(reply: SiteReply, state: 
     check.check(reply)
     name = next(name for name in state.parameters if name.endswith("weight"))
     flat = np.full_like(reply.model[name], 1.2 * largest / np.sqrt(reply.model[name].size))
-    with raises("wire.norm", "federation.max_norm"):
-        check.check(replace(reply, model=reply.model | {name: flat}))
+    others = {other: np.zeros_like(array) for other, array in reply.model.items()}
+    for model in (reply.model, others):
+        with raises("wire.norm", "federation.max_norm"):
+            check.check(replace(reply, model=model | {name: flat}))
 
 
 def test_a_site_cannot_grow_in_the_course_of_a_chain(job: JobConfig, later: GlobalState, reply: SiteReply) -> None:

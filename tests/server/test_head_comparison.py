@@ -266,6 +266,16 @@ def test_two_of_six_are_left_out_together(federation: Federation) -> None:
     assert federation.score(state) > federation.score(federation.closed(federation.values)[0]) - 2 * A_FEW_POINTS
 
 
+def test_no_more_than_a_minority_is_left_out(federation: Federation) -> None:
+    sites = ("bcn", "msk", "rosendahl", "vidir-modern")
+    bad = {
+        "bcn": attacked(federation.values["bcn"], aimed(3)),
+        "msk": attacked(federation.values["msk"], aimed(60)),
+    }
+    _, refused = federation.closed({site: federation.values[site] for site in sites} | bad)
+    assert refused.keys() == {"msk"}, "one of four"
+
+
 def test_a_site_tells_of_as_many_images_as_it_trained_with(federation: Federation) -> None:
     record = RoundRecord(round=1, sites={"bcn": SiteRound(samples=50, shared_classes=(), bytes_up=0, bytes_down=0)})
     history = History(rounds=(record,))

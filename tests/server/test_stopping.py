@@ -80,6 +80,7 @@ def test_a_rule_that_cannot_act_says_so() -> None:
     assert why_it_cannot(stop, history(0.1, 0.5, 0.4)) is None
     assert why_it_cannot(None, history(0.1, None, None)) is None
     assert why_it_cannot(stop, history(0.1, None, None)) is not None
+    assert why_it_cannot(stop, history(0.1, 0.5, None, 0.4)) is not None, "the last model that it looks at counts"
     partial = Score(accuracy=0.9, samples=20, recall=(0.9, 0.9, None))
     unequal = history(0.1, 0.5, 0.4)
     some = unequal.evaluations[1].model_copy(update={"pooled": partial, "pooled_sites": ("a",)})
