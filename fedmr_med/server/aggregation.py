@@ -74,7 +74,7 @@ class PrototypeAggregator:
             shared_classes=self._shared_names(reply),
             bytes_up=reply.bytes_up,
             bytes_down=reply.bytes_down,
-            **({} if reply.report is None else reply.report.model_dump(exclude_unset=True)),
+            **({} if reply.report is None else reply.report.model_dump()),
         )
 
     def add_total(

@@ -99,7 +99,7 @@ def class_limits(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         alike = others[others[:, label] > 0, label]
         usual = alike if len(alike) >= ENOUGH - 1 else others[others > 0]
         if len(others) >= ENOUGH - 1 and len(usual):
-            limits[site, label] = min(counts[site, label], max(1, int(HEAVIEST * np.median(usual))))
+            limits[site, label] = min(counts[site, label], int(HEAVIEST * np.median(usual)))
     return limits
 
 
