@@ -10,7 +10,7 @@ two others have it, with at most three times the median of all their classes.
 apart. It is left out if its features spread far more widely there than is usual, if a class lies far on the wrong side
 of another, if most classes lie apart in other directions, or if the head of all sites serves the held-out images of the
 others worse with it than without. The worst site goes first and the rest are compared anew, as one bad site makes
-others look bad. A minority can be left out at most.
+others look bad. At most a minority of the compared sites is left out; those with features far too long are out before.
 
 What only one site has can be compared with nothing: a class that nobody else shares is what that site says it is.
 Nobody can be told apart in a secure sum, nor under noise.
