@@ -43,7 +43,7 @@ class SecureSum:
         self._confirmations: dict[str, Confirmation] = {}
         self._shares: dict[str, Shares] = {}
         self._context = roster.context(release)
-        self._survivors: tuple[str, ...] | None = None
+        self._survivors: tuple[str, ...] = ()
 
     def take_offer(self, offer: Offer) -> None:
         """Take a site's offer."""
@@ -68,7 +68,7 @@ class SecureSum:
         """Take a site's masked vector; after the unmasking has begun it is late, and stays masked for ever."""
         if masked.site not in self.offers or masked.site in self.vectors:
             raise WireError("a masked vector that nobody asked for", code="wire.unasked", key="masked")
-        if self._survivors is not None:
+        if self._survivors:
             raise WireError("the masked vector came after the unmasking had begun", code="wire.late", key="masked")
         if masked.vector.dtype != np.uint64 or masked.vector.shape != (self.size,):
             raise WireError("the masked vector does not have the agreed form", code="wire.form", key="masked")
@@ -86,7 +86,7 @@ class SecureSum:
 
     def take_confirmation(self, confirmation: Confirmation) -> None:
         """Take a survivor's word; the sites look at its signature."""
-        if confirmation.site not in (self._survivors or ()) or confirmation.site in self._confirmations:
+        if confirmation.site not in self._survivors or confirmation.site in self._confirmations:
             raise WireError("a confirmation that nobody asked for", code="wire.unasked", key="confirm")
         self._confirmations[confirmation.site] = confirmation
 
@@ -101,11 +101,10 @@ class SecureSum:
 
     def take_shares(self, shares: Shares) -> None:
         """Take a site's shares."""
-        survivors = self._survivors or ()
         if shares.site not in self._confirmations or shares.site in self._shares:
             raise WireError("shares that nobody asked for", code="wire.unasked", key="shares")
         sized = all(len(share) == SEED for share in (*shares.own.values(), *shares.pairs.values()))
-        if shares.own.keys() != set(survivors) or shares.pairs.keys() != set(self._dropped) or not sized:
+        if shares.own.keys() != set(self._survivors) or shares.pairs.keys() != set(self._dropped) or not sized:
             raise WireError("the shares are not the ones that were asked for", code="secure.share")
         self._shares[shares.site] = shares
 
@@ -128,7 +127,7 @@ class SecureSum:
 
     @property
     def _dropped(self) -> tuple[str, ...]:
-        return tuple(sorted(self.offers.keys() - set(self._survivors or ())))
+        return tuple(sorted(self.offers.keys() - set(self._survivors)))
 
     def _seed(self, site: str, kind: Literal["own", "pairs"]) -> bytes:
         """Return the seed of a site's own mask, or of its key, that fits the site's offer."""
