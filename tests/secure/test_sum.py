@@ -160,6 +160,52 @@ def test_the_server_takes_offers_of_the_agreed_form_alone(four: dict[str, Partic
         secure.take_offer(offer)
 
 
+def test_the_server_takes_masked_vectors_of_the_agreed_form_alone(four: dict[str, Participant]) -> None:
+    secure = begin(four, vectors(list(four), 3))
+    *offering, silent = four.values()
+    for site in offering:
+        secure.take_offer(site.offer(secure.release, secure.roster))
+    first = offering[0].mask(secure.release, secure.roster, secure.offered())
+    with raises("wire.unasked", "masked"):
+        secure.take_masked(replace(first, site=silent.site))
+    for wrong in (first.vector[1:], first.vector.reshape(1, 3), first.vector.astype(np.int64)):
+        with raises("wire.form", "masked"):
+            secure.take_masked(replace(first, vector=wrong))
+    secure.take_masked(first)
+    with raises("wire.unasked", "masked"):
+        secure.take_masked(first)
+
+
+def test_the_server_takes_confirmations_and_shares_that_it_asked_for_alone(four: dict[str, Participant]) -> None:
+    """Taken unseen, shares that lack a site would end the server instead of that one answer."""
+    *staying, gone = four
+    secure = masked(begin(four, vectors(list(four), 3)), four, before_mask=[gone])
+    confirmations = confirmed(secure, four, secure.survivors())
+    first = staying[0]
+    shares = four[first].unmask(secure.release, secure.roster, secure.survivors(), confirmations)
+    with raises("wire.unasked", "shares"):
+        secure.take_shares(shares)
+    for confirmation in confirmations:
+        secure.take_confirmation(confirmation)
+    for unasked in (confirmations[0], replace(confirmations[0], site=gone)):
+        with raises("wire.unasked", "confirm"):
+            secure.take_confirmation(unasked)
+    fewer = {name: share for name, share in shares.own.items() if name != first}
+    for change in (
+        {"own": fewer},
+        {"own": shares.own | shares.pairs},
+        {"own": shares.own | {first: shares.own[first][1:]}},
+        {"pairs": {}},
+        {"pairs": shares.pairs | {first: shares.own[first]}},
+        {"pairs": {gone: shares.pairs[gone] + b"0"}},
+    ):
+        with raises("secure.share"):
+            secure.take_shares(replace(shares, **change))
+    secure.take_shares(shares)
+    with raises("wire.unasked", "shares"):
+        secure.take_shares(shares)
+
+
 def test_a_second_unmask_request_is_refused_for_the_same_and_for_other_sites(four: dict[str, Participant]) -> None:
     secure = masked(begin(four, vectors(list(four), 3)), four)
     names = list(four)
