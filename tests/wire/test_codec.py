@@ -16,7 +16,7 @@ from fedmr_med.prototypes import Prototypes
 from fedmr_med.statistics.scores import SCORES
 from fedmr_med.wire.agreement import WIRE_VERSION
 from fedmr_med.wire.codec import Message, decode_task, encode_reply, encode_task
-from fedmr_med.wire.kinds import TRAIN
+from fedmr_med.wire.kinds import SURVEY, TRAIN, VALIDATE
 from fedmr_med.wire.messages import SiteReply, TrainTask
 from tests.helpers.errors import raises
 from tests.helpers.replies import form_with, read_reply
@@ -33,6 +33,7 @@ REPLY = SiteReply(
     report=SiteReport(seconds=1.5, terms={"classification": 0.5}),
     bytes_down=10,
 )
+TASK = TrainTask({}, Prototypes.none(CLASSES, SIZE), {}, 0, 1, "chain", SETTINGS)
 
 
 def decoded(**changes: Any) -> SiteReply:
@@ -57,9 +58,31 @@ def decoded(**changes: Any) -> SiteReply:
 def test_other_versions_are_refused_with_both(change: dict[str, Any], reason: str) -> None:
     with pytest.raises(WireError, match=reason):
         decoded(**change)
-    task = encode_task(TrainTask({}, Prototypes.none(2, 3), {}, 0, 1, "chain", SETTINGS))
+    task = encode_task(TASK)
     with pytest.raises(WireError, match=reason):
         decode_task(Message(task.parts, task.meta | change))
+
+
+@pytest.mark.parametrize("accepted", [None, [], "bcn", {"bcn": "1"}, {"bcn": True}, {"bcn": 1, "msk": 1.0}])
+def test_a_task_says_the_last_accepted_rounds_as_whole_numbers_by_site(accepted: object) -> None:
+    task = encode_task(replace(TASK, accepted={"bcn": 1}))
+    assert decode_task(task).accepted == {"bcn": 1}
+    with raises("wire.form", "accepted"):
+        decode_task(Message(task.parts, task.meta | {"accepted": accepted}))
+
+
+@pytest.mark.parametrize("other", ["x" * 101, "../other", "", 7, None])
+def test_the_id_of_a_chain_is_a_name_of_up_to_a_hundred_characters(other: object) -> None:
+    task = encode_task(replace(TASK, chain="x" * 100))
+    assert decode_task(task).chain == "x" * 100
+    with raises("wire.form", "chain"):
+        decode_task(Message(task.parts, task.meta | {"chain": other}))
+
+
+@pytest.mark.parametrize("kind", [SURVEY, VALIDATE])
+def test_a_reply_outside_a_round_is_read_as_it_was_written(kind: str) -> None:
+    reply = SiteReply("bcn")
+    assert read_reply(kind, encode_reply(kind, reply), "bcn", num_classes=CLASSES) == reply
 
 
 def test_another_patch_of_the_same_version_is_read() -> None:
