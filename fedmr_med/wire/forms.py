@@ -4,7 +4,7 @@ A secure sum has one vector of all fields of an exchange's statistics. What a si
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fedmr_med.arrays import Arrays, Forms, Vector, difference
@@ -41,12 +41,12 @@ class ReplyForm:
     layouts: Mapping[str, Mapping[str, Layout]]
     model: Forms
     payload: Forms
-    models: Mapping[str, Field] = field(default_factory=dict)
-    halved: frozenset[str] = frozenset()
-    secure: Secure = "none"
-    private: bool = False
-    training_noise: float = 0.0
-    levels: tuple[tuple[str, str], ...] = ()
+    models: Mapping[str, Field]
+    halved: frozenset[str]
+    secure: Secure
+    private: bool
+    training_noise: float
+    levels: tuple[tuple[str, str], ...]
 
     def check(self, reply: SiteReply) -> None:
         """Compare the settings and arrays of a reply to a train task with the form.

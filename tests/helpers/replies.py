@@ -22,7 +22,9 @@ def read_reply(kind: str, message: Message, site: str = "", *, num_classes: int,
 def form_with(class_names: tuple[str, ...], **settings: Any) -> ReplyForm:
     """Return the form of a job with these classes, of which nothing else matters."""
     found = {kind: layouts(kind, Sizes(len(class_names), 1, 1)) for kind in EXCHANGES}
-    return ReplyForm(class_names, **{"settings": "", "layouts": found, "model": {}, "payload": {}} | settings)
+    arrays: dict[str, Any] = {"layouts": found, "model": {}, "payload": {}, "models": {}, "halved": frozenset()}
+    plain = {"settings": "", "secure": "none", "private": False, "training_noise": 0.0, "levels": ()}
+    return ReplyForm(class_names, **arrays | plain | settings)
 
 
 def reply_check(job: JobConfig, state: GlobalState) -> ReplyCheck:
