@@ -1,6 +1,6 @@
 # make run        the six hospitals of Fed-ISIC2019 in NVIDIA FLARE's simulator
 # make jobs       a FLARE job for each dataset of the paper, in jobs/; seven of them are checked in
-# make test-fast  lint, type check, the tests that take less than a second: two minutes on two cores
+# make test-fast  lint, type check, the tests that take less than half a second: two minutes on two cores
 # make test       lint, type check, all tests but the nightly ones: ten minutes on two cores
 # make test-all   every test, the documentation, the mutants; every night
 # make test-flower  the adapter to Flower, in an environment of its own: build/flower

@@ -28,6 +28,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.helpers.leftovers.signal.signal", lambda *_: None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("code", [0, 5])
 def test_a_stray_process_is_named_and_ended(code: int, capfd: pytest.CaptureFixture[str]) -> None:
@@ -46,6 +47,7 @@ def test_without_one_the_code_is_that_of_the_command(code: int) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (code, "live\n", "")
 
 
+@pytest.mark.slow
 def test_a_process_that_is_about_to_end_is_waited_for() -> None:
     assert checked(STRAY.format(1.5, NEW_SESSION)).returncode == 0
 

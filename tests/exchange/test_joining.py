@@ -69,6 +69,7 @@ def run(job: JobConfig, configs: dict[str, SiteConfig], folder: Path) -> Any:
     return Federation(job, configs, folder).run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [("nord", "ost", "sued"), tuple(COUNTS)], ids=["a new site", "a site that was there"])
 def test_the_result_is_to_the_bit_that_of_a_chain_which_had_the_class_from_the_start(
     first: tuple[str, ...], images: Path, tmp_path: Path
@@ -84,6 +85,7 @@ def test_the_result_is_to_the_bit_that_of_a_chain_which_had_the_class_from_the_s
     assert after.history.head.bytes_up < expected.history.head.bytes_up / 2, "one site was asked"
 
 
+@pytest.mark.slow
 def test_who_left_the_first_chain_is_in_the_second_neither_asked_nor_known(images: Path, tmp_path: Path) -> None:
     run(JOB, sites(images, "before.csv"), tmp_path / "before")
     run(JOB.override({"federation": {"without": ["ost"]}}), sites(images, "before.csv"), tmp_path / "before")

@@ -200,6 +200,7 @@ def test_of_a_chain_that_trained_it_says_from_where_to_retrain(tmp_path: Path) -
     assert load_model(tmp_path / BEST_MODEL).lineage == (left,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("site", ["bcn", "vienna-dias"])
 def test_a_site_takes_its_part_out_of_a_secure_total(site: str, secure: Run, tmp_path: Path) -> None:
     folder = copy_of(secure, tmp_path / "chain")

@@ -91,6 +91,7 @@ def test_all_sites_say_which_model_is_better(
     assert total.classes == found.classes and total.difference == found.difference
 
 
+@pytest.mark.slow
 def test_a_site_that_shares_no_scores_tells_nothing(
     hospitals: Path, models: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

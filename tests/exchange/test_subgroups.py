@@ -152,6 +152,7 @@ def test_the_page_says_of_which_model_the_scores_are() -> None:
     assert history.best is not None and history.best.round == 1
 
 
+@pytest.mark.slow
 def test_a_hospital_scores_its_own_table_by_subgroup(
     hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

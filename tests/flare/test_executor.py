@@ -176,6 +176,7 @@ def test_a_job_that_nobody_here_has_approved_is_refused_before_any_image_is_read
     assert ask(tmp_path, "train").get_return_code() == refusals.NOT_APPROVED, "also in the midst of a chain"
 
 
+@pytest.mark.slow
 def test_a_job_waits_for_the_person_as_long_as_the_policy_says(tmp_path: Path) -> None:
     deploy(tmp_path, small_job(), local=APPROVES.format(approve="each", minutes=5))
     book = ApprovalBook(tmp_path / APPROVALS_FILE)

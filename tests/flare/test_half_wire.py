@@ -57,6 +57,7 @@ def federation(wire_type: str, data: Path, folder: Path) -> GlobalState:
     return Federation(job, benchmark_sites(5, root=data), folder).run()
 
 
+@pytest.mark.slow
 def test_a_whole_round_moves_half_the_bytes(tmp_path: Path) -> None:
     write_mini("fmnist", tmp_path / "data", per_class=10, test_per_class=2)
     full, half = (federation(kind, tmp_path / "data", tmp_path / kind) for kind in ("float32", "float16"))

@@ -35,6 +35,7 @@ def hospital(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_hospital_outside_the_federation_checks_a_model(run: Path, hospital: Path, tmp_path: Path) -> None:
     done = call("evaluate", run / "best_model.pt", hospital, "-o", tmp_path, "--site", "clinic")
     assert "17 images" in done.stdout

@@ -36,6 +36,7 @@ def commands(model: Path, pictures: Path, folder: Path) -> list[list[object]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
@@ -55,6 +56,7 @@ def test_names_that_something_would_run_leave_nothing_behind(
     assert {path.name for path in tmp_path.iterdir()} == {"hostile.pt", "manifest.csv"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [

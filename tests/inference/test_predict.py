@@ -24,6 +24,7 @@ from tests.helpers.errors import raises
 from tests.helpers.pictures import read_csv
 
 
+@pytest.mark.slow
 def test_a_probability_per_class_and_a_line_for_what_cannot_be_read(run: Path, pictures: Path, tmp_path: Path) -> None:
     out = tmp_path / "predictions.csv"
     done = call("predict", run / "best_model.pt", pictures, "-o", out)

@@ -141,6 +141,7 @@ def test_weights_that_somebody_approved_read_single_pictures(tmp_path: Path) -> 
     assert (alike.max(0) > 0.999).sum() >= 5
 
 
+@pytest.mark.slow
 def test_weights_that_somebody_approved_read_the_class_histogram(tmp_path: Path) -> None:
     """The control: what an approval of such weights gives away, opted out or not."""
     weights = counting(tmp_path)

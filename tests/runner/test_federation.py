@@ -70,6 +70,7 @@ def test_scores_at_the_server_equal_the_pooled_scores_of_the_sites(
     assert pooled.keys() == {0, 1, 2, 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedavg", "fedmr"])
 def test_a_job_of_secure_sums_is_scored_at_the_server_too(method: str, fmnist: Path, tmp_path: Path) -> None:
     """The server's own test set is nobody's secret: its scores are those of the model, without a secure sum."""

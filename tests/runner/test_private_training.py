@@ -10,6 +10,7 @@ from tests.helpers.small import lenient, small_hospital, small_job
 from tests.helpers.transports import demo_sites
 
 
+@pytest.mark.slow
 def test_a_site_whose_training_budget_is_used_up_stops_and_the_others_go_on(tmp_path: Path) -> None:
     job = small_job(
         "fedmr",

@@ -149,6 +149,7 @@ def test_masked_vectors_use_all_64_bits_alike(secure: tuple[Watched, GlobalState
             assert abs(ones - 0.5) < 5 * 0.5 / np.sqrt(64 * len(vector))
 
 
+@pytest.mark.slow
 def test_a_site_lost_between_masking_and_unmasking_is_still_in_the_total(
     tmp_path: Path, secure: tuple[Watched, GlobalState]
 ) -> None:
@@ -161,6 +162,7 @@ def test_a_site_lost_between_masking_and_unmasking_is_still_in_the_total(
     assert made.history.evaluations[0] == secure[1].history.evaluations[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [SITES[2:3], SITES[1:3]])
 def test_sites_lost_before_masking_end_the_job_after_the_training_and_it_resumes(
     tmp_path: Path, lost: tuple[str, ...]
@@ -276,6 +278,7 @@ def test_a_method_that_needs_every_sites_number_refuses_to_sum_all(tmp_path: Pat
         federation(tmp_path, ALL | {"method": {"name": method, "options": {}}}).run()
 
 
+@pytest.mark.slow
 def test_a_site_keeps_its_update_short_where_nobody_else_can(tmp_path: Path) -> None:
     changes = {"rounds": 1, "clip_update": 1e-3, "server": {"optimizer": "average"}}
     made = federation(tmp_path, {"federation": ALL["federation"] | changes})

@@ -290,6 +290,7 @@ def test_private_training_does_without_own_prototypes(tmp_path: Path) -> None:
         assert bool([*(tmp_path / str(kept)).rglob("own_prototypes")]) == kept
 
 
+@pytest.mark.slow
 def test_the_network_of_isic_trains_privately_beside_a_frozen_copy(tmp_path: Path) -> None:
     small = {"batch_size": 2, "updates": 1}
     job = private_job(

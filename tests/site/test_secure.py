@@ -144,6 +144,7 @@ def test_what_a_job_calls_noise_does_not_open_other_cohorts(tmp_path: Path) -> N
         federation.total(HEAD.format(1), ["h1", "h4", "h5"])
 
 
+@pytest.mark.slow
 def test_sites_with_other_settings_of_the_job_have_no_total_in_common(tmp_path: Path) -> None:
     """A coordinator who writes the job too gave four of five sites settings that share nothing: T was the first's."""
     others = JOB.override({"policy": {"share_prototypes": False, "share_metrics": "none"}})
@@ -164,6 +165,7 @@ def test_sites_with_other_settings_of_the_job_have_no_total_in_common(tmp_path: 
                     federation.ask(name, question)
 
 
+@pytest.mark.slow
 def test_a_vector_that_was_made_under_other_settings_is_not_masked(federation: Federation, tmp_path: Path) -> None:
     federation.hold(TRAIN)
     changed = JOB.override({"train": {"lr": 0.002}})

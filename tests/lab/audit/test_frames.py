@@ -54,6 +54,7 @@ def least_likely(vector: Vector) -> float:
     return float(min(cells, whole, bits))
 
 
+@pytest.mark.slow
 def test_the_frames_of_one_site_cannot_be_told_from_uniform_numbers(frames: dict[str, Vector]) -> None:
     """Most of what is in them is zeros: classes that the site lacks, empty cells of histograms."""
     assert len(frames) >= 3, "two rounds, and the final scores"

@@ -48,6 +48,7 @@ def test_a_failed_run_is_never_chosen() -> None:
     assert search.best(tried, [result(0.9, "went to infinity"), *[result(None)] * 5]) == {}
 
 
+@pytest.mark.slow
 def test_a_comparison_takes_what_the_search_chose_and_names_it(tmp_path: Path) -> None:
     write_mini("fmnist", tmp_path / "data", per_class=20, test_per_class=4)
     request = REQUEST.model_copy(

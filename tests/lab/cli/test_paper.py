@@ -20,6 +20,7 @@ def test_the_papers_figure_stands_beside_the_measured_one(
     assert abs(float(row["shift, measured"].split()[0]) - 45) < 0.5
 
 
+@pytest.mark.slow
 def test_a_person_gets_a_table_and_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     assert run(monkeypatch, "paper", "mu1", "--out", str(tmp_path), "--set", "federation.rounds=1") == 0
     printed = capsys.readouterr().out

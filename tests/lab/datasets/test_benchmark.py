@@ -190,6 +190,7 @@ def test_shakespeare_clients_are_speakers(tmp_path: Path):
         load_benchmark(source_of(tmp_path), task.model_copy(update={"split": "iid"}), seed=0)
 
 
+@pytest.mark.slow
 def test_the_real_fashion_mnist(shared_data: Path):
     if not (shared_data / "fmnist").is_dir():
         pytest.skip("no Fashion-MNIST beside the checkout")

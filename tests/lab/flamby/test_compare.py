@@ -125,6 +125,7 @@ def test_finished_runs_are_not_done_again(
     assert {row["Method"] for row in table} == {"Local 1", "Local 4", "Pooled Training"}
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_named_and_the_others_go_on(
     no_flamby: None, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ def test_both_run_the_same_job_to_the_same_model(tmp_path: Path) -> None:
     assert all(figure.value > 0 for figure in figures)
 
 
+@pytest.mark.slow
 def test_the_share_of_secure_sums_is_between_nothing_and_the_round(tmp_path: Path) -> None:
     (figure,) = secure_figure(tmp_path, SMALL, rounds=1)
     assert 0 < figure.value < 1
